@@ -1,0 +1,140 @@
+"""Errors that a remote side can cause or must be told of.
+
+Each class maps to one Kafka error code in one table (`logboom.kafka.errors`). A broken promise inside the house is an
+assertion, not one of these.
+"""
+
+
+class LogboomError(Exception):
+    """Base of all; its text is one sentence for a person."""
+
+
+# --- streams and partitions -------------------------------------------------------------------------------------
+
+
+class UnknownStreamError(LogboomError):
+    """No such stream or partition here (UNKNOWN_TOPIC_OR_PARTITION)."""
+
+
+class UnknownStreamIdError(LogboomError):
+    """No stream has this id (UNKNOWN_TOPIC_ID)."""
+
+
+class StreamExistsError(LogboomError):
+    """A stream of this name is there (TOPIC_ALREADY_EXISTS)."""
+
+
+class InvalidStreamNameError(LogboomError):
+    """A name no stream may have (INVALID_TOPIC_EXCEPTION)."""
+
+
+class InvalidPartitionsError(LogboomError):
+    """A count of partitions that cannot be had (INVALID_PARTITIONS)."""
+
+
+class InvalidReplicationFactorError(LogboomError):
+    """More replicas than brokers, or fewer than one (INVALID_REPLICATION_FACTOR)."""
+
+
+class InvalidAssignmentError(LogboomError):
+    """A replica assignment that cannot be had (INVALID_REPLICA_ASSIGNMENT)."""
+
+
+class InvalidConfigError(LogboomError):
+    """A setting or a value that is not known (INVALID_CONFIG)."""
+
+
+class InvalidRequestError(LogboomError):
+    """A request that contradicts itself (INVALID_REQUEST)."""
+
+
+class PolicyViolationError(LogboomError):
+    """A documented limit was reached (POLICY_VIOLATION)."""
+
+
+# --- leadership -------------------------------------------------------------------------------------------------
+
+
+class NotLeaderError(LogboomError):
+    """This broker does not lead the partition (NOT_LEADER_OR_FOLLOWER)."""
+
+
+class FencedLeaderEpochError(LogboomError):
+    """The request knows an older leader epoch (FENCED_LEADER_EPOCH)."""
+
+
+class UnknownLeaderEpochError(LogboomError):
+    """The request knows a newer leader epoch (UNKNOWN_LEADER_EPOCH)."""
+
+
+class NotEnoughReplicasError(LogboomError):
+    """The ISR is below its minimum (NOT_ENOUGH_REPLICAS)."""
+
+
+# --- records ----------------------------------------------------------------------------------------------------
+
+
+class CorruptBatchError(LogboomError):
+    """Bytes that are no record batch: wrong CRC, length or count (CORRUPT_MESSAGE)."""
+
+
+class InvalidRecordError(LogboomError):
+    """A batch that is whole but breaks a rule (INVALID_RECORD)."""
+
+
+class UnsupportedFormatError(LogboomError):
+    """Magic 0 or 1, or anything but 2 (UNSUPPORTED_FOR_MESSAGE_FORMAT)."""
+
+
+class UnsupportedCompressionError(LogboomError):
+    """A codec this broker does not have (UNSUPPORTED_COMPRESSION_TYPE)."""
+
+
+class MessageTooLargeError(LogboomError):
+    """A batch above the stream's limit, compressed or decompressed (MESSAGE_TOO_LARGE)."""
+
+
+class RecordListTooLargeError(LogboomError):
+    """A request's records above the segment's limit (RECORD_LIST_TOO_LARGE)."""
+
+
+class InvalidTimestampError(LogboomError):
+    """A timestamp outside what the stream takes (INVALID_TIMESTAMP)."""
+
+
+class OffsetOutOfRangeError(LogboomError):
+    """An offset below the log start or above the end (OFFSET_OUT_OF_RANGE)."""
+
+
+# --- idempotent producers (KIP-98) ------------------------------------------------------------------------------
+
+
+class OutOfOrderSequenceError(LogboomError):
+    """A sequence that does not follow the last one (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+
+
+class DuplicateSequenceError(LogboomError):
+    """A batch written so long ago that its offset is not remembered (DUPLICATE_SEQUENCE_NUMBER)."""
+
+
+class InvalidProducerEpochError(LogboomError):
+    """A newer producer has taken this id (INVALID_PRODUCER_EPOCH)."""
+
+
+class UnknownProducerError(LogboomError):
+    """A producer that never started here continues in the middle (UNKNOWN_PRODUCER_ID)."""
+
+
+# --- storage ----------------------------------------------------------------------------------------------------
+
+
+class StorageError(LogboomError):
+    """The disk failed or holds damaged bytes (KAFKA_STORAGE_ERROR)."""
+
+
+class DiskFullError(StorageError):
+    """No room left for a write; taken back whole, may be tried again (KAFKA_STORAGE_ERROR, retriable)."""
+
+
+class FormatVersionError(StorageError):
+    """A data directory written by a newer format than this program knows."""
