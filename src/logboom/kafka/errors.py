@@ -1,0 +1,54 @@
+"""The one table from errors of the house to Kafka's error codes.
+
+The most derived class found in the table wins, so a subclass needs a row only where its code differs.
+"""
+
+from kio.schema.errors import ErrorCode
+
+from logboom.base import errors
+
+_TABLE: dict[type[BaseException], ErrorCode] = {
+    errors.UnknownStreamError: ErrorCode.unknown_topic_or_partition,
+    errors.UnknownStreamIdError: ErrorCode.unknown_topic_id,
+    errors.StreamExistsError: ErrorCode.topic_already_exists,
+    errors.InvalidStreamNameError: ErrorCode.invalid_topic_exception,
+    errors.InvalidPartitionsError: ErrorCode.invalid_partitions,
+    errors.InvalidReplicationFactorError: ErrorCode.invalid_replication_factor,
+    errors.InvalidAssignmentError: ErrorCode.invalid_replica_assignment,
+    errors.InvalidConfigError: ErrorCode.invalid_config,
+    errors.InvalidRequestError: ErrorCode.invalid_request,
+    errors.PolicyViolationError: ErrorCode.policy_violation,
+    errors.NotLeaderError: ErrorCode.not_leader_or_follower,
+    errors.FencedLeaderEpochError: ErrorCode.fenced_leader_epoch,
+    errors.UnknownLeaderEpochError: ErrorCode.unknown_leader_epoch,
+    errors.NotEnoughReplicasError: ErrorCode.not_enough_replicas,
+    errors.CorruptBatchError: ErrorCode.corrupt_message,
+    errors.InvalidRecordError: ErrorCode.invalid_record,
+    errors.UnsupportedFormatError: ErrorCode.unsupported_for_message_format,
+    errors.UnsupportedCompressionError: ErrorCode.unsupported_compression_type,
+    errors.MessageTooLargeError: ErrorCode.message_too_large,
+    errors.RecordListTooLargeError: ErrorCode.record_list_too_large,
+    errors.InvalidTimestampError: ErrorCode.invalid_timestamp,
+    errors.OffsetOutOfRangeError: ErrorCode.offset_out_of_range,
+    errors.OutOfOrderSequenceError: ErrorCode.out_of_order_sequence_number,
+    errors.DuplicateSequenceError: ErrorCode.duplicate_sequence_number,
+    errors.InvalidProducerEpochError: ErrorCode.invalid_producer_epoch,
+    errors.UnknownProducerError: ErrorCode.unknown_producer_id,
+    errors.StorageError: ErrorCode.kafka_storage_error,
+}
+
+
+def error_code(error: BaseException | None) -> ErrorCode:
+    """The code for an error; NONE for no error, UNKNOWN_SERVER_ERROR for one that has no row."""
+    if error is None:
+        return ErrorCode.none
+    for cls in type(error).__mro__:
+        code = _TABLE.get(cls)
+        if code is not None:
+            return code
+    return ErrorCode.unknown_server_error
+
+
+def error_message(error: BaseException | None) -> str | None:
+    """The sentence for fields that carry one beside the code."""
+    return None if error is None else str(error) or error_code(error).name
