@@ -1,0 +1,88 @@
+"""Clients that nobody here wrote, each behind the same command line: produce, consume, admin.
+
+A driver is a small program in its client's own language that prints "ok ..." last or dies; it knows nothing of Logboom.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BUILD = HERE.parent.parent / "build" / "clients"
+"""Built once and kept between runs; nothing in it is committed."""
+
+
+class DriverMissingError(Exception):
+    """The tool a driver needs is not on this machine; its text says which and how to get it."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    name: str
+    command: Callable[[], list[str]]
+    admin: bool = True
+    codecs: tuple[str, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def _python(script: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, str(HERE / "python" / script)]
+
+
+def _need(tool: str, package: str) -> None:
+    if shutil.which(tool) is None:
+        raise DriverMissingError(f"{tool} is not here: apt-get install {package}")
+
+
+def _build(command: list[str], cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
+    if done.returncode != 0:
+        raise DriverMissingError(f"{command[0]} could not build the client: {(done.stdout + done.stderr)[-600:]}")
+
+
+@cache
+def _java() -> list[str]:
+    _need("javac", "openjdk-17-jdk-headless")
+    jars, classes = BUILD / "java" / "lib", BUILD / "java" / "classes"
+    if not list(jars.glob("kafka-clients-*.jar")):
+        _need("mvn", "maven")
+        _build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], HERE / "java")
+    _build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", "RoundTrip.java"], HERE / "java")
+    return [
+        "java",
+        "-Xmx256m",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        f"{classes}:{jars}/*",
+        "RoundTrip",
+    ]
+
+
+def _go(name: str) -> Callable[[], list[str]]:
+    @cache
+    def command() -> list[str]:
+        _need("go", "golang, 1.26 or newer")
+        _build(["go", "build", "-o", str(BUILD / "go" / name), f"./{name}"], HERE / "go")
+        return [str(BUILD / "go" / name)]
+
+    return command
+
+
+@cache
+def _kcat() -> list[str]:
+    _need("kcat", "kcat")
+    return [sys.executable, str(HERE / "python" / "kcat.py")]
+
+
+DRIVERS = (
+    Driver("confluent", _python("confluent.py")),
+    Driver("kafka-python", _python("kafka_python.py")),
+    Driver("aiokafka", _python("aio.py")),
+    Driver("kcat", _kcat),
+    Driver("java", _java),
+    Driver("franz-go", _go("franz")),
+    Driver("sarama", _go("sarama"), admin=False),
+)

@@ -1,0 +1,139 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * The Java client against a broker, in three verbs that a test drives:
+ * produce BOOTSTRAP TOPIC FROM COUNT CODEC, consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR, admin BOOTSTRAP TOPIC.
+ * Each prints "ok ..." as its last line, or dies with a stack trace and a non-zero exit.
+ */
+public final class RoundTrip {
+    public static void main(String[] args) throws Exception {
+        switch (args[0]) {
+            case "produce" -> produce(args[1], args[2], Integer.parseInt(args[3]), Integer.parseInt(args[4]), args[5]);
+            case "consume" -> consume(args[1], args[2], args[3], Integer.parseInt(args[4]), args[5]);
+            case "admin" -> admin(args[1], args[2]);
+            default -> throw new IllegalArgumentException("unknown verb " + args[0]);
+        }
+    }
+
+    /** Idempotence is the client's own default; it must be able to stay on. */
+    private static void produce(String bootstrap, String topic, int from, int count, String codec) throws Exception {
+        Properties config = new Properties();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("compression.type", codec);
+        config.put("linger.ms", "2");
+        config.put("delivery.timeout.ms", "120000");
+        try (var producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (int i = from; i < from + count; i++) {
+                var record = new ProducerRecord<>(topic, "key-" + i % 7, "value-" + i);
+                record.headers().add("n", Integer.toString(i).getBytes());
+                sent.add(producer.send(record));
+                if (i % 500 == 0) {
+                    System.out.println("sent " + i);
+                }
+            }
+            producer.flush();
+            Map<Integer, Long> last = new HashMap<>();
+            for (Future<RecordMetadata> one : sent) {
+                RecordMetadata meta = one.get();
+                Long before = last.put(meta.partition(), meta.offset());
+                if (before != null && meta.offset() <= before) {
+                    throw new IllegalStateException("offset went back in partition " + meta.partition());
+                }
+            }
+            System.out.println("ok produced " + count);
+        }
+    }
+
+    private static void consume(String bootstrap, String topic, String group, int count, String assignor) {
+        Properties config = new Properties();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("group.id", group);
+        config.put("auto.offset.reset", "earliest");
+        config.put("enable.auto.commit", "false");
+        if (assignor.equals("cooperative")) {
+            config.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+        }
+        Map<String, Integer> lastByKey = new TreeMap<>();
+        int seen = 0;
+        long deadline = System.nanoTime() + Duration.ofSeconds(90).toNanos();
+        try (var consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            while (seen < count) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("saw only " + seen + " of " + count);
+                }
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
+                    int n = Integer.parseInt(record.value().substring("value-".length()));
+                    if (!new String(record.headers().lastHeader("n").value()).equals(Integer.toString(n))) {
+                        throw new IllegalStateException("header differs from value at " + record.offset());
+                    }
+                    Integer before = lastByKey.put(record.key(), n);
+                    if (before != null && n <= before) {
+                        throw new IllegalStateException("key " + record.key() + ": " + n + " after " + before);
+                    }
+                    seen++;
+                }
+                consumer.commitSync();
+            }
+            System.out.println("ok consumed " + seen);
+        }
+    }
+
+    private static void admin(String bootstrap, String topic) throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            admin.createTopics(List.of(new NewTopic(topic, 2, (short) 1))).all().get();
+            check(admin.listTopics().names().get().contains(topic), "created topic is listed");
+            admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(4))).all().get();
+            var description = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
+            check(description.partitions().size() == 4, "four partitions after createPartitions");
+            check(!description.topicId().toString().equals("AAAAAAAAAAAAAAAAAAAAAA"), "topic has an id");
+            var resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+            var config = admin.describeConfigs(List.of(resource)).all().get().get(resource);
+            check(config.get("segment.bytes") != null, "segment.bytes is described");
+            check(admin.describeCluster().nodes().get().size() == 1, "one node");
+            check(!admin.describeLogDirs(List.of(admin.describeCluster().controller().get().id()))
+                    .allDescriptions().get().isEmpty(), "log directories are described");
+            var partition = new TopicPartition(topic, 0);
+            check(admin.listOffsets(Map.of(partition, OffsetSpec.latest())).all().get().get(partition).offset() == 0,
+                    "latest of an empty partition is 0");
+            for (var group : admin.listConsumerGroups().all().get()) {
+                var offsets = admin.listConsumerGroupOffsets(group.groupId()).partitionsToOffsetAndMetadata().get();
+                System.out.println("group " + group.groupId() + " " + offsets.size());
+                admin.describeConsumerGroups(List.of(group.groupId())).all().get();
+            }
+            admin.deleteTopics(Set.of(topic)).all().get();
+            check(!admin.listTopics().names().get().contains(topic), "deleted topic is gone");
+            System.out.println("ok admin " + Arrays.asList(topic));
+        }
+    }
+
+    private static void check(boolean holds, String what) {
+        if (!holds) {
+            throw new IllegalStateException("not so: " + what);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+"""confluent-kafka (librdkafka) against a broker: produce, consume or admin. Prints "ok ..." last, or dies."""
+
+import sys
+import time
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+
+
+def produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": codec,
+            "linger.ms": 2,
+            "message.timeout.ms": 120_000,
+        }
+    )
+    failures: list[object] = []
+    last: dict[int, int] = {}
+
+    def on_delivery(error: object, message: object) -> None:
+        if error is not None:
+            failures.append(error)
+            return
+        partition, offset = message.partition(), message.offset()  # type: ignore[attr-defined]
+        if offset <= last.get(partition, -1):
+            failures.append(f"offset went back to {offset} in partition {partition}")
+        last[partition] = offset
+
+    for n in range(first, first + count):
+        while True:
+            try:
+                producer.produce(
+                    topic, f"value-{n}", key=f"key-{n % 7}", headers={"n": str(n)}, on_delivery=on_delivery
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+        if n % 500 == 0:
+            print(f"sent {n}", flush=True)
+    assert producer.flush(120) == 0, "messages are left in the queue"
+    assert not failures, failures[:3]
+    print(f"ok produced {count}")
+
+
+def consume(bootstrap: str, topic: str, group: str, count: int, assignor: str = "range") -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": "cooperative-sticky" if assignor == "cooperative" else "range",
+        }
+    )
+    consumer.subscribe([topic])
+    last: dict[bytes, int] = {}
+    seen = 0
+    deadline = time.monotonic() + 90
+    while seen < count:
+        assert time.monotonic() < deadline, f"saw only {seen} of {count}"
+        for message in consumer.consume(500, timeout=0.5):
+            error = message.error()
+            if error is not None:
+                if error.retriable():
+                    continue
+                raise KafkaException(error)
+            key, value, headers = message.key(), message.value(), message.headers()
+            assert key is not None
+            assert value is not None
+            n = int(value.removeprefix(b"value-"))
+            assert dict(headers or [])["n"] == str(n).encode()
+            assert n > last.get(key, -1), f"{key!r}: {n} after {last[key]}"
+            last[key] = n
+            seen += 1
+        if seen:
+            consumer.commit(asynchronous=False)
+    consumer.close()
+    print(f"ok consumed {seen}")
+
+
+def admin(bootstrap: str, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(30)
+    assert topic in client.list_topics(timeout=30).topics
+    client.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+    assert len(client.list_topics(topic, timeout=30).topics[topic].partitions) == 4
+    config = client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)])
+    assert "segment.bytes" in next(iter(config.values())).result(30)
+    assert len(client.describe_cluster().result(30).nodes) == 1
+    ends = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})  # type: ignore[no-untyped-call]
+    assert next(iter(ends.values())).result(30).offset == 0
+    for group in client.list_consumer_groups().result(30).valid:
+        client.describe_consumer_groups([group.group_id])[group.group_id].result(30)
+    client.delete_topics([topic])[topic].result(30)
+    assert topic not in client.list_topics(timeout=30).topics
+    print(f"ok admin {topic}")
+
+
+if __name__ == "__main__":
+    verb, rest = sys.argv[1], sys.argv[2:]
+    if verb == "produce":
+        produce(rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4])
+    elif verb == "consume":
+        consume(rest[0], rest[1], rest[2], int(rest[3]), *rest[4:])
+    else:
+        admin(rest[0], rest[1])
