@@ -1,0 +1,240 @@
+"""The one configuration machinery: models that refuse what they do not know, and every error at once, with its line.
+
+Knows pydantic and YAML text; opens no files and reads no environment (the callers do) and knows no particular setting.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from logboom.base.errors import LogboomError
+from logboom.base.quantities import (
+    Address,
+    DurationMs,
+    DurationS,
+    SizeBytes,
+    format_duration_ms,
+    format_size_bytes,
+    join_address,
+    parse_duration_ms,
+    parse_size_bytes,
+    split_address,
+)
+from logboom.base.yaml import KeyPath, read
+
+__all__ = [
+    "Address",
+    "DurationMs",
+    "DurationS",
+    "KeyPath",
+    "Problem",
+    "Settings",
+    "SettingsError",
+    "SizeBytes",
+    "YamlDocument",
+    "dotted",
+    "format_duration_ms",
+    "format_size_bytes",
+    "join_address",
+    "load",
+    "nearest",
+    "parse_duration_ms",
+    "parse_size_bytes",
+    "parse_yaml",
+    "split_address",
+]
+
+_ECHO_MAX_CHARS: Final = 60
+_SECRET_WORDS: Final = ("password", "secret", "token", "credential", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a configuration."""
+
+    where: str
+    """Dotted path of the setting, such as `sinks.archive.path` or `rules[2].format`; empty for the whole document."""
+
+    line: int | None
+    """Line in the document, counted from 1; None where the setting did not come from a document."""
+
+    message: str
+
+
+class SettingsError(LogboomError):
+    """Everything that is wrong with one configuration; its text is one line per problem, `FILE:LINE: path: message`."""
+
+    def __init__(self, name: str, problems: Iterable[Problem]) -> None:
+        self.name = name
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        assert self.problems
+        super().__init__("\n".join(_problem_line(name, problem) for problem in self.problems))
+
+
+def _problem_line(name: str, problem: Problem) -> str:
+    file = name if problem.line is None else f"{name}:{problem.line}"
+    return ": ".join(part for part in (file, problem.where, problem.message) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """A document read whole: plain data, and the line of each value."""
+
+    data: Any
+    name: str = ""
+    lines: Mapping[KeyPath, int] = field(default_factory=dict, repr=False)
+
+    def line_of(self, path: KeyPath) -> int | None:
+        """Line (from 1) of a value, or of the nearest thing around it that stands in the document."""
+        return next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), None)
+
+    def problem(self, path: KeyPath, message: str) -> Problem:
+        """A problem at a value of this document."""
+        return Problem(dotted(path), self.line_of(path), message)
+
+
+class Settings(BaseModel):
+    """Base of every group of settings: nested, frozen; an unknown key is an error that names the nearest known one.
+
+    The docstring under a field is its description in the generated reference.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False, hide_input_in_errors=True
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_unknown_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Only the model itself knows which keys it has, so the nearest one is named here, on the way out."""
+        if value is None and not any(info.is_required() for info in cls.model_fields.values()):
+            value = {}  # a YAML key with nothing behind it is a group left at its defaults
+        try:
+            return handler(value)
+        except ValidationError as error:
+            known = [info.alias or name for name, info in cls.model_fields.items()]
+            raise ValidationError.from_exception_data(
+                cls.__name__, [_told(details, known) for details in error.errors(include_url=False)]
+            ) from None
+
+
+def _told(details: ErrorDetails, known: list[str]) -> InitErrorDetails:
+    """The error in our words, once; what was told further in is passed on as it is."""
+    kind, message = details["type"], details["msg"]
+    if kind == "extra_forbidden":
+        kind, message = "told", _unknown_key(str(details["loc"][-1]), known)
+    elif kind not in ("told", "missing"):
+        kind, message = "told", _in_words(details)
+    told = PydanticCustomError(kind, "{message}", {"message": message})
+    return InitErrorDetails(type=told, loc=details["loc"], input=details["input"])
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    close = nearest(key, known)
+    hint = f"did you mean {close!r}?" if close else f"known here: {', '.join(sorted(known)) or 'no key'}"
+    return f"unknown key {key!r} ({hint})"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that looks most like `word`, if any looks like it at all.
+
+    >>> nearest("portt", ["host", "port"])
+    'port'
+    """
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+
+
+def _in_words(details: ErrorDetails) -> str:
+    """pydantic's message as the end of a sentence, with what was given where that is short and no secret."""
+    kind, message, value = details["type"], details["msg"], details["input"]
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        message = "should be a group of keys and values"
+    elif kind == "string_type":
+        message = "should be text (put it in quotes)" if isinstance(value, int | float) else "should be text"
+    elif kind in ("list_type", "tuple_type"):
+        message = "should be a list"
+    elif kind == "union_tag_invalid":
+        return _unknown_member(details.get("ctx", {}))
+    elif kind == "union_tag_not_found":
+        return f"key {details.get('ctx', {}).get('discriminator', 'type')} is missing"
+    message = message.removeprefix("Input ")
+    name = str(details["loc"][-1]).lower() if details["loc"] else ""
+    plain = value is None or isinstance(value, str | int | float)
+    if not plain or len(str(value)) > _ECHO_MAX_CHARS or any(word in name for word in _SECRET_WORDS):
+        return message
+    return f"{message}, got {'nothing' if value is None else repr(value)}"
+
+
+def _unknown_member(context: Mapping[str, str]) -> str:
+    known = [tag.strip().strip("'") for tag in context["expected_tags"].split(",")]
+    close = nearest(context["tag"], known)
+    hint = f"did you mean {close!r}?" if close else f"known here: {', '.join(known)}"
+    return f"unknown {context['discriminator'].strip(chr(39))} {context['tag']!r} ({hint})"
+
+
+def parse_yaml(text: str, name: str) -> YamlDocument:
+    """The document in `text`; `name` stands for it in messages. Raises SettingsError with every fault found."""
+    reading = read(text)
+    if reading.faults:
+        raise SettingsError(name, [Problem(dotted(fault.path), fault.line, fault.message) for fault in reading.faults])
+    return YamlDocument(reading.data, name, reading.lines)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load(model: type[Model], document: YamlDocument | Mapping[str, Any]) -> Model:
+    """The settings a document describes. Raises SettingsError with all that is wrong with it."""
+    if not isinstance(document, YamlDocument):
+        document = YamlDocument(document)
+    data = {} if document.data is None else document.data
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        problems = [_problem(document, details) for details in error.errors(include_url=False)]
+        # A union of models tells the same of each of its members.
+        raise SettingsError(document.name, dict.fromkeys(problems)) from None
+
+
+def _problem(document: YamlDocument, details: ErrorDetails) -> Problem:
+    missing = details["type"] == "missing"
+    path = _document_path(document.data, details["loc"][:-1] if missing else details["loc"])
+    if missing:
+        return Problem(dotted(path), document.line_of(path), f"key {str(details['loc'][-1])!r} is missing")
+    message = details["msg"] if details["type"] == "told" else _in_words(details)
+    return Problem(dotted(path), document.line_of(path), message)
+
+
+def _document_path(data: Any, location: tuple[str | int, ...]) -> KeyPath:
+    """Location of an error without the names that pydantic adds for members of unions and for validators."""
+    path: list[str | int] = []
+    tag_told = False
+    for step in location:
+        tag = isinstance(data, dict) and data.get("type") == step and not tag_told
+        tag_told = tag or not _has(data, step)
+        if not tag_told:
+            data = data[step]
+            path.append(step)
+    return tuple(path)
+
+
+def _has(data: Any, step: str | int) -> bool:
+    if isinstance(data, list | tuple):
+        return isinstance(step, int) and step < len(data)
+    return isinstance(data, dict) and step in data
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as people write it.
+
+    >>> dotted(("rules", 2, "format"))
+    'rules[2].format'
+    """
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")

@@ -1,0 +1,246 @@
+"""YAML text to plain data, with the line of every value and a bound on everything a text can make us do.
+
+Knows YAML's events and nothing of settings. Differs from a plain loader in that: keys that stand twice in one mapping
+are errors; every key is text; plain scalars follow YAML 1.2's core schema (`yes` and `2026-01-01` are text); tags are
+refused; the text, its depth and the number of values after its aliases are spelled out are bounded, so a "billion
+laughs" text is an error and not an outage.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ruamel.yaml import YAML, events
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.reader import ReaderError
+
+from logboom.base.units import MIB
+
+TEXT_MAX_CHARS: Final = 1 * MIB
+DEPTH_MAX: Final = 64
+VALUES_MAX: Final = 100_000
+"""Values in the document once each alias is counted with all that it stands for."""
+
+KeyPath = tuple[str | int, ...]
+
+_INTEGER: Final = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?")
+_WORDS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something in the text that is no YAML we take."""
+
+    path: KeyPath
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that was found in a text: its data, where each value stands, and what is wrong with it."""
+
+    data: Any
+    lines: dict[KeyPath, int]
+    faults: tuple[Fault, ...]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or sequence whose end has not been read."""
+
+    value: dict[str, Any] | list[Any]
+    path: KeyPath
+    anchor: str | None
+    values: int = 1
+    key: str | None = None
+    merged: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _GiveUpError(Exception):
+    """The text crossed a bound; reading on would only cost more."""
+
+
+def read(text: str) -> Reading:
+    """Everything in `text`. Never raises for what the text says; a syntax error ends the reading as its last fault."""
+    if len(text) > TEXT_MAX_CHARS:
+        return Reading(None, {}, (Fault((), 1, f"the text is longer than {TEXT_MAX_CHARS} characters"),))
+    reader = _Reader()
+    try:
+        for event in _events(text):
+            reader.take(event)
+    except _GiveUpError:
+        pass
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reader.faults.append(Fault((), mark.line + 1 if mark else 1, _sentence(error)))
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        reader.faults.append(Fault((), line, f"character {chr(error.character)!a} may not stand in YAML"))
+    except YAMLError as error:
+        reader.faults.append(Fault((), 1, str(error).splitlines()[0]))
+    return Reading(reader.data, reader.lines, tuple(reader.faults))
+
+
+def _events(text: str) -> Iterator[events.Event]:
+    yield from YAML(typ="safe", pure=True).parse(text)
+
+
+def _sentence(error: MarkedYAMLError) -> str:
+    problem = str(error.problem or "this is not YAML")
+    return f"{problem} ({error.context})" if error.context else problem
+
+
+class _Reader:
+    """Builds data out of events; a stack in place of recursion, so no depth can exhaust the interpreter's own."""
+
+    def __init__(self) -> None:
+        self.data: Any = None
+        self.lines: dict[KeyPath, int] = {}
+        self.faults: list[Fault] = []
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._values = 0
+        self._documents = 0
+
+    def take(self, event: events.Event) -> None:
+        line = event.start_mark.line + 1
+        match event:
+            case events.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    self._give_up(line, "one document is expected, and a second one starts here")
+            case events.ScalarEvent():
+                self._refuse_tag(event, line)
+                self._scalar(event, line)
+            case events.AliasEvent():
+                self._alias(event.anchor, line)
+            case events.MappingStartEvent():
+                self._refuse_tag(event, line)
+                self._open({}, event.anchor, line)
+            case events.SequenceStartEvent():
+                self._refuse_tag(event, line)
+                self._open([], event.anchor, line)
+            case events.MappingEndEvent() | events.SequenceEndEvent():
+                self._close(line)
+            case _:
+                pass
+
+    def _give_up(self, line: int, message: str) -> None:
+        self.faults.append(Fault(self._path(), line, message))
+        raise _GiveUpError
+
+    def _path(self) -> KeyPath:
+        """Where the next value will stand."""
+        if not self._stack:
+            return ()
+        top = self._stack[-1]
+        if isinstance(top.value, list):
+            return (*top.path, len(top.value))
+        return top.path if top.key is None else (*top.path, top.key)
+
+    def _refuse_tag(self, event: Any, line: int) -> None:
+        tag = str(event.tag) if event.tag is not None else ""
+        if tag not in ("", "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            self.faults.append(Fault(self._path(), line, f"tags such as {tag} are not taken here"))
+
+    def _expects_key(self) -> bool:
+        return bool(self._stack) and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None
+
+    def _scalar(self, event: events.ScalarEvent, line: int) -> None:
+        if self._expects_key():
+            self._key(event.value, line)
+            return
+        value = _plain(event.value) if event.implicit[0] else event.value
+        self._put(value, 1, line)
+        if event.anchor:
+            self._anchors[event.anchor] = (value, 1)
+
+    def _key(self, key: str, line: int) -> None:
+        top = self._stack[-1]
+        assert isinstance(top.value, dict)
+        if key in top.value:
+            first = self.lines[(*top.path, key)]
+            self.faults.append(Fault((*top.path, key), line, f"key {key!r} stands here again (first on line {first})"))
+        top.key = key
+        if key != "<<":
+            self.lines.setdefault((*top.path, key), line)
+
+    def _alias(self, name: str, line: int) -> None:
+        if self._expects_key():
+            self._give_up(line, "an alias cannot be a key")
+        if name not in self._anchors:
+            inside = any(level.anchor == name for level in self._stack)
+            why = "stands inside what it names" if inside else "names nothing that came before"
+            self._give_up(line, f"alias *{name} {why}")
+        value, values = self._anchors[name]
+        self._put(value, values, line)
+
+    def _open(self, value: dict[str, Any] | list[Any], anchor: str | None, line: int) -> None:
+        if self._expects_key():
+            self._give_up(line, "a key must be plain text")
+        if len(self._stack) == DEPTH_MAX:
+            self._stack.clear()  # a path of so many steps helps nobody
+            self._give_up(line, f"the text is nested deeper than {DEPTH_MAX} levels")
+        path = self._path()
+        self.lines.setdefault(path, line)
+        self._stack.append(_Open(value, path, anchor))
+
+    def _close(self, line: int) -> None:
+        done = self._stack.pop()
+        if isinstance(done.value, dict):
+            for source in done.merged:
+                for key, value in source.items():
+                    done.value.setdefault(key, value)
+        if done.anchor:
+            self._anchors[done.anchor] = (done.value, done.values)
+        # Its parts were counted as they came; only what encloses it has yet to hear of them.
+        self._values -= done.values
+        self._put(done.value, done.values, line)
+
+    def _put(self, value: Any, values: int, line: int) -> None:
+        self._values += values
+        if self._values > VALUES_MAX:
+            self._give_up(line, f"the document has more than {VALUES_MAX} values once its aliases are spelled out")
+        path = self._path()
+        self.lines.setdefault(path, line)
+        if not self._stack:
+            self.data = value
+            return
+        top = self._stack[-1]
+        top.values += values
+        if isinstance(top.value, list):
+            top.value.append(value)
+        elif top.key == "<<":
+            self._merge(top, value, line)
+        else:
+            assert top.key is not None
+            top.value.setdefault(top.key, value)
+        top.key = None
+
+    def _merge(self, top: _Open, value: Any, line: int) -> None:
+        sources = value if isinstance(value, list) else [value]
+        if all(isinstance(source, dict) for source in sources):
+            top.merged.extend(sources)
+        else:
+            self.faults.append(Fault(top.path, line, "'<<' takes a mapping or a list of mappings"))
+
+
+def _plain(text: str) -> Any:
+    """Value of an unquoted scalar by YAML 1.2's core schema."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

@@ -1,0 +1,171 @@
+"""Settings: everything that is wrong is told at once, each with its line and, for a key, the nearest known one."""
+
+from typing import Annotated, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import Field, field_validator
+
+from logboom.base.settings import (
+    Address,
+    DurationMs,
+    DurationS,
+    Settings,
+    SettingsError,
+    SizeBytes,
+    format_duration_ms,
+    format_size_bytes,
+    join_address,
+    load,
+    parse_duration_ms,
+    parse_size_bytes,
+    parse_yaml,
+    split_address,
+)
+
+
+class Door(Settings):
+    port: int = 3
+    """Where to listen."""
+    keep_ms: DurationMs = 1
+    wait_s: DurationS = 1.0
+    buffer_bytes: SizeBytes = 10
+    listen: Address = "127.0.0.1:0"
+    password: str | None = None
+
+    @field_validator("port")
+    @classmethod
+    def _odd(cls, port: int) -> int:
+        if port % 2 == 0:
+            raise ValueError("ports are odd here")
+        return port
+
+
+class Left(Settings):
+    type: Literal["left"]
+    depth: int
+
+
+class Right(Settings):
+    type: Literal["right"]
+    right: int = 0
+
+
+class Whole(Settings):
+    name: str
+    door: Door = Door()
+    doors: list[Door] = []
+    sides: dict[str, Annotated[Left | Right, Field(discriminator="type")]] = {}
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(Whole, parse_yaml(text, "f.yaml"))
+    return str(caught.value).splitlines()
+
+
+def test_all_problems_are_told_at_once_with_their_lines() -> None:
+    text = """\
+door:
+  portt: 4
+  port: 4
+  keep_ms: 7q
+  listen: nowhere
+doors:
+  - port: 5
+  - prot: 5
+  - 7
+sides:
+  one: {type: left, depth: deep, dept: 1}
+  two:
+    type: right
+    right: wrong
+  three: {type: rigth}
+  four: {type: left}
+nonsense: 1
+"""
+    assert problems(text) == [
+        "f.yaml:1: key 'name' is missing",
+        "f.yaml:2: door.portt: unknown key 'portt' (did you mean 'port'?)",
+        "f.yaml:3: door.port: ports are odd here",
+        "f.yaml:4: door.keep_ms: '7q' is not a length of time such as 250ms, 30s, 15m, 12h or 7d",
+        "f.yaml:5: door.listen: 'nowhere' is not an address such as 127.0.0.1:9092",
+        "f.yaml:8: doors[1].prot: unknown key 'prot' (did you mean 'port'?)",
+        "f.yaml:9: doors[2]: should be a group of keys and values, got 7",
+        "f.yaml:11: sides.one.depth: should be a valid integer, unable to parse string as an integer, got 'deep'",
+        "f.yaml:11: sides.one.dept: unknown key 'dept' (did you mean 'depth'?)",
+        "f.yaml:14: sides.two.right: should be a valid integer, unable to parse string as an integer, got 'wrong'",
+        "f.yaml:15: sides.three: unknown type 'rigth' (did you mean 'right'?)",
+        "f.yaml:16: sides.four: key 'depth' is missing",
+        "f.yaml:17: nonsense: unknown key 'nonsense' (known here: door, doors, name, sides)",
+    ]
+
+
+def test_problem_of_settings_without_a_document_has_no_line() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(Whole, {"name": "x", "door": {"prt": 1}})
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.line) == ("door.prt", None)
+
+
+def test_secret_is_not_echoed() -> None:
+    (line,) = problems("name: x\ndoor: {password: 12345}\n")
+    assert "12345" not in line
+
+
+def test_number_where_text_is_wanted_says_to_quote_it() -> None:
+    assert problems("name: 1.10\n") == ["f.yaml:1: name: should be text (put it in quotes), got 1.1"]
+
+
+def test_group_with_nothing_behind_it_is_left_at_its_defaults() -> None:
+    assert load(Whole, parse_yaml("name: x\ndoor:\n", "f.yaml")) == Whole(name="x")
+
+
+def test_units_and_bare_numbers_are_read() -> None:
+    door = load(Door, parse_yaml("{keep_ms: 7d, wait_s: 250ms, buffer_bytes: 1GiB}", "f.yaml"))
+    assert (door.keep_ms, door.wait_s, door.buffer_bytes) == (604_800_000, 0.25, 2**30)
+    assert load(Door, {"keep_ms": 5, "wait_s": "1.5"}) == Door(keep_ms=5, wait_s=1.5)
+
+
+def test_negative_quantities_are_refused() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(Door, {"keep_ms": -1, "wait_s": -1, "buffer_bytes": -1})
+    assert len(caught.value.problems) == 3
+
+
+@given(st.integers(0, 10**15))
+def test_duration_and_size_survive_writing_and_reading(amount: int) -> None:
+    assert parse_duration_ms(format_duration_ms(amount)) == amount
+    assert parse_size_bytes(format_size_bytes(amount)) == amount
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "d", "7", "1h 30m", "1x", "1h30", "-1s", "1e3s", "9" * 400, "1." + "9" * 99 + "s"]
+)
+def test_text_that_is_no_duration_raises_value_error_and_nothing_else(text: str) -> None:
+    if text in ("7", "1h 30m"):
+        assert parse_duration_ms(text) in (7, 5_400_000)
+    else:
+        with pytest.raises(ValueError, match="is not a length of time"):
+            parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 9092), ("::1", 0), ("", 65_535), ("db.example", 1)])
+def test_address_survives_writing_and_reading(host: str, port: int) -> None:
+    assert split_address(join_address(host, port)) == (host, port)
+
+
+@pytest.mark.parametrize("address", ["", "9092", "a:", "a:b", "::1:9092", "a:65536", "a:99999999999", "a:-1", "a:٣"])
+def test_text_that_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="is not an address"):
+        split_address(address)
+
+
+@settings(max_examples=200)
+@given(st.text())
+def test_any_text_gives_settings_or_settings_error(text: str) -> None:
+    try:
+        load(Whole, parse_yaml(text, "f.yaml"))
+    except SettingsError as error:
+        assert error.problems
