@@ -1,0 +1,103 @@
+"""The rules for batches that a client sent, before anything is appended (Kafka's LogValidator and ProduceRequest).
+
+Order matters to clients: what is no batch at all is CorruptBatchError, which they retry; what is whole but breaks a
+rule is another error, which they do not.
+"""
+
+from dataclasses import dataclass
+
+from logboom.base.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    UnsupportedFormatError,
+)
+from logboom.base.ids import NO_PRODUCER
+from logboom.base.ports import Bytes
+from logboom.records.header import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+    crc_ok,
+    read_header,
+)
+from logboom.records.record import records_body
+from logboom.records.walk import walk_records
+
+_MAGIC_POSITION = 16
+"""Where every format since magic 0 has its magic, behind offset, length and four bytes more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """What one batch may be at most."""
+
+    max_batch_bytes: int
+    max_decompressed_bytes: int
+    max_records: int
+
+
+def validate_produced(buffer: Bytes, limits: RecordLimits) -> tuple[tuple[int, BatchHeader], ...]:
+    """Check all that a client's bytes for one partition must be; position and head of their batch.
+
+    They are exactly one whole batch of magic 2, as since produce version 3. Its CRC and lengths are right, its records
+    have been walked (decompressed within the limit) and number what the head says, and it is neither a control batch
+    nor of a transaction nor stamped with an append time.
+
+    Raises CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionError, MessageTooLargeError,
+    InvalidTimestampError and InvalidRecordError.
+    """
+    header = _whole_batch(buffer, limits)
+    _check_head(header, limits)
+    walk_records(records_body(buffer, 0, header, limits.max_decompressed_bytes), header.records_count)
+    return ((0, header),)
+
+
+def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:
+    size = len(buffer)
+    if size == 0:
+        raise InvalidRecordError("A produce request must have a record batch for each partition.")
+    if size > _MAGIC_POSITION and buffer[_MAGIC_POSITION] != MAGIC:
+        raise UnsupportedFormatError(f"Record batches must have magic {MAGIC}, not {buffer[_MAGIC_POSITION]}.")
+    header = read_header(buffer)
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise CorruptBatchError(f"A record batch cannot be {header.batch_length} bytes long.")
+    end = LENGTH_PREFIX_BYTES + header.batch_length
+    if end > limits.max_batch_bytes:
+        raise MessageTooLargeError(f"A record batch of {end} bytes is above the limit of {limits.max_batch_bytes}.")
+    if end > size:
+        raise CorruptBatchError(f"A record batch of {end} bytes is cut after {size}.")
+    if not crc_ok(buffer, 0, header):
+        raise CorruptBatchError("The CRC of a record batch is wrong.")
+    if end < size:
+        _reject_rest(buffer, end)
+    return header
+
+
+def _reject_rest(buffer: Bytes, end: int) -> None:
+    if len(buffer) - end >= HEADER_BYTES and buffer[end + _MAGIC_POSITION] == MAGIC:
+        raise InvalidRecordError("A produce request may have only one record batch for each partition.")
+    raise CorruptBatchError(f"{len(buffer) - end} bytes follow the record batch.")
+
+
+def _check_head(header: BatchHeader, limits: RecordLimits) -> None:
+    count = header.records_count
+    if count <= 0:
+        raise InvalidRecordError(f"A record batch cannot have {count} records.")
+    if header.last_offset_delta != count - 1:
+        raise InvalidRecordError(f"A batch of {count} records has the last offset delta {header.last_offset_delta}.")
+    if count > limits.max_records:
+        raise MessageTooLargeError(f"A batch of {count} records is above the limit of {limits.max_records}.")
+    if header.is_control:
+        raise InvalidRecordError("Clients may not write control batches.")
+    if header.is_transactional:
+        raise InvalidRecordError("Transactions are not supported yet; the batch belongs to one.")
+    if header.uses_append_time:
+        raise InvalidTimestampError("Clients may not mark a batch with append time.")
+    if header.producer_id != NO_PRODUCER and min(header.producer_id, header.producer_epoch, header.base_sequence) < 0:
+        raise InvalidRecordError(
+            f"Producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}."
+        )
