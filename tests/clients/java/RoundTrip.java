@@ -8,6 +8,9 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Future;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -25,7 +28,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * The Java client against a broker, in three verbs that a test drives:
- * produce BOOTSTRAP TOPIC FROM COUNT CODEC, consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR, admin BOOTSTRAP TOPIC.
+ * produce BOOTSTRAP TOPIC FROM COUNT CODEC, consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR, admin BOOTSTRAP TOPIC,
+ * flood BOOTSTRAP TOPIC.
  * Each prints "ok ..." as its last line, or dies with a stack trace and a non-zero exit.
  */
 public final class RoundTrip {
@@ -33,6 +37,7 @@ public final class RoundTrip {
         switch (args[0]) {
             case "produce" -> produce(args[1], args[2], Integer.parseInt(args[3]), Integer.parseInt(args[4]), args[5]);
             case "consume" -> consume(args[1], args[2], args[3], Integer.parseInt(args[4]), args[5]);
+            case "flood" -> flood(args[1], args[2]);
             case "admin" -> admin(args[1], args[2]);
             default -> throw new IllegalArgumentException("unknown verb " + args[0]);
         }
@@ -66,6 +71,42 @@ public final class RoundTrip {
             }
             System.out.println("ok produced " + count);
         }
+    }
+
+    /** Sends 0, 1, 2, ... until standard input closes; prints "acked N OFFSET" for each that the broker took. */
+    private static void flood(String bootstrap, String topic) throws Exception {
+        Properties config = new Properties();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("linger.ms", "1");
+        config.put("delivery.timeout.ms", "300000");
+        config.put("reconnect.backoff.max.ms", "200");
+        var over = new AtomicBoolean();
+        var reader = new Thread(() -> {
+            try {
+                System.in.readAllBytes();
+            } catch (java.io.IOException closed) {
+                // A closed input is what this thread waits for.
+            }
+            over.set(true);
+        });
+        reader.setDaemon(true);
+        reader.start();
+        int n = 0;
+        var inFlight = new Semaphore(2_000);
+        try (var producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer())) {
+            while (!over.get()) {
+                if (inFlight.tryAcquire(50, TimeUnit.MILLISECONDS)) {
+                    int number = n++;
+                    producer.send(new ProducerRecord<>(topic, 0, null, Integer.toString(number)), (meta, error) -> {
+                        System.out.println(error == null ? "acked " + number + " " + meta.offset()
+                                : "failed " + number + " " + error);
+                        inFlight.release();
+                    });
+                    Thread.sleep(0, 500_000);
+                }
+            }
+        }
+        System.out.println("ok sent " + n);
     }
 
     private static void consume(String bootstrap, String topic, String group, int count, String assignor) {

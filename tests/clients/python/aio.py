@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -25,6 +26,35 @@ async def produce(bootstrap: str, topic: str, first: int, count: int, codec: str
     await asyncio.wait_for(asyncio.gather(*sent), 120)
     await producer.stop()
     print(f"ok produced {count}")
+
+
+async def flood(bootstrap: str, topic: str) -> None:
+    """Send 0, 1, 2, ... until standard input closes; print "acked N OFFSET" for each that the broker took."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=1, request_timeout_ms=300_000
+    )
+    await producer.start()
+    over = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    waiting: dict[asyncio.Future[Any], int] = {}
+
+    def acked(future: asyncio.Future[Any]) -> None:
+        n = waiting.pop(future)
+        if future.exception() is None:
+            print("acked", n, future.result().offset, flush=True)
+        else:
+            print("failed", n, future.exception(), flush=True)
+
+    n = 0
+    while not over.done():
+        if len(waiting) < 2_000:
+            future = await producer.send(topic, str(n).encode(), partition=0)
+            waiting[future] = n
+            future.add_done_callback(acked)
+            n += 1
+        await asyncio.sleep(0.0005)
+    await asyncio.wait_for(producer.flush(), 120)
+    await producer.stop()
+    print(f"ok sent {n}")
 
 
 async def consume(bootstrap: str, topic: str, group: str, count: int) -> None:
@@ -67,5 +97,7 @@ if __name__ == "__main__":
         asyncio.run(produce(rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4]))
     elif verb == "consume":
         asyncio.run(consume(rest[0], rest[1], rest[2], int(rest[3])))
+    elif verb == "flood":
+        asyncio.run(flood(rest[0], rest[1]))
     else:
         asyncio.run(admin(rest[0], rest[1]))

@@ -1,9 +1,10 @@
 """confluent-kafka (librdkafka) against a broker: produce, consume or admin. Prints "ok ..." last, or dies."""
 
 import sys
+import threading
 import time
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
 
@@ -44,6 +45,38 @@ def produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> N
     assert producer.flush(120) == 0, "messages are left in the queue"
     assert not failures, failures[:3]
     print(f"ok produced {count}")
+
+
+def flood(bootstrap: str, topic: str) -> None:
+    """Send 0, 1, 2, ... until standard input closes; print "acked N OFFSET" for each that the broker took."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "message.timeout.ms": 300_000,
+            "reconnect.backoff.max.ms": 200,
+        }
+    )
+    over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+
+    def on_delivery(error: object, message: Message) -> None:
+        value = message.value()
+        assert value is not None
+        if error is None:
+            print("acked", value.decode(), message.offset(), flush=True)
+        else:
+            print("failed", value.decode(), error, flush=True)
+
+    n = 0
+    while not over.is_set():
+        if len(producer) < 2_000:
+            producer.produce(topic, str(n), partition=0, on_delivery=on_delivery)
+            n += 1
+        producer.poll(0.0005)
+    assert producer.flush(120) == 0
+    print(f"ok sent {n}")
 
 
 def consume(bootstrap: str, topic: str, group: str, count: int, assignor: str = "range") -> None:
@@ -106,5 +139,7 @@ if __name__ == "__main__":
         produce(rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4])
     elif verb == "consume":
         consume(rest[0], rest[1], rest[2], int(rest[3]), *rest[4:])
+    elif verb == "flood":
+        flood(rest[0], rest[1])
     else:
         admin(rest[0], rest[1])
