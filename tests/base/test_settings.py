@@ -1,5 +1,6 @@
 """Settings: everything that is wrong is told at once, each with its line and, for a key, the nearest known one."""
 
+import contextlib
 from typing import Annotated, Literal
 
 import pytest
@@ -55,8 +56,8 @@ class Right(Settings):
 class Whole(Settings):
     name: str
     door: Door = Door()
-    doors: list[Door] = []
-    sides: dict[str, Annotated[Left | Right, Field(discriminator="type")]] = {}
+    doors: tuple[Door, ...] = ()
+    sides: dict[str, Annotated[Left | Right, Field(discriminator="type")]] = Field(default_factory=dict)
 
 
 def problems(text: str) -> list[str]:
@@ -140,15 +141,14 @@ def test_duration_and_size_survive_writing_and_reading(amount: int) -> None:
     assert parse_size_bytes(format_size_bytes(amount)) == amount
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "d", "7", "1h 30m", "1x", "1h30", "-1s", "1e3s", "9" * 400, "1." + "9" * 99 + "s"]
-)
+@pytest.mark.parametrize("text", ["", " ", "d", "1x", "1h30", "-1s", "1e3s", "9" * 400, f"1.{'9' * 99}s"])
 def test_text_that_is_no_duration_raises_value_error_and_nothing_else(text: str) -> None:
-    if text in ("7", "1h 30m"):
-        assert parse_duration_ms(text) in (7, 5_400_000)
-    else:
-        with pytest.raises(ValueError, match="is not a length of time"):
-            parse_duration_ms(text)
+    with pytest.raises(ValueError, match="is not a length of time"):
+        parse_duration_ms(text)
+
+
+def test_duration_of_several_units_is_their_sum() -> None:
+    assert parse_duration_ms("1h 30m") == parse_duration_ms("1.5h") == 5_400_000
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 9092), ("::1", 0), ("", 65_535), ("db.example", 1)])
@@ -165,7 +165,5 @@ def test_text_that_is_no_address_is_refused(address: str) -> None:
 @settings(max_examples=200)
 @given(st.text())
 def test_any_text_gives_settings_or_settings_error(text: str) -> None:
-    try:
+    with contextlib.suppress(SettingsError):
         load(Whole, parse_yaml(text, "f.yaml"))
-    except SettingsError as error:
-        assert error.problems
