@@ -71,6 +71,10 @@ class NotEnoughReplicasError(LogboomError):
     """The ISR is below its minimum (NOT_ENOUGH_REPLICAS)."""
 
 
+class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
+    """The ISR fell below its minimum after the append (NOT_ENOUGH_REPLICAS_AFTER_APPEND)."""
+
+
 # --- records ----------------------------------------------------------------------------------------------------
 
 
