@@ -59,7 +59,12 @@ def flood(bootstrap: str, topic: str) -> None:
         }
     )
     over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+
+    def wait_for_close() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=wait_for_close, daemon=True).start()
 
     def on_delivery(error: object, message: Message) -> None:
         value = message.value()
