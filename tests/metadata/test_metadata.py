@@ -1,0 +1,223 @@
+"""Commands, records and the image they make."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.base.errors import (
+    FormatVersionError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidStreamNameError,
+    LogboomError,
+    PolicyViolationError,
+    StorageError,
+    StreamExistsError,
+    UnknownStreamError,
+)
+from logboom.base.ids import ProducerId, StreamId, StreamName
+from logboom.metadata import (
+    CreateStream,
+    Flush,
+    Image,
+    Limits,
+    MetadataRecord,
+    add_partitions,
+    allocate_producer_ids,
+    apply,
+    change_config,
+    check_name,
+    create_stream,
+    decode,
+    delete_stream,
+    encode,
+)
+
+LIMITS = Limits(partitions_max=100)
+ORDERS = StreamName("orders")
+
+
+def stream_id(number: int) -> StreamId:
+    return StreamId(UUID(int=number))
+
+
+def with_stream(
+    image: Image, name: str, *, partitions: int = 1, config: dict[str, str | None] | None = None, internal: bool = False
+) -> Image:
+    command = CreateStream(name, partitions, 1, config or {}, internal)
+    (record,) = create_stream(image, command, stream_id(len(image.by_id) + 1), LIMITS)
+    return apply(image, record)
+
+
+def test_a_stream_is_created_with_its_own_settings_over_the_defaults() -> None:
+    image = with_stream(Image(), "orders", partitions=3, config={"logboom.flush": "none", "segment.ms": None})
+    stream = image.by_name[ORDERS]
+    assert image.by_id[stream.id] is stream
+    assert (stream.partitions, stream.config.flush, stream.internal) == (3, Flush.NONE, False)
+    assert stream.overrides == {"logboom.flush": "none"}
+    assert stream.config.segment_ms == image.defaults.segment_ms
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a" * 250, "with space", "umlaut-ü", "slash/y", "new\nline", "end\n", "__offsets", "nul\0"]
+)
+def test_names_no_stream_may_have(name: str) -> None:
+    with pytest.raises(InvalidStreamNameError):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 249, "...", "_one", "A.b-c_9", "-"])
+def test_names_a_stream_may_have(name: str) -> None:
+    assert check_name(name) == name
+
+
+def test_internal_names_are_for_the_node() -> None:
+    assert check_name("__consumer_offsets", internal=True) == "__consumer_offsets"
+    image = with_stream(Image(), "__consumer_offsets", internal=True)
+    with pytest.raises(InvalidRequestError):
+        delete_stream(image, "__consumer_offsets")
+    with pytest.raises(InvalidRequestError):
+        add_partitions(image, "__consumer_offsets", 5, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (CreateStream("orders", 1, 1, {}), StreamExistsError),
+        (CreateStream("shop_eu", 1, 1, {}), InvalidStreamNameError),
+        (CreateStream("new", 0, 1, {}), InvalidPartitionsError),
+        (CreateStream("new", -5, 1, {}), InvalidPartitionsError),
+        (CreateStream("new", 1, 3, {}), InvalidReplicationFactorError),
+        (CreateStream("new", 1, 0, {}), InvalidReplicationFactorError),
+        (CreateStream("new", 99, 1, {}), PolicyViolationError),
+        (CreateStream("new", 1, 1, {"segment.byte": "5"}), InvalidConfigError),
+        (CreateStream("new", 1, 1, {"segment.bytes": "many"}), InvalidConfigError),
+        (CreateStream("new", 1, 1, {"retention.ms": "1000"}), InvalidConfigError),
+        (CreateStream("new", 1, 1, {"cleanup.policy": "compact"}), InvalidConfigError),
+    ],
+)
+def test_streams_that_cannot_be_had(command: CreateStream, error: type[LogboomError]) -> None:
+    image = with_stream(with_stream(Image(), "orders"), "shop.eu")
+    with pytest.raises(error):
+        create_stream(image, command, stream_id(9), LIMITS)
+
+
+def test_all_faults_of_a_config_are_told_and_the_nearest_name_is_offered() -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        create_stream(
+            Image(),
+            CreateStream("new", 1, 1, {"segment.byte": None, "max.message.bytes": "-3", "logboom.flush": "maybe"}),
+            stream_id(1),
+            LIMITS,
+        )
+    text = str(caught.value)
+    assert "did you mean 'segment.bytes'?" in text
+    assert "max.message.bytes='-3'" in text
+    assert "commit or none" in text
+
+
+def test_partitions_are_added_and_never_taken() -> None:
+    image = with_stream(Image(), "orders", partitions=2)
+    image = apply(image, add_partitions(image, "orders", 5, LIMITS)[0])
+    assert image.by_name[ORDERS].partitions == 5
+    for total in (5, 4, 0, -1):
+        with pytest.raises(InvalidPartitionsError):
+            add_partitions(image, "orders", total, LIMITS)
+    with pytest.raises(PolicyViolationError):
+        add_partitions(image, "orders", 101, LIMITS)
+    with pytest.raises(UnknownStreamError):
+        add_partitions(image, "other", 2, LIMITS)
+
+
+def test_settings_change_one_by_one_and_go_back_to_the_default() -> None:
+    image = with_stream(Image(), "orders", config={"segment.ms": "5000"})
+    image = apply(image, change_config(image, "orders", {"max.message.bytes": "100"})[0])
+    stream = image.by_name[ORDERS]
+    assert (stream.config.segment_ms, stream.config.max_message_bytes) == (5000, 100)
+    assert change_config(image, "orders", {"segment.ms": "5000"}) == ()
+    image = apply(image, change_config(image, "orders", {"segment.ms": None})[0])
+    assert image.by_name[ORDERS].overrides == {"max.message.bytes": "100"}
+
+
+def test_a_deleted_stream_is_gone_from_both_maps() -> None:
+    image = with_stream(Image(), "orders")
+    image = apply(image, delete_stream(image, "orders")[0])
+    assert not image.by_name
+    assert not image.by_id
+    with pytest.raises(UnknownStreamError):
+        delete_stream(image, "orders")
+
+
+def test_an_older_image_is_untouched() -> None:
+    before = with_stream(Image(), "orders")
+    with_stream(before, "other")
+    assert list(before.by_name) == ["orders"]
+
+
+def test_producer_ids_are_given_once() -> None:
+    image = Image()
+    firsts = []
+    for _ in range(3):
+        firsts.append(image.next_producer_id)
+        image = apply(image, allocate_producer_ids(image, 1000)[0])
+    assert firsts == [0, 1000, 2000]
+    with pytest.raises(PolicyViolationError):
+        allocate_producer_ids(Image(next_producer_id=ProducerId(2**63 - 5)), 1000)
+
+
+def test_newer_records_stop_by_name_and_garbage_is_an_error() -> None:
+    with pytest.raises(FormatVersionError, match="newer Logboom"):
+        decode(b'{"type":"stream_created","version":2,"wonder":1}')
+    with pytest.raises(FormatVersionError, match="'broker_registered'"):
+        decode(b'{"type":"broker_registered","version":1}')
+    for garbage in (b"", b"{}", b"\xff", b'{"type":"stream_created","version":1}'):
+        with pytest.raises(StorageError):
+            decode(garbage)
+
+
+NAMES = st.sampled_from(["a", "b", "a.b", "a_b", "__x", "bad name"])
+CONFIGS = st.dictionaries(
+    st.sampled_from(["segment.ms", "logboom.flush", "nonsense"]), st.sampled_from(["1000", "none", None]), max_size=2
+)
+Command = Callable[[Image, StreamId], tuple[MetadataRecord, ...]]
+COMMANDS: st.SearchStrategy[Command] = st.one_of(
+    st.builds(
+        lambda name, partitions, config: (
+            lambda image, id_: create_stream(image, CreateStream(name, partitions, 1, config), id_, LIMITS)
+        ),
+        NAMES,
+        st.integers(0, 60),
+        CONFIGS,
+    ),
+    st.builds(
+        lambda name, total: lambda image, _: add_partitions(image, name, total, LIMITS), NAMES, st.integers(0, 60)
+    ),
+    st.builds(lambda name, config: lambda image, _: change_config(image, name, config), NAMES, CONFIGS),
+    st.builds(lambda name: lambda image, _: delete_stream(image, name), NAMES),
+    st.builds(lambda count: lambda image, _: allocate_producer_ids(image, count), st.integers(1, 5000)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(COMMANDS, max_size=25))
+def test_replaying_the_bytes_of_all_records_gives_the_same_image(commands: list[Command]) -> None:
+    image, written = Image(), list[bytes]()
+    for number, command in enumerate(commands):
+        try:
+            records = command(image, stream_id(number))
+        except LogboomError:
+            continue
+        for record in records:
+            written.append(encode(record))
+            image = apply(image, record)
+        assert sorted(image.by_id) == sorted(stream.id for stream in image)
+        assert image.partition_count <= LIMITS.partitions_max
+    replayed = Image()
+    for data in written:
+        replayed = apply(replayed, decode(data))
+    assert replayed == image
