@@ -6,6 +6,7 @@ The most derived class found in the table wins, so a subclass needs a row only w
 from kio.schema.errors import ErrorCode
 
 from logboom.base import errors
+from logboom.groups import errors as groups
 
 _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.UnknownStreamError: ErrorCode.unknown_topic_or_partition,
@@ -22,6 +23,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.FencedLeaderEpochError: ErrorCode.fenced_leader_epoch,
     errors.UnknownLeaderEpochError: ErrorCode.unknown_leader_epoch,
     errors.NotEnoughReplicasError: ErrorCode.not_enough_replicas,
+    errors.NotEnoughReplicasAfterAppendError: ErrorCode.not_enough_replicas_after_append,
     errors.CorruptBatchError: ErrorCode.corrupt_message,
     errors.InvalidRecordError: ErrorCode.invalid_record,
     errors.UnsupportedFormatError: ErrorCode.unsupported_for_message_format,
@@ -35,6 +37,24 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.InvalidProducerEpochError: ErrorCode.invalid_producer_epoch,
     errors.UnknownProducerError: ErrorCode.unknown_producer_id,
     errors.StorageError: ErrorCode.kafka_storage_error,
+    groups.InvalidGroupIdError: ErrorCode.invalid_group_id,
+    groups.CoordinatorLoadInProgressError: ErrorCode.coordinator_load_in_progress,
+    groups.CoordinatorNotAvailableError: ErrorCode.coordinator_not_available,
+    groups.NotCoordinatorError: ErrorCode.not_coordinator,
+    groups.UnknownMemberError: ErrorCode.unknown_member_id,
+    groups.MemberIdRequiredError: ErrorCode.member_id_required,
+    groups.FencedInstanceIdError: ErrorCode.fenced_instance_id,
+    groups.IllegalGenerationError: ErrorCode.illegal_generation,
+    groups.RebalanceInProgressError: ErrorCode.rebalance_in_progress,
+    groups.InconsistentGroupProtocolError: ErrorCode.inconsistent_group_protocol,
+    groups.InvalidSessionTimeoutError: ErrorCode.invalid_session_timeout,
+    groups.GroupMaxSizeReachedError: ErrorCode.group_max_size_reached,
+    groups.NonEmptyGroupError: ErrorCode.non_empty_group,
+    groups.GroupIdNotFoundError: ErrorCode.group_id_not_found,
+    groups.GroupSubscribedToStreamError: ErrorCode.group_subscribed_to_topic,
+    groups.OffsetMetadataTooLargeError: ErrorCode.offset_metadata_too_large,
+    groups.InvalidCommitOffsetSizeError: ErrorCode.invalid_commit_offset_size,
+    groups.GroupTooLargeError: ErrorCode.unknown_server_error,
 }
 
 

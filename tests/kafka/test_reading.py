@@ -1,0 +1,178 @@
+"""Readers compiled from kio's schema read what kio's writers wrote, and nothing that strangers made up."""
+
+import io
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.index import api_key_map, schema_name_map
+from kio.schema.metadata.v9.request import MetadataRequest
+from kio.schema.produce.v7.request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+from kio.static.primitive import Records
+
+from logboom.kafka.messages import milliseconds
+from logboom.kafka.reading import MalformedError, compile_reader, read_uvarint, reader_for, skip_tags
+
+ALL = [
+    (key, version)
+    for key, name in sorted(api_key_map.items())
+    for version, kinds in sorted(schema_name_map[name].items())
+    if EntityType.request in kinds
+]
+BUDGET = 10_000
+
+st.register_type_strategy(Records, st.binary(max_size=100))
+
+
+def written(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL)
+def test_reads_what_kio_writes(api_key: int, version: int) -> None:
+    cls = load_request_schema(api_key, version)
+    read = reader_for(api_key, version)
+
+    @settings(max_examples=8, deadline=None, database=None)
+    @given(entity=st.from_type(cls))
+    def check(entity: Any) -> None:
+        body = written(entity)
+        frame = memoryview(bytearray(b"head" + body + b"tail"))
+        assert read(frame, 4, BUDGET) == (entity, 4 + len(body))
+
+    check()
+
+
+def mutations(body: bytes, chance: random.Random) -> bytes:
+    """One broken body: cut, bytes changed, a count blown up, or noise."""
+    broken = bytearray(body)
+    match chance.randrange(5):
+        case 0:
+            del broken[chance.randrange(len(broken) + 1) :]
+        case 1:
+            for _ in range(chance.randint(1, 4)):
+                if broken:
+                    broken[chance.randrange(len(broken))] = chance.choice(
+                        (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256))
+                    )
+        case 2:
+            place = chance.randrange(len(broken) + 1)
+            broken[place : place + 4] = chance.choice(
+                (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x80\0\0\0", b"\0\xff\xff\xff")
+            )
+        case 3:
+            place = chance.randrange(len(broken) + 1)
+            broken[place:place] = chance.randbytes(chance.randint(1, 16))
+        case _:
+            broken = bytearray(chance.randbytes(chance.randrange(200)))
+    return bytes(broken)
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL)
+def test_broken_bodies_give_an_entity_or_a_malformed_error(api_key: int, version: int) -> None:
+    cls = load_request_schema(api_key, version)
+    read = reader_for(api_key, version)
+
+    @settings(max_examples=5, deadline=None, database=None)
+    @given(entity=st.from_type(cls), seed=st.integers(0, 2**32))
+    def check(entity: Any, seed: int) -> None:
+        chance = random.Random(seed)
+        body = written(entity)
+        for _ in range(12):
+            try:
+                found, _ = read(memoryview(bytearray(mutations(body, chance))), 0, BUDGET)
+            except MalformedError:
+                continue
+            assert type(found) is cls
+
+    check()
+
+
+def test_records_are_a_writable_view_of_the_frame() -> None:
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=-1,  # type: ignore[arg-type]
+        timeout=milliseconds(5),  # type: ignore[arg-type]
+        topic_data=(
+            TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=b"abc"),)),  # type: ignore[arg-type]
+        ),
+    )
+    frame = bytearray(written(request))
+    found, _ = reader_for(0, 7)(memoryview(frame), 0, BUDGET)
+    view = found.topic_data[0].partition_data[0].records
+    assert isinstance(view, memoryview)
+    view[0] = ord("z")
+    assert b"zbc" in frame
+
+
+def test_counts_are_held_against_the_bytes_left_and_the_budget() -> None:
+    read = compile_reader(MetadataRequest)
+    with pytest.raises(MalformedError, match="count"):
+        read(memoryview(bytearray(b"\xff\xff\xff\xff\x07")), 0, BUDGET)
+    topics = bytes([0xE9, 7]) + b"\x01\x00" * 1000 + b"\0\0\0\0"
+    read(memoryview(bytearray(topics)), 0, 1000)
+    with pytest.raises(MalformedError, match="too many elements"):
+        read(memoryview(bytearray(topics)), 0, 999)
+
+
+def test_strings_must_be_utf8() -> None:
+    body = bytes([2, 3, 0xC3, 0x28, 0, 0, 0, 0, 0])
+    with pytest.raises(MalformedError, match="UTF-8"):
+        compile_reader(MetadataRequest)(memoryview(bytearray(body)), 0, BUDGET)
+
+
+def test_unknown_tagged_fields_are_passed_over_and_count() -> None:
+    body = bytes([0, 0, 0, 0, 2, 7, 1, 0xAA, 9, 0])
+    entity, position = compile_reader(MetadataRequest)(memoryview(bytearray(body)), 0, BUDGET)
+    assert entity.topics is None
+    assert position == len(body)
+    with pytest.raises(MalformedError, match="tagged"):
+        compile_reader(MetadataRequest)(memoryview(bytearray(body)), 0, 1)
+    with pytest.raises(MalformedError, match="longer"):
+        skip_tags(memoryview(bytearray([1, 0, 200, 1])), 0, 4, BUDGET)
+
+
+def test_known_tags_come_once_and_fill_their_length() -> None:
+    request = FetchRequest(
+        cluster_id="c",
+        max_wait=milliseconds(1),  # type: ignore[arg-type]
+        min_bytes=1,  # type: ignore[arg-type]
+        topics=(
+            FetchTopic(topic="t", partitions=(FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1),)),
+        ),  # type: ignore[arg-type]
+        forgotten_topics_data=(),
+    )
+    body = written(request)
+    read = compile_reader(FetchRequest)
+    assert body.endswith(bytes([1, 0, 2, 2]) + b"c")
+    head = body[:-5]
+    for tags in (
+        bytes([1, 0, 3, 2]) + b"cc",  # longer than its string
+        bytes([1, 0, 1, 2]) + b"c",  # shorter than its string
+        bytes([2, 0, 2, 2]) + b"c" + bytes([0, 2, 2]) + b"c",  # twice
+    ):
+        with pytest.raises(MalformedError):
+            read(memoryview(bytearray(head + tags)), 0, BUDGET)
+
+
+def test_varints_have_at_most_32_bits() -> None:
+    assert read_uvarint(memoryview(b"\xff\xff\xff\xff\x0f"), 0) == (2**32 - 1, 5)
+    for raw in (b"\xff\xff\xff\xff\x1f", b"\xff\xff\xff\xff\xff\x01"):
+        with pytest.raises(MalformedError):
+            read_uvarint(memoryview(raw), 0)
+
+
+def test_null_and_negative_lengths() -> None:
+    produce = reader_for(0, 3)
+    with pytest.raises(MalformedError, match="negative"):
+        produce(memoryview(bytearray(b"\xff\xfe" + bytes(20))), 0, BUDGET)
+    with pytest.raises(MalformedError, match="null"):
+        produce(memoryview(bytearray(b"\xff\xff" + bytes(6) + b"\xff" * 4)), 0, BUDGET)
