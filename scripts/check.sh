@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs the named groups of checks, each step with its name and time, and stops at the first that fails.
+#   lint    style, layout, types, import contracts
+#   test    all tests in random order, without the long fault runs
+#   faults  the long fault runs
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly BIN=.venv/bin
+
+step() {
+    local name=$1 began=$SECONDS; shift
+    printf -- '--- %s\n' "$name"
+    "$@" || { printf -- '--- %s failed after %s s\n' "$name" "$((SECONDS - began))"; exit 1; }
+    printf -- '--- %s: %s s\n' "$name" "$((SECONDS - began))"
+}
+
+lint() {
+    step style $BIN/ruff check --quiet
+    step layout $BIN/ruff format --check --quiet
+    step types $BIN/mypy
+    step contracts $BIN/lint-imports --no-timings
+}
+
+run_tests() {
+    # A group of tests that shares something costly names itself with xdist_group and stays on one worker.
+    step tests $BIN/python -m pytest -n "${WORKERS:-2}" --dist loadgroup -m "not slow" "$@"
+}
+
+run_faults() {
+    step faults $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "slow" tests
+    step kills $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "not slow" tests/faults
+}
+
+for group in "$@"; do
+    case $group in
+        lint) lint ;;
+        test) run_tests ;;
+        faults) run_faults ;;
+        *) printf 'unknown group of checks: %s\n' "$group" >&2; exit 2 ;;
+    esac
+done

@@ -1,0 +1,179 @@
+"""A real broker in a process of its own, for tests that kill it, stop it, pause it and start it again.
+
+Knows the command line of `logboom serve` and nothing of what is behind it.
+"""
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 30
+
+
+class BrokerStartError(Exception):
+    """The broker ended, or did not say that it is ready in time; the text carries the end of its log."""
+
+
+class BrokerProcess:
+    """`logboom serve` on free ports of 127.0.0.1, kept over restarts, with its data in `directory`.
+
+        with BrokerProcess(tmp_path / "data") as broker:
+            broker.kafka    # "127.0.0.1:23456"
+            broker.kill9()
+            broker.restart()
+
+    The log of all its lives is the file `log_path`; its end is printed where the `with` block fails.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        log_path: Path | None = None,
+    ) -> None:
+        self.data = directory
+        self.kafka = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
+        self.log_path = log_path or directory.with_name(f"{directory.name}.broker.log")
+        self.ready: dict[str, object] = {}
+        """What the broker said of itself when it was ready: kafka, http, data, pid."""
+        self._arguments = arguments
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            if error is not None:
+                print(f"the broker's log, {self.log_path}, ends with:\n{self.log_text()[-4_000:]}", file=sys.stderr)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the life that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it and return once it says that it is ready."""
+        assert not self.running
+        command = [sys.executable, "-m", "logboom.cli", "serve", "--json", "--data", str(self.data)]
+        command += ["--kafka", self.kafka, "--http", self.http, *self._arguments]
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment
+            )
+        try:
+            self.ready = json.loads(self._first_line())
+        except BaseException:
+            self.kill9()
+            raise
+
+    def restart(self) -> None:
+        """Start it again on the same data and ports; stops it first where it still runs."""
+        if self.running:
+            self.sigterm()
+        self.start()
+
+    def kill9(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is said."""
+        self._end(signal.SIGKILL)
+
+    def sigterm(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """SIGTERM; the exit code. The broker promises 0 within 5 s; a busy test machine is given more."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def stop(self) -> None:
+        """End it in whatever state it is."""
+        if not self.running:
+            return
+        try:
+            self.sigterm()
+        except subprocess.TimeoutExpired:
+            self.kill9()
+            raise
+
+    def pause(self) -> None:
+        """SIGSTOP: it holds its sockets and answers nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def log_text(self) -> str:
+        """All it has logged, over all its lives."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.log_path.read_text(errors="replace")
+        return ""
+
+    def _end(self, how: signal.Signals, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        process = self._process
+        assert process is not None
+        if process.poll() is None:
+            process.send_signal(how)
+        code = process.wait(timeout_s)
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
+
+    def _first_line(self) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        output = self._process.stdout.fileno()
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        line = b""
+        while not line.endswith(b"\n"):
+            readable, _, _ = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise BrokerStartError(f"not ready after {READY_TIMEOUT_S} s:\n{self.log_text()[-4_000:]}")
+            chunk = os.read(output, 65_536)
+            if not chunk:
+                code = self._process.wait(STOP_TIMEOUT_S)
+                raise BrokerStartError(f"ended with {code} before it was ready:\n{self.log_text()[-4_000:]}")
+            line += chunk
+        return line
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on, below those the system gives to outgoing connections.
+
+    A port from the system's own range could be taken by a client's connection while the broker is down between two
+    lives; a client that tries that very port again and again can even connect to itself.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    chance = random.SystemRandom()  # tests seed the common generator alike in every process
+    for _ in range(1_000):
+        port = chance.randrange(max(1_024, lowest - 20_000), lowest)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise BrokerStartError("no free port was found")
