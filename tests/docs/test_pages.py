@@ -1,0 +1,138 @@
+"""Every command, program and file in the documentation is run as it stands there.
+
+The pages say 127.0.0.1:9092 and .venv/bin/logboom; here the broker stands on a free port and the tests' own interpreter
+is used. Nothing else is changed.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.docs.blocks import Block, blocks_of
+from tests.support.server import BrokerProcess
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")])
+WAIT_S = 240
+
+
+def title(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    nameless = [block.line for block in blocks_of(page) if not block.language]
+    assert not nameless, f"{title(page)}: blocks without a language at lines {nameless} (see tests/docs/blocks.py)"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text) if "://" not in target]
+    missing = [target for target in targets if target and not (page.parent / target).exists()]
+    assert not missing, f"{title(page)} links to what is not there: {missing}"
+
+
+RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for block in blocks_of(page))]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", RUNNABLE, ids=title)
+def test_every_command_works(page: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    prepare(work)
+    with BrokerProcess(tmp_path / "data") as broker:
+        run_page(page, Runner(work, broker))
+
+
+def prepare(work: Path) -> None:
+    """The checkout as a reader sees it: its virtual environment, examples and a log file to publish."""
+    binaries = work / ".venv" / "bin"
+    binaries.mkdir(parents=True)
+    for name in ("logboom", "python"):
+        (binaries / name).symlink_to(Path(sys.executable).parent / name)
+    shutil.copytree(ROOT / "examples", work / "examples")
+    (work / "access.log").write_text('203.0.113.9 - - [20/Nov/2026:13:00:51 +0000] "GET / HTTP/1.1" 200 12 "-" "x"\n')
+
+
+class Runner:
+    """Runs blocks in one directory against one broker."""
+
+    def __init__(self, work: Path, broker: BrokerProcess) -> None:
+        self._work, self._broker = work, broker
+
+    def _here(self, text: str) -> str:
+        return text.replace("127.0.0.1:9092", self._broker.kafka)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "LOGBOOM_BOOTSTRAP": self._broker.kafka}
+
+    def write(self, block: Block) -> None:
+        assert block.file is not None
+        (self._work / block.file).write_text(self._here(block.text))
+
+    def python(self, block: Block) -> None:
+        self._finish([sys.executable, "-c", self._here(block.text)], block)
+
+    def shell(self, block: Block) -> None:
+        for tool in ("kcat",):
+            if re.search(rf"^(.*\| )?{tool} ", block.text, re.MULTILINE) and shutil.which(tool) is None:
+                return
+        self._finish(["bash", "-euo", "pipefail", "-c", self._here(block.text)], block)
+
+    def _finish(self, command: list[str], block: Block) -> None:
+        done = subprocess.run(
+            command, cwd=self._work, env=self._environment, capture_output=True, text=True, timeout=WAIT_S, check=False
+        )
+        assert done.returncode == 0, f"line {block.line}:\n{block.text}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+    @contextmanager
+    def background(self, block: Block) -> Iterator[subprocess.Popen[str]]:
+        """A command that goes on: `serve` gets ports of its own, since the page's broker already runs."""
+        text = self._here(block.text).replace("logboom serve", "logboom serve --kafka 127.0.0.1:0 --http 127.0.0.1:0")
+        output = self._work / f"background-{block.line}.txt"
+        with output.open("w") as out:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {text}"],
+                cwd=self._work,
+                env=self._environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        try:
+            deadline = time.monotonic() + 60
+            while not output.read_text().strip() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            yield process
+            assert process.poll() is None, f"line {block.line} ended by itself:\n{output.read_text()[-3000:]}"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(90) == 0, f"line {block.line}:\n{output.read_text()[-3000:]}"
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+def run_page(page: Path, runner: Runner) -> None:
+    with ExitStack() as running:
+        for block in blocks_of(page):
+            if block.file is not None:
+                runner.write(block)
+            elif block.language == "python":
+                runner.python(block)
+            elif block.language == "sh" and block.background:
+                running.enter_context(runner.background(block))
+            elif block.language == "sh":
+                runner.shell(block)
