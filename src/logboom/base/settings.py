@@ -49,6 +49,14 @@ __all__ = [
 ]
 
 _ECHO_MAX_CHARS: Final = 60
+_PLAIN_WORDS: Final = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "should be a group of keys and values"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "should be a list"),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "should be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "should be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "should be true or false"),
+    "path_type": "should be a path",
+}
 _SECRET_WORDS: Final = ("password", "secret", "token", "credential", "key")
 
 
@@ -66,7 +74,10 @@ class Problem:
 
 
 class SettingsError(LogboomError):
-    """Everything that is wrong with one configuration; its text is one line per problem, `FILE:LINE: path: message`."""
+    """Everything that is wrong with one configuration; its text is one line per problem, `FILE:LINE: path: message`.
+
+    A problem without a line did not come from the file and goes without its name.
+    """
 
     def __init__(self, name: str, problems: Iterable[Problem]) -> None:
         self.name = name
@@ -76,7 +87,7 @@ class SettingsError(LogboomError):
 
 
 def _problem_line(name: str, problem: Problem) -> str:
-    file = name if problem.line is None else f"{name}:{problem.line}"
+    file = None if problem.line is None else f"{name}:{problem.line}"
     return ": ".join(part for part in (file, problem.where, problem.message) if part)
 
 
@@ -151,18 +162,17 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def _in_words(details: ErrorDetails) -> str:
     """pydantic's message as the end of a sentence, with what was given where that is short and no secret."""
     kind, message, value = details["type"], details["msg"], details["input"]
+    context = details.get("ctx", {})
     if kind == "value_error":
         return message.removeprefix("Value error, ")
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        message = "should be a group of keys and values"
-    elif kind == "string_type":
+    if kind == "union_tag_invalid":
+        return _unknown_member(context)
+    if kind == "union_tag_not_found":
+        return f"key {context.get('discriminator', 'type')} is missing"
+    if kind == "string_type":
         message = "should be text (put it in quotes)" if isinstance(value, int | float) else "should be text"
-    elif kind in ("list_type", "tuple_type"):
-        message = "should be a list"
-    elif kind == "union_tag_invalid":
-        return _unknown_member(details.get("ctx", {}))
-    elif kind == "union_tag_not_found":
-        return f"key {details.get('ctx', {}).get('discriminator', 'type')} is missing"
+    else:
+        message = _PLAIN_WORDS.get(kind, message)
     message = message.removeprefix("Input ")
     name = str(details["loc"][-1]).lower() if details["loc"] else ""
     plain = value is None or isinstance(value, str | int | float)
@@ -183,7 +193,7 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
     reading = read(text)
     if reading.faults:
         raise SettingsError(name, [Problem(dotted(fault.path), fault.line, fault.message) for fault in reading.faults])
-    return YamlDocument(reading.data, name, reading.lines)
+    return YamlDocument(reading.data, name, reading.lines or {(): 1})
 
 
 Model = TypeVar("Model", bound=BaseModel)
