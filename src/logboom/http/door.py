@@ -1,0 +1,106 @@
+"""The HTTP door: `/metrics`, `/healthz`, `/readyz`.
+
+Knows paths and how to ask the broker's loop a question from another thread, within a bound of time. Where the loop does
+not answer, that itself is the answer: the broker is not healthy.
+"""
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterable, Sequence
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, TypeVar
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, make_wsgi_app
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from logboom.http.config import HttpConfig
+from logboom.http.server import BoundedServer
+
+Answer = TypeVar("Answer")
+Source: TypeAlias = Callable[[], Iterable[Metric]]
+"""Reads counters; called on the loop that writes them, so no counter needs a lock."""
+
+LOOP_ANSWERS_WITHIN_S: Final = 3.0
+_PLAIN: Final = [("Content-Type", "text/plain; charset=utf-8")]
+_INDEX: Final = "logboom: /metrics /healthz /readyz\n"
+
+
+class HttpDoor:
+    """Serves what the sources count and whether the node is ready. Made and started on the loop it asks."""
+
+    def __init__(self, config: HttpConfig, sources: Sequence[Source], not_ready: Callable[[], str | None]) -> None:
+        assert config.listen is not None
+        self._loop = asyncio.get_running_loop()
+        self._not_ready = not_ready
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        registry.register(_OnLoop(lambda: self._ask(lambda: [metric for source in sources for metric in source()])))
+        self._metrics = make_wsgi_app(registry)
+        self._server = BoundedServer(
+            config.listen,
+            self._answer,
+            max_connections=config.max_connections,
+            request_timeout_s=config.request_timeout_s,
+        )
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT it listens on."""
+        return self._server.address
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._server.start()
+
+    async def stop(self) -> None:
+        """Answer no more."""
+        await self._loop.run_in_executor(None, self._server.stop)
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
+        """Ask on the loop and wait for it. Raises TimeoutError where the loop does not come to it."""
+        answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(_settle, answer, question)
+        return answer.result(LOOP_ANSWERS_WITHIN_S)
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        try:
+            match environ["PATH_INFO"]:
+                case "/metrics":
+                    body: list[bytes] = self._metrics(environ, start_response)
+                    return [] if environ["REQUEST_METHOD"] == "HEAD" else body
+                case "/healthz":
+                    self._ask(bool)
+                    status, text = HTTPStatus.OK, "ok\n"
+                case "/readyz":
+                    reason = self._ask(self._not_ready)
+                    status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+                    text = f"{reason or 'ready'}\n"
+                case "/":
+                    status, text = HTTPStatus.OK, _INDEX
+                case _:
+                    status, text = HTTPStatus.NOT_FOUND, _INDEX
+        except (TimeoutError, RuntimeError):
+            status, text = HTTPStatus.SERVICE_UNAVAILABLE, "the broker's loop does not answer\n"
+        start_response(f"{status.value} {status.phrase}", [*_PLAIN, ("Content-Length", str(len(text.encode())))])
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [text.encode()]
+
+
+def _settle(answer: "concurrent.futures.Future[Answer]", question: Callable[[], Answer]) -> None:
+    if not answer.set_running_or_notify_cancel():
+        return
+    try:
+        answer.set_result(question())
+    except Exception as error:  # noqa: BLE001  # it is the asker's to see, never the loop's
+        answer.set_exception(error)
+
+
+class _OnLoop(Collector):
+    """All metrics of the broker, read in one visit to the loop."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        return self._read()

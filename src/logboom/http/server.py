@@ -1,0 +1,141 @@
+"""A small HTTP server in threads of its own, bounded in connections and in the life of each.
+
+Knows the standard library's server (which parses HTTP) and a WSGI application; nothing of what is served. It is for
+metrics and health: a handful of peers, each asking now and then. The broker's loop never waits for it.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any, Final, cast
+from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
+
+from logboom.base.settings import join_address, split_address
+
+WsgiApp = Callable[..., Any]
+
+_POLL_S: Final = 0.25
+_REQUEST_LINE_MAX_BYTES: Final = 8_192
+_JOIN_S: Final = 2.0
+
+
+class _Handler(WSGIRequestHandler):
+    """One request, then the connection is closed; what is not a short GET or HEAD is refused unread."""
+
+    server: "BoundedServer"
+
+    def setup(self) -> None:
+        self.request.settimeout(self.server.request_timeout_s)
+        super().setup()
+
+    def handle(self) -> None:
+        self.raw_requestline = self.rfile.readline(_REQUEST_LINE_MAX_BYTES + 1)
+        if len(self.raw_requestline) > _REQUEST_LINE_MAX_BYTES:
+            self.requestline = self.request_version = self.command = ""
+            self.send_error(414)
+        elif self.parse_request():
+            if self.command not in ("GET", "HEAD"):
+                self.send_error(405)
+                return
+            app = self.server.get_app()
+            assert app is not None
+            handler = _Answer(
+                cast("IO[bytes]", self.rfile),
+                cast("IO[bytes]", self.wfile),
+                self.get_stderr(),
+                self.get_environ(),
+                multithread=True,
+            )
+            handler.request_handler = self  # type: ignore[attr-defined]  # wsgiref asks it for the log line
+            handler.run(app)
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])  # never a reverse look-up
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are no news."""
+
+
+class _Answer(ServerHandler):
+    """A peer that went away while it was answered is no error of ours."""
+
+    server_software = "logboom"
+
+
+class BoundedServer(WSGIServer):
+    """Threads per connection, at most so many, each connection closed when its time is up."""
+
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, address: str, app: WsgiApp, *, max_connections: int, request_timeout_s: float) -> None:
+        host, port = split_address(address)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.request_timeout_s = request_timeout_s
+        self._max_connections = max_connections
+        self._opened_s: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__((host, port), _Handler)
+        self.set_app(app)
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name="http", daemon=True)
+
+    def server_bind(self) -> None:
+        """As the base does, without asking the name service who we are."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port the system gave."""
+        return join_address(self.server_name, self.server_port)
+
+    def start(self) -> None:
+        """Serve until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop accepting, close what is open."""
+        self.shutdown()
+        self.server_close()
+        self._close(lambda opened_s: True)
+        self._thread.join(_JOIN_S)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            full = len(self._opened_s) >= self._max_connections
+            if not full:
+                self._opened_s[request] = time.monotonic()
+        if full:
+            self.shutdown_request(request)
+        else:
+            threading.Thread(
+                target=self._answer, args=(request, client_address), name="http-answer", daemon=True
+            ).start()
+
+    def _answer(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except OSError:
+            pass  # the peer went away or took too long
+        finally:
+            with self._lock:
+                self._opened_s.pop(request, None)
+            self.shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called on every turn of the loop: ends connections whose time is up, however slowly they talk."""
+        oldest_s = time.monotonic() - self.request_timeout_s
+        self._close(lambda opened_s: opened_s < oldest_s)
+
+    def _close(self, chosen: Callable[[float], bool]) -> None:
+        with self._lock:
+            late = [request for request, opened_s in self._opened_s.items() if chosen(opened_s)]
+            for request in late:
+                # Wakes its thread, which closes it. Under the lock, so that it is not closed meanwhile.
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
