@@ -1,0 +1,364 @@
+"""The shell of one process: it owns the cores and the threads, and the doors call it.
+
+It composes what the other files of this package do: data directory, metadata log, flusher, partitions, groups, and the
+background work between them. Every change of metadata is on the disk before anybody can see it. Knows no protocol.
+
+Life: `start` (recovers and leads everything), then any number of calls on the loop, then `stop`, once.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import (
+    LogboomError,
+    NotLeaderError,
+    StorageError,
+    UnknownStreamError,
+    UnknownStreamIdError,
+)
+from logboom.base.ids import BrokerId, PartitionIndex, ProducerId, StreamId, StreamName
+from logboom.base.ports import Clock, Disk
+from logboom.broker import maintenance
+from logboom.broker.config import BrokerConfig
+from logboom.broker.data_dir import METADATA_DIR, DataDir, Identity
+from logboom.broker.flusher import Flusher
+from logboom.broker.group_service import GroupService
+from logboom.broker.metadata_log import MetadataLog
+from logboom.broker.metrics import Counters
+from logboom.broker.partition import Partition, Reach
+from logboom.broker.partition_store import Key, PartitionStore, gone
+from logboom.host import OsDisk
+from logboom.metadata import (
+    CreateStream,
+    Image,
+    Limits,
+    MetadataRecord,
+    Stream,
+    add_partitions,
+    allocate_producer_ids,
+    apply,
+    change_config,
+    create_stream,
+    delete_stream,
+)
+from logboom.storage import Damage, Notice
+
+Result = TypeVar("Result")
+_NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirState:
+    """One log dir as DescribeLogDirs and /readyz tell of it."""
+
+    path: str
+    failure: StorageError | None
+    total_bytes: int
+    usable_bytes: int
+
+
+class Broker:
+    """See the module. Everything is called on the loop it was started on."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        data_dir: DataDir,
+        disk: Disk,
+        image: Image,
+        metadata_log: MetadataLog,
+        *,
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.identity: Identity = data_dir.identity
+        self.counters = Counters()
+        self.log = log
+        self._data_dir = data_dir
+        self._image = image
+        self._metadata_log = metadata_log
+        self._metadata_lock = asyncio.Lock()
+        self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
+        self._flusher = Flusher(counters=self.counters, log=log, on_failure=self._log_dir_failed)
+        metadata_log.attach(self._flusher)
+        reach = Reach(
+            broker_id=self.identity.broker_id,
+            clock=clock,
+            flusher=self._flusher,
+            readers=self._readers,
+            counters=self.counters,
+            max_decompressed_bytes=config.max_decompressed_bytes,
+            max_batch_records=config.max_batch_records,
+        )
+        self._store = PartitionStore(disk, clock, self._flusher, reach, log, open_threads=config.open_threads)
+        self._limits = Limits(partitions_max=config.max_partitions)
+        self._partitions: dict[Key, Partition] = {}
+        self._failed: dict[Key, StorageError] = {}
+        self._next_producer_id = self._producer_ids_end = image.next_producer_id
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background: list[asyncio.Task[None]] = []
+        self.groups = GroupService(self)
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def start(
+        cls,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        log: FilteringBoundLogger,
+        open_disk: Callable[[str], Disk] = OsDisk,
+    ) -> "Broker":
+        """Take the data directory, recover what is in it, lead every partition.
+
+        Raises DataDirError (in use, another's, no data directory), FormatVersionError, StorageError, OSError.
+        """
+        data_dir = await asyncio.to_thread(
+            partial(DataDir.open, config.data_dir, broker_id=BrokerId(config.broker_id), cluster_id=config.cluster_id)
+        )
+        try:
+            disk = open_disk(str(config.data_dir))
+            defaults = config.stream_defaults.as_stream_config()
+            report = partial(_report_metadata, log)
+            metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, defaults, clock, report)
+            broker = cls(config, data_dir, disk, image, metadata_log, clock=clock, log=log)
+            await broker._begin()
+        except BaseException:
+            data_dir.close()
+            raise
+        return broker
+
+    async def _begin(self) -> None:
+        try:
+            self._partitions, self._failed = await self._store.open_all(self._image)
+            self._background = [
+                asyncio.create_task(work(self.partitions, self._flusher, interval_s, self.log))
+                for work, interval_s in (
+                    (maintenance.checkpoints, self.config.checkpoint_interval_s),
+                    (maintenance.background_syncs, self.config.background_sync_interval_s),
+                )
+            ]
+            await self.groups.start()
+        except BaseException:
+            await self._close(StorageError("the broker did not start"))
+            raise
+        self.log.info(
+            "broker started",
+            broker_id=self.identity.broker_id,
+            cluster_id=self.identity.cluster_id,
+            streams=len(self._image.by_name),
+            partitions=len(self._partitions),
+            data_dir=str(self._data_dir.path),
+        )
+
+    async def stop(self) -> None:
+        """Take nothing new, flush and answer what was taken, close every log cleanly, give the directory back."""
+        await self.groups.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._close(NotLeaderError("the broker is shutting down"))
+        self.log.info("broker stopped")
+
+    async def _close(self, reason: LogboomError) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for partition in self._partitions.values():
+            partition.refuse_appends(reason)
+        await self._flusher.stop()
+        await self._store.close_all(self._partitions.values(), reason)
+        if self._flusher.failure is None:
+            await asyncio.to_thread(self._metadata_log.log.close)
+        self._readers.shutdown(wait=False)
+        self._data_dir.close()
+
+    def _log_dir_failed(self, error: StorageError) -> None:
+        self.log.critical("the log dir takes no more writes", path=str(self._data_dir.path), reason=str(error))
+        for partition in self._partitions.values():
+            partition.go_offline(error)
+
+    # --- what there is ------------------------------------------------------------------------------------------
+
+    def streams(self) -> Mapping[StreamName, Stream]:
+        """All streams by name, internal ones too. The mapping never changes; ask again for news."""
+        return self._image.by_name
+
+    def stream(self, name: str) -> Stream | None:
+        """The stream of a name."""
+        return self._image.by_name.get(StreamName(name))
+
+    def stream_by_id(self, stream_id: StreamId) -> Stream | None:
+        """The stream of an id."""
+        return self._image.by_id.get(stream_id)
+
+    def partition(self, name: str, index: int) -> Partition:
+        """A partition. Raises UnknownStreamError; StorageError where its files could not be opened at the start."""
+        key = (StreamName(name), PartitionIndex(index))
+        try:
+            return self._partitions[key]
+        except KeyError:
+            raise self._failed.get(key) or UnknownStreamError(
+                f"there is no partition {index} of a stream {name!r}"
+            ) from None
+
+    def partition_by_id(self, stream_id: StreamId, index: int) -> Partition:
+        """A partition by its stream's id. Raises UnknownStreamIdError, else as `partition`."""
+        stream = self._image.by_id.get(stream_id)
+        if stream is None:
+            raise UnknownStreamIdError(f"no stream has the id {stream_id}")
+        return self.partition(stream.name, index)
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions that are open."""
+        return iter(tuple(self._partitions.values()))
+
+    def log_dir(self) -> LogDirState:
+        """The state of the one log dir."""
+        path = str(self._data_dir.path.absolute())
+        try:
+            space = os.statvfs(path)
+        except OSError as error:
+            return LogDirState(path, self._flusher.failure or StorageError(f"{path}: {error}"), -1, -1)
+        size = space.f_frsize
+        return LogDirState(path, self._flusher.failure, space.f_blocks * size, space.f_bavail * size)
+
+    # --- changing what there is ---------------------------------------------------------------------------------
+
+    async def create_stream(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, str | None] = _NO_CONFIG,
+        validate_only: bool = False,
+        internal: bool = False,
+    ) -> Stream:
+        """A new stream, usable once this returns. None is the broker's default; `internal` is for the node itself."""
+        command = CreateStream(
+            name=name,
+            partitions=self.config.default_partitions if partitions is None else partitions,
+            replication_factor=1 if replication_factor is None else replication_factor,
+            config=config,
+            internal=internal,
+        )
+        return await self._uninterrupted(self._create_stream(command, validate_only))
+
+    async def _create_stream(self, command: CreateStream, validate_only: bool) -> Stream:
+        async with self._metadata_lock:
+            records = create_stream(self._image, command, StreamId(uuid4()), self._limits)
+            stream = apply(self._image, records[0]).by_name[StreamName(command.name)]
+            if not validate_only:
+                await self._commit_with(records, stream, range(stream.partitions))
+                self.log.info("stream created", stream=stream.name, id=str(stream.id), partitions=stream.partitions)
+            return stream
+
+    async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Stream:
+        """Let a stream grow to `total` partitions."""
+        return await self._uninterrupted(self._create_partitions(name, total, validate_only))
+
+    async def _create_partitions(self, name: str, total: int, validate_only: bool) -> Stream:
+        async with self._metadata_lock:
+            records = add_partitions(self._image, name, total, self._limits)
+            before = self._image.by_name[StreamName(name)]
+            stream = apply(self._image, records[0]).by_name[before.name]
+            if not validate_only:
+                await self._commit_with(records, stream, range(before.partitions, total))
+                self._reconfigure(stream)
+                self.log.info("partitions added", stream=stream.name, partitions=total)
+            return stream
+
+    async def _commit_with(self, records: Sequence[MetadataRecord], stream: Stream, indexes: Sequence[int]) -> None:
+        """Commit records that new partitions belong to; without the commit there are no such partitions."""
+        made = await self._store.create(stream, indexes)
+        try:
+            await self._commit(records)
+        except BaseException:
+            await self._store.discard(made, gone(stream.name))
+            raise
+        self._partitions.update({(stream.name, partition.index): partition for partition in made})
+
+    async def change_stream_config(self, name: str, changes: Mapping[str, str | None]) -> Stream:
+        """Set some settings of a stream; None gives one back to its default."""
+        return await self._uninterrupted(self._change_stream_config(name, changes))
+
+    async def _change_stream_config(self, name: str, changes: Mapping[str, str | None]) -> Stream:
+        async with self._metadata_lock:
+            records = change_config(self._image, name, changes)
+            if records:
+                await self._commit(records)
+            stream = self._image.by_name[StreamName(name)]
+            self._reconfigure(stream)
+            return stream
+
+    def _reconfigure(self, stream: Stream) -> None:
+        for index in range(stream.partitions):
+            partition = self._partitions.get((stream.name, PartitionIndex(index)))
+            if partition is not None:
+                partition.configure(stream)
+
+    async def delete_stream(self, name: str) -> None:
+        """Delete a stream and all its records; once this returns its name is free and its files are out of the way."""
+        await self._uninterrupted(self._delete_stream(name))
+
+    async def _delete_stream(self, name: str) -> None:
+        async with self._metadata_lock:
+            records = delete_stream(self._image, name)
+            stream = self._image.by_name[StreamName(name)]
+            await self._commit(records)
+            keys = [(stream.name, PartitionIndex(index)) for index in range(stream.partitions)]
+            partitions = [self._partitions.pop(key) for key in keys if key in self._partitions]
+            for key in keys:
+                self._failed.pop(key, None)
+            await self._store.discard(partitions, gone(name))
+            self.log.info("stream deleted", stream=stream.name, id=str(stream.id))
+
+    async def new_producer_id(self) -> ProducerId:
+        """A producer id that was never given before, by this broker or any before it on this data directory."""
+        while self._next_producer_id >= self._producer_ids_end:
+            await self._uninterrupted(self._more_producer_ids())
+        given = self._next_producer_id
+        self._next_producer_id = ProducerId(given + 1)
+        return given
+
+    async def _more_producer_ids(self) -> None:
+        async with self._metadata_lock:
+            if self._next_producer_id < self._producer_ids_end:
+                return
+            first = self._image.next_producer_id
+            await self._commit(allocate_producer_ids(self._image, self.config.producer_id_block))
+            self._next_producer_id, self._producer_ids_end = first, self._image.next_producer_id
+
+    async def _commit(self, records: Sequence[MetadataRecord]) -> None:
+        await self._metadata_log.commit(records)
+        self.counters.metadata_commits += 1
+        for record in records:
+            self._image = apply(self._image, record)
+
+    async def _uninterrupted(self, work: Awaitable[Result]) -> Result:
+        """Carry a change through even if whoever asked for it goes away in the middle."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return await asyncio.shield(task)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also when whoever asked is gone
+
+
+def _report_metadata(log: FilteringBoundLogger, found: Damage | Notice) -> None:
+    log.warning("metadata log recovery", notice=str(found))

@@ -1,0 +1,93 @@
+"""The settings of one broker: where its data lies and every limit it keeps.
+
+Knows names, defaults and ranges. It must not know addresses (the doors' own) or how a setting is carried out.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
+from logboom.base.units import DAY_MS, GIB, MIB, MINUTE_MS, SECOND_MS
+from logboom.metadata import MAX_MESSAGE_BYTES_DEFAULT, Flush, StreamConfig, TimestampType
+
+_NAME_PARTITIONS_MAX: Final = 99_999
+"""A stream's longest name, `-` and five digits make the longest file name there is."""
+
+_INT32_MAX: Final = 2**31 - 1
+
+
+class StreamDefaults(Settings):
+    """What a stream runs under unless it was created with a setting of its own."""
+
+    segment_bytes: Annotated[SizeBytes, Field(ge=16 * 1024, le=_INT32_MAX)] = GIB
+    """A segment file is closed before it grows beyond this (`segment.bytes`)."""
+    segment_ms: Annotated[DurationMs, Field(ge=1)] = 7 * DAY_MS
+    """A segment file is closed once its first record is this old (`segment.ms`)."""
+    max_message_bytes: Annotated[SizeBytes, Field(le=_INT32_MAX)] = MAX_MESSAGE_BYTES_DEFAULT
+    """The largest record batch that is taken, as it was sent (`max.message.bytes`)."""
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    """Whose time a record carries: the producer's or the broker's (`message.timestamp.type`)."""
+    min_insync_replicas: Annotated[int, Field(ge=1)] = 1
+    """In-sync replicas that acks=all asks for (`min.insync.replicas`)."""
+    flush: Flush = Flush.COMMIT
+    """commit acknowledges after fsync, none before it (`logboom.flush`)."""
+
+    def as_stream_config(self) -> StreamConfig:
+        """The same as the metadata core knows it."""
+        return StreamConfig(**self.model_dump())
+
+
+class GroupSettings(Settings):
+    """Consumer groups."""
+
+    session_timeout_min_ms: DurationMs = 6 * SECOND_MS
+    """The shortest session timeout a member may ask for."""
+    session_timeout_max_ms: DurationMs = 30 * MINUTE_MS
+    """The longest session timeout a member may ask for."""
+    initial_rebalance_delay_ms: DurationMs = 3 * SECOND_MS
+    """How long the first rebalance of an empty group waits for more members."""
+    members_max: Annotated[int, Field(ge=1)] = 1_000
+    """Members one group may have."""
+    offsets_retention_ms: DurationMs = 7 * DAY_MS
+    """How long offsets outlive the last member of their group."""
+    offset_metadata_max_bytes: Annotated[SizeBytes, Field(le=MIB)] = 4096
+    """The longest note that may be committed with an offset."""
+    offsets_partitions: Annotated[int, Field(ge=1, le=1_000)] = 4
+    """Partitions of `__consumer_offsets`; fixed once it was created."""
+
+
+class BrokerConfig(Settings):
+    """One broker."""
+
+    data_dir: Path = Path("logboom-data")
+    """Where everything is kept. One broker at a time may use it."""
+    broker_id: Annotated[int, Field(ge=0, le=_INT32_MAX)] = 1
+    """The number clients know this broker by. It is fixed when the data directory is made."""
+    cluster_id: str | None = None
+    """The name clients know the cluster by; made up when the data directory is made."""
+    auto_create_streams: bool = True
+    """Whether asking for an unknown stream creates it."""
+    default_partitions: Annotated[int, Field(ge=1)] = 1
+    """Partitions of a stream that is created without a count."""
+    max_partitions: Annotated[int, Field(ge=1, le=_NAME_PARTITIONS_MAX)] = 10_000
+    """Partitions of all streams together, internal ones included."""
+    max_decompressed_bytes: SizeBytes = 64 * MIB
+    """The most that one compressed batch may unpack to."""
+    max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
+    """The most records one batch may hold."""
+    read_threads: Annotated[int, Field(ge=1, le=64)] = 4
+    """Threads that read from the disk what is not in memory."""
+    open_threads: Annotated[int, Field(ge=1, le=64)] = 4
+    """Threads that open partitions at the start."""
+    checkpoint_interval_s: Annotated[DurationS, Field(ge=1)] = 60.0
+    """How often the state that shortens recovery is made durable."""
+    background_sync_interval_s: Annotated[DurationS, Field(ge=0.05)] = 1.0
+    """How often streams with flush=none are synced: what a power failure may take from them."""
+    producer_id_block: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """Producer ids set aside by one write; those left over at a restart are never used."""
+    stream_defaults: StreamDefaults = StreamDefaults()
+    """What streams run under where they have no setting of their own."""
+    groups: GroupSettings = GroupSettings()
+    """Consumer groups."""

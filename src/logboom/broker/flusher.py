@@ -1,0 +1,216 @@
+"""The one thread of a log dir that writes and syncs: group commit.
+
+The loop marks logs that have something staged; once per turn of the loop the marked ones are handed over together. The
+thread takes everything that was handed over while it was busy as one round, writes and syncs each log of it, and tells
+the loop about the whole round with one call. So the more arrives, the more one sync carries, and the loop never waits.
+
+Knows logs by what `Flushed` says; not what waits for them. A failed sync is never tried again: the state of the file is
+unknown from then on, and the whole log dir takes no more writes (rule 10 of the design).
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import DiskFullError, LogboomError, StorageError
+from logboom.base.ids import Offset
+from logboom.broker.metrics import Counters
+
+Result = TypeVar("Result")
+STOP_JOIN_S: Final = 30.0
+
+
+class Flushable(Protocol):
+    """The part of a log that concerns the flusher."""
+
+    def flush(self, *, sync: bool) -> Offset:
+        """Write all that is staged, sync it if asked to; up to where the log is then as safe as was asked for."""
+
+
+class Flushed(Protocol):
+    """What is flushed: a log and the one who is told."""
+
+    @property
+    def log(self) -> Flushable:
+        """The log itself."""
+
+    syncs: bool
+    """Whether each flush is to reach the disk itself."""
+    marked: bool
+    """Loop: whether it waits for the end of this turn to be handed over."""
+    blocked: bool
+    """Set by the flusher when a flush failed, cleared on the loop once the log took the loss; not flushed meanwhile."""
+
+    def flushed(self, end: Offset) -> None:
+        """Loop: everything below `end` is as safe as was asked for."""
+
+    def flush_failed(self, error: LogboomError) -> None:
+        """Loop: what was staged is not safe."""
+
+
+_Outcome: TypeAlias = tuple[Flushed, Offset | LogboomError]
+
+
+class _Job:
+    """A function to run on the thread, between rounds, and the future of its result."""
+
+    __slots__ = ("function", "future")
+
+    def __init__(self, function: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        self.function = function
+        self.future = future
+
+
+class Flusher:
+    """Group commit of one log dir. Life: made and started on the loop, `stop`ped on the loop, once."""
+
+    def __init__(
+        self, *, counters: Counters, log: FilteringBoundLogger, on_failure: Callable[[StorageError], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._counters = counters
+        self._log = log
+        self._on_failure = on_failure
+        self._marked: list[Flushed] = []
+        self._mailbox: SimpleQueue[list[Flushed] | _Job | None] = SimpleQueue()
+        self._failure: StorageError | None = None
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why the log dir takes no more writes, if so."""
+        return self._failure
+
+    def mark(self, target: Flushed) -> None:
+        """Loop: `target`, not marked yet, has something staged."""
+        assert not target.marked
+        target.marked = True
+        if not self._marked:
+            self._loop.call_soon(self._hand_over)
+        self._marked.append(target)
+
+    def _hand_over(self) -> None:
+        if self._marked:
+            for target in self._marked:
+                target.marked = False
+            self._mailbox.put(self._marked)
+            self._marked = []
+
+    async def run(self, function: Callable[[], Result]) -> Result:
+        """Run a function of a log on the thread that alone may change its files, after all that was marked before.
+
+        A StorageError or OSError from it takes the log dir offline, DiskFullError excepted, and is raised here too.
+        """
+        self._hand_over()
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._mailbox.put(_Job(function, future))
+        return await future
+
+    async def stop(self) -> None:
+        """Finish all that was marked, tell of it, and end the thread."""
+        await self.run(lambda: None)
+        self._mailbox.put(None)
+        await self._loop.run_in_executor(None, self._thread.join, STOP_JOIN_S)
+
+    # --- on the thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            targets, jobs, last = self._take()
+            if targets:
+                self._round(targets)
+            for job in jobs:
+                self._do(job)
+            if last:
+                return
+
+    def _take(self) -> tuple[Iterable[Flushed], list[_Job], bool]:
+        """Wait for something, then take everything that is there. A job ends the taking, to keep its place in line."""
+        targets: dict[Flushed, None] = {}
+        item = self._mailbox.get()
+        try:
+            while True:
+                if item is None:
+                    return targets, [], True
+                if isinstance(item, _Job):
+                    return targets, [item], False
+                targets.update(dict.fromkeys(item))
+                item = self._mailbox.get_nowait()
+        except Empty:
+            return targets, [], False
+
+    def _round(self, targets: Iterable[Flushed]) -> None:
+        started_ns = time.monotonic_ns()
+        outcomes: list[_Outcome] = [(target, self._flush(target)) for target in targets if not target.blocked]
+        self._counters.flush_rounds += 1
+        self._counters.flushed_partitions += len(outcomes)
+        self._counters.flush_ns += time.monotonic_ns() - started_ns
+        self._loop.call_soon_threadsafe(self._deliver, outcomes)
+
+    def _flush(self, target: Flushed) -> Offset | LogboomError:
+        if self._failure is not None:
+            target.blocked = True
+            return self._failure
+        try:
+            return target.log.flush(sync=target.syncs)
+        except DiskFullError as error:
+            target.blocked = True
+            return error
+        except (StorageError, OSError) as error:
+            target.blocked = True
+            return self._fail(error)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of this thread: a fault of ours stops one log
+            target.blocked = True
+            self._log.error("flush went wrong in a way that should not be", exc_info=error)
+            return StorageError(f"a fault in Logboom stopped this partition: {error!r}")
+
+    def _do(self, job: _Job) -> None:
+        try:
+            result = job.function()
+        except DiskFullError as error:
+            self._settle(job.future, error=error)
+        except (StorageError, OSError) as error:
+            self._settle(job.future, error=self._fail(error))
+        except Exception as error:  # noqa: BLE001 - the outermost loop of this thread: whoever asked is told
+            self._settle(job.future, error=error)
+        else:
+            self._settle(job.future, result=result)
+
+    def _fail(self, error: StorageError | OSError) -> StorageError:
+        if self._failure is None:
+            told = error if isinstance(error, StorageError) else StorageError(f"the disk failed: {error}")
+            self._failure = told
+            self._loop.call_soon_threadsafe(self._on_failure, told)
+        return self._failure
+
+    def _settle(self, future: asyncio.Future[Any], *, result: Any = None, error: Exception | None = None) -> None:
+        self._loop.call_soon_threadsafe(_settle, future, result, error)
+
+    # --- on the loop again --------------------------------------------------------------------------------------
+
+    def _deliver(self, outcomes: list[_Outcome]) -> None:
+        for target, outcome in outcomes:
+            try:
+                if isinstance(outcome, LogboomError):
+                    target.flush_failed(outcome)
+                else:
+                    target.flushed(outcome)
+            except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
+                self._log.error("completing a flush went wrong", exc_info=error)
+                target.blocked = True
+                target.flush_failed(StorageError(f"a fault in Logboom stopped this partition: {error!r}"))
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

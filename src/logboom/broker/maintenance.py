@@ -1,0 +1,57 @@
+"""Work that nobody waits for: state that shortens recovery, and the disk for streams that do not wait for it.
+
+Knows when; the log knows how, and the flusher's thread does it, one partition at a time so that acks do not queue
+behind a thousand of them. Each function runs until it is cancelled or the log dir takes no more writes.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import StorageError
+from logboom.broker.flusher import Flusher
+from logboom.broker.partition import Partition
+
+Partitions = Callable[[], Iterable[Partition]]
+
+
+async def checkpoints(partitions: Partitions, flusher: Flusher, interval_s: float, log: FilteringBoundLogger) -> None:
+    """Make the state from which recovery starts survive a power failure, for each log that grew since the last time."""
+    done: dict[Partition, int] = {partition: partition.log.durable_end for partition in partitions()}
+    while flusher.failure is None:
+        await asyncio.sleep(interval_s)
+        now: dict[Partition, int] = {}
+        for partition in partitions():
+            now[partition] = end = partition.log.durable_end
+            if not partition.offline and done.get(partition) != end:
+                await _quietly(flusher, partition, partition.log.checkpoint, log)
+        done = now
+
+
+async def background_syncs(
+    partitions: Partitions, flusher: Flusher, interval_s: float, log: FilteringBoundLogger
+) -> None:
+    """Sync the logs whose acks do not wait for it."""
+    while flusher.failure is None:
+        await asyncio.sleep(interval_s)
+        for partition in partitions():
+            behind = partition.log.durable_end < partition.log.written_end
+            if behind and not partition.syncs and not partition.offline:
+                await _quietly(flusher, partition, partial(_sync, partition), log)
+
+
+def _sync(partition: Partition) -> None:
+    """On the flusher's thread: what is staged meanwhile goes along; its waiters are answered by its own flush."""
+    if not partition.blocked:
+        partition.log.flush(sync=True)
+
+
+async def _quietly(flusher: Flusher, partition: Partition, work: Callable[[], Any], log: FilteringBoundLogger) -> None:
+    """A failed disk has been told to everybody by the flusher; a full one leaves this for the next time."""
+    try:
+        await flusher.run(work)
+    except StorageError as error:
+        log.warning("background write left for later", partition=str(partition), reason=str(error))

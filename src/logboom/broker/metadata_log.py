@@ -1,0 +1,118 @@
+"""The metadata log: facts made durable, then applied.
+
+Knows that facts are records in a log of the storage package and how an image comes out of them. What facts there are
+and which may be stated is the metadata core's. Always synced, whatever streams choose.
+
+Life: `open` off the loop gives the log and the image so far; `attach`ed to the loop's flusher it takes commits.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from logboom.base.errors import DiskFullError, LogboomError, StorageError
+from logboom.base.ids import Epoch, Offset
+from logboom.base.ports import Clock, Disk
+from logboom.base.units import MIB
+from logboom.broker.flusher import Flusher
+from logboom.metadata import Image, MetadataRecord, StreamConfig, apply, decode, encode
+from logboom.records import Record, build_batch, iter_batches, iter_records, read_header
+from logboom.storage import Damage, LogConfig, Notice, PartitionLog
+
+# Its room is reserved ahead, so that streams can still be deleted when they have filled the disk.
+_LOG_CONFIG: Final = LogConfig(segment_bytes=64 * MIB, segment_ms=2**62, preallocate_bytes=4 * MIB)
+_READ_BYTES: Final = MIB
+_RECORD_BYTES_MAX: Final = MIB
+
+
+class MetadataLog:
+    """See the module. One commit at a time; whoever commits holds the broker's metadata lock."""
+
+    syncs = True
+
+    def __init__(self, log: PartitionLog, epoch: Epoch, clock: Clock) -> None:
+        self.log = log
+        self.blocked = False
+        self.marked = False
+        self._epoch = epoch
+        self._clock = clock
+        self._flusher: Flusher | None = None
+        self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        defaults: StreamConfig,
+        clock: Clock,
+        report: Callable[[Damage | Notice], None],
+    ) -> tuple["MetadataLog", Image]:
+        """Recover and replay the log; syncs a new leadership of it. Raises StorageError where it is damaged."""
+        damages: list[Damage] = []
+
+        def take(found: Damage | Notice) -> None:
+            if isinstance(found, Damage):
+                damages.append(found)
+            report(found)
+
+        log = PartitionLog.open(disk, directory, _LOG_CONFIG, now_ms=clock.wall_ms(), report=take)
+        if damages:
+            first = damages[0]
+            raise StorageError(
+                f"the metadata log is damaged: {first.path} at byte {first.position}: {first.reason}; "
+                "bring the data directory back from a copy"
+            )
+        image = _replay(log, Image(defaults=defaults))
+        epoch = Epoch(log.epochs.latest + 1)
+        log.start_epoch(epoch, log.durable_end)
+        return cls(log, epoch, clock), image
+
+    def attach(self, flusher: Flusher) -> None:
+        """Give it the flusher of the log dir."""
+        self._flusher = flusher
+
+    async def commit(self, records: Iterable[MetadataRecord]) -> None:
+        """Return once the facts survive a power failure. Raises StorageError or DiskFullError: they do not count."""
+        assert self._flusher is not None
+        if self._flusher.failure is not None:
+            raise self._flusher.failure
+        now_ms = self._clock.wall_ms()
+        batch = build_batch([Record(Offset(n), now_ms, None, encode(record), ()) for n, record in enumerate(records)])
+        appended = self.log.append(batch, ((0, read_header(batch)),), leader_epoch=self._epoch, now_ms=now_ms)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((Offset(appended.last_offset + 1), future))
+        if not self.marked:
+            self._flusher.mark(self)
+        await future
+
+    def flushed(self, end: Offset) -> None:
+        """Base: flusher.Flushed."""
+        for needed, future in self._waiting:
+            if needed <= end and not future.done():
+                future.set_result(None)
+        self._waiting = [(needed, future) for needed, future in self._waiting if needed > end]
+
+    def flush_failed(self, error: LogboomError) -> None:
+        """Base: flusher.Flushed."""
+        if isinstance(error, DiskFullError):
+            self.log.abandon_staged()
+            self.blocked = False
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+def _replay(log: PartitionLog, image: Image) -> Image:
+    offset, end = log.log_start_offset, log.durable_end
+    while offset < end:
+        data = log.read(offset, _READ_BYTES, ceiling=end)
+        assert data is not None
+        assert len(data) > 0, "whole batches up to the end"
+        for position, header in iter_batches(data):
+            for record in iter_records(data, position, header, _RECORD_BYTES_MAX):
+                assert record.value is not None, "a metadata record has a value"
+                image = apply(image, decode(record.value))
+            offset = Offset(header.next_offset)
+    return image

@@ -1,0 +1,406 @@
+"""One partition of this broker: the log, its leadership, and everybody who waits for either.
+
+Append: records.validate -> storage append (staged) -> flusher -> `flushed` -> replication step -> HW moves -> those
+who wait for it are answered, in order -> watchers (the fetch purgatory) are called. Everything here runs on the loop,
+except reads that need the disk. Knows nothing of requests and connections.
+
+Life: opened by the partition store; takes appends until it goes offline (reads go on) or is closed for good.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from logboom.base.errors import (
+    DiskFullError,
+    FencedLeaderEpochError,
+    LogboomError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownLeaderEpochError,
+)
+from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset, PartitionIndex
+from logboom.base.ports import Clock
+from logboom.broker.flusher import Flusher
+from logboom.broker.metrics import Counters
+from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
+from logboom.records import RecordLimits, stamp_append_time, validate_produced
+from logboom.replication import (
+    BelowMinimum,
+    DurableEndMoved,
+    Effect,
+    EpochStarted,
+    HighWatermarkMoved,
+    LeadershipStarted,
+    MinimumChanged,
+    PartitionLeadership,
+)
+from logboom.storage import LogConfig, PartitionLog, TimedOffset
+
+NO_TIMESTAMP: Final = -1
+Result = TypeVar("Result")
+
+
+class AppendResult(NamedTuple):
+    """What an append came to."""
+
+    base_offset: Offset
+    log_append_time_ms: int
+    """-1 unless the stream stamps its own time."""
+    log_start_offset: Offset
+
+
+Done: TypeAlias = Callable[[AppendResult | LogboomError], None]
+"""Called once, on the loop, perhaps before `append` returns."""
+
+_Waiting: TypeAlias = deque[tuple[int, Done, AppendResult]]
+"""Who is answered once the offset that comes first is reached; the offsets never go down."""
+
+
+class Reach(NamedTuple):
+    """What the partitions of one broker share."""
+
+    broker_id: BrokerId
+    clock: Clock
+    flusher: Flusher
+    readers: Executor
+    counters: Counters
+    max_decompressed_bytes: int
+    max_batch_records: int
+
+
+def log_config(config: StreamConfig) -> LogConfig:
+    """What storage must know of a stream's settings."""
+    return LogConfig(segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
+
+
+class Partition:
+    """See the module."""
+
+    __slots__ = (
+        "_append_time",
+        "_at_commit",
+        "_at_leader",
+        "_core",
+        "_last_handle",
+        "_limits",
+        "_reach",
+        "_read_refusal",
+        "_reads",
+        "_reads_done",
+        "_refusal",
+        "_watchers",
+        "blocked",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "marked",
+        "stream",
+        "syncs",
+    )
+
+    def __init__(self, stream: Stream, index: PartitionIndex, log: PartitionLog, reach: Reach) -> None:
+        self.stream = stream
+        self.index = index
+        self.log = log
+        self.blocked = False
+        self.marked = False
+        self.leader_epoch: Epoch = NO_EPOCH
+        self.high_watermark = Offset(0)
+        self._reach = reach
+        self._core = PartitionLeadership(reach.broker_id, min_insync_replicas=stream.config.min_insync_replicas)
+        self._refusal: LogboomError | None = None
+        self._read_refusal: LogboomError | None = None
+        self._at_commit: _Waiting = deque()
+        self._at_leader: _Waiting = deque()
+        self._watchers: dict[int, Callable[[], None]] = {}
+        self._last_handle = 0
+        self._reads = 0
+        self._reads_done: asyncio.Future[None] | None = None
+        self._take_config(stream.config)
+
+    def lead(self) -> None:
+        """Begin the next leadership; off the loop, before anybody else knows the partition. Syncs the epoch's start."""
+        epoch = Epoch(self.log.epochs.latest + 1)
+        isr = frozenset({self._reach.broker_id})
+        self._perform(self._core.step(LeadershipStarted(epoch, isr, self.log.durable_end, Offset(0))))
+
+    def configure(self, stream: Stream) -> None:
+        """Take the stream's new settings."""
+        self.stream = stream
+        self._take_config(stream.config)
+        self._perform(self._core.step(MinimumChanged(stream.config.min_insync_replicas)))
+
+    def _take_config(self, config: StreamConfig) -> None:
+        reach = self._reach
+        self._limits = RecordLimits(config.max_message_bytes, reach.max_decompressed_bytes, reach.max_batch_records)
+        self._append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.syncs = config.flush is Flush.COMMIT
+        self.log.config = log_config(config)
+
+    # --- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> Offset:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Where the next record goes; what is staged counts."""
+        return self.log.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    @property
+    def offline(self) -> bool:
+        """Whether it takes no more appends."""
+        return self._refusal is not None
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def append(self, records: bytearray | memoryview, *, acks: int, done: Done) -> None:
+        """Append one producer's batch, whose memory is the partition's from now on (it is patched in place).
+
+        `done` is called when acks is served: -1 at commit, 1 when the leader's own disk has it, 0 at once.
+        """
+        if self._refusal is not None:
+            self._refuse(done, self._refusal)
+            return
+        log, reach = self.log, self._reach
+        now_ms = reach.clock.wall_ms()
+        try:
+            if acks == -1 and not self._core.has_minimum:
+                raise self._not_enough_replicas()
+            headers = validate_produced(records, self._limits)
+            if self._append_time:
+                for position, _ in headers:
+                    stamp_append_time(records, position, now_ms)
+            appended = log.append(records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except LogboomError as error:
+            self._refuse(done, error)
+            return
+        result = AppendResult(appended.base_offset, now_ms if self._append_time else NO_TIMESTAMP, log.log_start_offset)
+        needed = appended.last_offset + 1
+        if appended.duplicate:
+            reach.counters.duplicate_batches += 1
+        else:
+            self._count(records, headers)
+            if not self.marked:
+                reach.flusher.mark(self)
+        if acks == 0:
+            done(result)
+        else:
+            self._wait(needed, acks, done, result)
+
+    def _count(self, records: bytearray | memoryview, headers: tuple[tuple[int, Any], ...]) -> None:
+        counters = self._reach.counters
+        counters.appended_batches += len(headers)
+        counters.appended_bytes += len(records)
+        for _, header in headers:
+            counters.appended_records += header.records_count
+
+    def _wait(self, needed: int, acks: int, done: Done, result: AppendResult) -> None:
+        if acks == -1:
+            waiting, reached = self._at_commit, int(self.high_watermark)
+        else:
+            waiting, reached = self._at_leader, int(self._safe_end)
+        if needed <= reached:
+            done(result)
+            return
+        # A repeated batch may ask for less than who came before it: it waits with them, which keeps the line in order.
+        if waiting and waiting[-1][0] > needed:
+            needed = waiting[-1][0]
+        waiting.append((needed, done, result))
+
+    @property
+    def _safe_end(self) -> Offset:
+        """Up to where this broker's own copy is as safe as the stream asks for."""
+        return self.log.durable_end if self.syncs else self.log.written_end
+
+    def _refuse(self, done: Done, error: LogboomError) -> None:
+        self._reach.counters.refused_appends += 1
+        done(error)
+
+    def _not_enough_replicas(self) -> NotEnoughReplicasError:
+        there, wanted = len(self._core.isr), self._core.min_insync_replicas
+        return NotEnoughReplicasError(f"{self} has {there} in-sync replica, min.insync.replicas asks for {wanted}")
+
+    # --- after a flush (base: flusher.Flushed) ------------------------------------------------------------------
+
+    def flushed(self, end: Offset) -> None:
+        """Everything below `end` is as safe here as the stream asks for."""
+        self._answer(self._at_leader, end)
+        self._perform(self._core.step(DurableEndMoved(self._reach.broker_id, end)))
+
+    def flush_failed(self, error: LogboomError) -> None:
+        """What was staged is lost: with a full disk it is taken back and writing may be tried again at once."""
+        if isinstance(error, DiskFullError):
+            self._reach.counters.disk_full += 1
+            self.log.abandon_staged()
+            self._fail_waiting(error)
+            self.blocked = False
+        else:
+            self.go_offline(error)
+
+    def _perform(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case HighWatermarkMoved(offset):
+                    self.high_watermark = offset
+                    self._answer(self._at_commit, offset)
+                    self._call_watchers()
+                case EpochStarted(epoch, start_offset):
+                    self.log.start_epoch(epoch, start_offset)
+                    self.leader_epoch = epoch
+                case BelowMinimum():
+                    why = f"{self} fell below min.insync.replicas before the records were committed; they may yet be"
+                    self._fail(self._at_commit, NotEnoughReplicasAfterAppendError(why))
+
+    def _answer(self, waiting: _Waiting, reached: Offset) -> None:
+        while waiting and waiting[0][0] <= reached:
+            _, done, result = waiting.popleft()
+            done(result)
+
+    def _fail(self, waiting: _Waiting, error: LogboomError) -> None:
+        while waiting:
+            self._refuse(waiting.popleft()[1], error)
+
+    def _fail_waiting(self, error: LogboomError) -> None:
+        self._fail(self._at_commit, error)
+        self._fail(self._at_leader, error)
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def read_cached(self, offset: Offset, max_bytes: int) -> bytes | memoryview | None:
+        """Whole batches from `offset` on, committed ones only and at least one; None where the disk might be needed.
+
+        Nothing at the high-water mark, or between it and the log's end. Raises OffsetOutOfRangeError, StorageError for
+        a damaged batch, UnknownStreamError once the stream is deleted.
+        """
+        if self._read_refusal is not None:
+            raise self._read_refusal
+        ceiling = self.high_watermark
+        if offset >= ceiling:
+            return self._nothing_at(offset)
+        data = self._log_read(offset, max_bytes, ceiling, cached_only=True)
+        if data is not None:
+            self._reach.counters.reads_cached += 1
+            self._reach.counters.read_bytes += len(data)
+        return data
+
+    async def read(self, offset: Offset, max_bytes: int) -> bytes | memoryview:
+        """As `read_cached`, and from the disk where it must be, without keeping the loop waiting."""
+        data = self.read_cached(offset, max_bytes)
+        if data is not None:
+            return data
+        data = await self._in_thread(partial(self._log_read, offset, max_bytes, self.high_watermark, cached_only=False))
+        assert data is not None
+        self._reach.counters.reads_disk += 1
+        self._reach.counters.read_bytes += len(data)
+        return data
+
+    def _log_read(
+        self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
+    ) -> bytes | memoryview | None:
+        try:
+            return self.log.read(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+        except StorageError:
+            self._reach.counters.damaged_reads += 1
+            raise
+        except OSError as error:
+            self._reach.counters.damaged_reads += 1
+            raise StorageError(f"{self} cannot be read at offset {offset}: {error}") from error
+
+    def _nothing_at(self, offset: Offset) -> bytes:
+        if offset > self.log.log_end_offset:
+            raise OffsetOutOfRangeError(f"{self} ends at {self.log.log_end_offset}, before offset {offset}")
+        return b""
+
+    async def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
+        """The first committed record that is not older than `timestamp_ms`."""
+        return await self._in_thread(partial(self.log.offset_for_time, timestamp_ms, ceiling=self.high_watermark))
+
+    async def max_timestamp(self) -> TimedOffset | None:
+        """The committed record with the highest timestamp."""
+        return await self._in_thread(partial(self.log.max_timestamp, self.high_watermark))
+
+    async def _in_thread(self, function: Callable[[], Result]) -> Result:
+        """Run a read on the readers' threads; the log's files stay open until it has ended."""
+        if self._read_refusal is not None:
+            raise self._read_refusal
+        self._reads += 1
+        future = asyncio.get_running_loop().run_in_executor(self._reach.readers, function)
+        # Whoever waits may be cancelled; the thread is then still reading, so it is the thread's end that counts.
+        future.add_done_callback(self._read_ended)
+        return await asyncio.shield(future)
+
+    def _read_ended(self, future: asyncio.Future[Any]) -> None:
+        self._reads -= 1
+        if not future.cancelled():
+            future.exception()  # seen, also when whoever asked is gone
+        if not self._reads and self._reads_done is not None and not self._reads_done.done():
+            self._reads_done.set_result(None)
+
+    # --- epochs -------------------------------------------------------------------------------------------------
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Fence a client whose knowledge of the leadership is older or newer (KIP-320); -1 is no knowledge."""
+        if epoch == NO_EPOCH or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(f"{self} is at leader epoch {self.leader_epoch}, the request at {epoch}")
+        raise UnknownLeaderEpochError(f"{self} is at leader epoch {self.leader_epoch}, the request at {epoch}")
+
+    def end_of_epoch(self, epoch: Epoch) -> tuple[Epoch, Offset]:
+        """The latest epoch not above `epoch` and where it ends (KIP-101, KIP-279)."""
+        return self.log.end_of_epoch(epoch)
+
+    # --- watchers -----------------------------------------------------------------------------------------------
+
+    def watch(self, callback: Callable[[], None]) -> int:
+        """Call `callback` on the loop whenever HW moved, the partition went offline or was deleted, until unwatched."""
+        self._last_handle += 1
+        self._watchers[self._last_handle] = callback
+        return self._last_handle
+
+    def unwatch(self, handle: int) -> None:
+        """Stop calling. Idempotent."""
+        self._watchers.pop(handle, None)
+
+    def _call_watchers(self) -> None:
+        if self._watchers:
+            for callback in tuple(self._watchers.values()):
+                callback()
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def refuse_appends(self, error: LogboomError) -> None:
+        """Take no more appends; what was taken is still answered as it deserves. The first reason stays."""
+        if self._refusal is None:
+            self._refusal = error
+
+    def go_offline(self, error: LogboomError) -> None:
+        """Take no more appends and tell all who wait; reads go on."""
+        self.refuse_appends(error)
+        self._fail_waiting(error)
+        self._call_watchers()
+
+    async def retire(self, error: LogboomError) -> None:
+        """Answer everything with `error` from now on; returns once no thread reads the log any more."""
+        self._refusal = self._read_refusal = error
+        self._fail_waiting(error)
+        self._call_watchers()
+        if self._reads:
+            self._reads_done = asyncio.get_running_loop().create_future()
+            await self._reads_done
+
+    def __str__(self) -> str:
+        return f"{self.stream.name}-{self.index}"

@@ -1,0 +1,196 @@
+"""The partitions' directories: made, opened, closed, and removed without ever half existing.
+
+A stream's directories are made durable before the stream is committed to the metadata, so a crash in between leaves
+directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
+background. Both kinds of leftover are removed at the next start: the metadata decides what exists.
+
+Knows directories and the storage package; not who may create what. Methods without `async` run on threads.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError, StorageError, UnknownStreamError
+from logboom.base.ids import PartitionIndex, StreamName
+from logboom.base.ports import Clock, Disk
+from logboom.broker.data_dir import STREAMS_DIR
+from logboom.broker.flusher import Flusher
+from logboom.broker.partition import Partition, Reach, log_config
+from logboom.metadata import Image, Stream
+from logboom.storage import Damage, Notice, PartitionLog
+
+DELETED_SUFFIX: Final = ".deleted"
+_PROGRESS_EVERY_S: Final = 1.0
+
+Result = TypeVar("Result")
+Key = tuple[StreamName, PartitionIndex]
+
+
+def directory_of(name: str, index: int) -> str:
+    """Where a partition lies in the data directory."""
+    return f"{STREAMS_DIR}/{name}-{index}"
+
+
+class PartitionStore:
+    """See the module. Life: as long as the broker; `remover` tasks are awaited by `settle`."""
+
+    def __init__(
+        self, disk: Disk, clock: Clock, flusher: Flusher, reach: Reach, log: FilteringBoundLogger, *, open_threads: int
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._flusher = flusher
+        self._reach = reach
+        self._log = log
+        self._openers = ThreadPoolExecutor(open_threads, thread_name_prefix="open")
+        self._removals: set[asyncio.Task[None]] = set()
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    async def open_all(self, image: Image) -> tuple[dict[Key, Partition], dict[Key, StorageError]]:
+        """Open every partition there is; those whose files cannot be opened come with the reason."""
+        await self._on_openers(partial(self._remove_leftovers, image))
+        wanted = [(stream, PartitionIndex(n)) for stream in image for n in range(stream.partitions)]
+        opened: dict[Key, Partition] = {}
+        failed: dict[Key, StorageError] = {}
+        started_s = told_s = time.monotonic()
+        futures = [self._on_openers(partial(self._try_open, stream, index)) for stream, index in wanted]
+        for (stream, index), future in zip(wanted, futures, strict=True):
+            result = await future
+            if isinstance(result, StorageError):
+                failed[stream.name, index] = result
+            else:
+                opened[stream.name, index] = result
+            if time.monotonic() - told_s > _PROGRESS_EVERY_S:
+                told_s = time.monotonic()
+                self._log.info("opening partitions", opened=len(opened), of=len(wanted))
+        self._log.info(
+            "partitions opened",
+            opened=len(opened),
+            failed=len(failed),
+            seconds=round(time.monotonic() - started_s, 3),
+        )
+        return opened, failed
+
+    def _try_open(self, stream: Stream, index: PartitionIndex) -> Partition | StorageError:
+        try:
+            return self._open(stream, index)
+        except (StorageError, OSError) as error:
+            self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
+            return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
+
+    def _open(self, stream: Stream, index: PartitionIndex) -> Partition:
+        directory = directory_of(stream.name, index)
+        report = partial(self._report, stream.name, index)
+        log = PartitionLog.open(
+            self._disk, directory, log_config(stream.config), now_ms=self._clock.wall_ms(), report=report
+        )
+        partition = Partition(stream, index, log, self._reach)
+        partition.lead()
+        return partition
+
+    def _report(self, name: StreamName, index: PartitionIndex, found: Damage | Notice) -> None:
+        log = self._log.bind(stream=name, partition=index)
+        if isinstance(found, Damage):
+            log.error(
+                "damaged batch", file=found.path, position=found.position, offset=found.offset, reason=found.reason
+            )
+        else:
+            log.info("recovery", notice=str(found))
+
+    def _remove_leftovers(self, image: Image) -> None:
+        owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
+        there = [f"{STREAMS_DIR}/{name}" for name in self._disk.list(STREAMS_DIR)]
+        leftovers = [path for path in there if path not in owned]
+        if leftovers and not image.by_name and not any(path.endswith(DELETED_SUFFIX) for path in leftovers):
+            # Empty metadata beside streams is a lost metadata directory sooner than a wish to delete everything.
+            raise StorageError(
+                f"the metadata knows no stream, yet {len(leftovers)} partition directories are there "
+                f"({leftovers[0]}, ...); bring the metadata directory back, or move them away"
+            )
+        for path in leftovers:
+            self._log.info("removing what a deleted or never finished stream left", directory=path)
+            self._disk.remove_tree(path)
+        if leftovers:
+            self._disk.sync_dir(STREAMS_DIR)
+
+    # --- while running ------------------------------------------------------------------------------------------
+
+    async def create(self, stream: Stream, indexes: Sequence[int]) -> list[Partition]:
+        """New partitions, empty and durable. On an error none of them is left."""
+        futures = [self._on_openers(partial(self._create, stream, PartitionIndex(n))) for n in indexes]
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        made = [result for result in results if isinstance(result, Partition)]
+        faults = [result for result in results if isinstance(result, BaseException)]
+        if not faults:
+            return made
+        await self.discard(made, StorageError(f"the stream {stream.name} could not be created"))
+        fault = faults[0]
+        raise (
+            fault
+            if isinstance(fault, LogboomError)
+            else StorageError(f"the partitions of {stream.name} could not be created: {fault}")
+        ) from fault
+
+    def _create(self, stream: Stream, index: PartitionIndex) -> Partition:
+        directory = directory_of(stream.name, index)
+        if self._disk.exists(directory):
+            self._disk.remove_tree(directory)
+        return self._open(stream, index)
+
+    async def discard(self, partitions: Iterable[Partition], error: LogboomError) -> None:
+        """Close partitions for good, set their directories aside, and remove those in the background."""
+        for partition in partitions:
+            await partition.retire(error)
+            await self._flusher.run(partition.log.close)
+            aside = f"{STREAMS_DIR}/{partition.stream.id.hex}-{partition.index}{DELETED_SUFFIX}"
+            await self._on_openers(partial(self._set_aside, str(partition), aside))
+            self._in_background(partial(self._disk.remove_tree, aside))
+
+    def _set_aside(self, name: str, aside: str) -> None:
+        self._disk.rename(f"{STREAMS_DIR}/{name}", aside)
+        self._disk.sync_dir(STREAMS_DIR)
+
+    def _in_background(self, function: Callable[[], None]) -> None:
+        task = asyncio.ensure_future(self._remove(function))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    async def _remove(self, function: Callable[[], None]) -> None:
+        try:
+            await self._on_openers(function)
+        except OSError as error:
+            self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
+
+    # --- end ----------------------------------------------------------------------------------------------------
+
+    async def close_all(self, partitions: Iterable[Partition], error: LogboomError) -> None:
+        """Close every log cleanly. Those of a failed log dir are left as they are, to be recovered."""
+        open_ones = list(partitions)
+        for partition in open_ones:
+            await partition.retire(error)
+        if self._removals:
+            await asyncio.gather(*self._removals)
+        if self._flusher.failure is None:
+            await asyncio.gather(*(self._on_openers(partial(self._close, partition)) for partition in open_ones))
+        self._openers.shutdown(wait=False)
+
+    def _close(self, partition: Partition) -> None:
+        try:
+            partition.log.close()
+        except (StorageError, OSError) as error:
+            self._log.error("partition not closed cleanly", partition=str(partition), reason=str(error))
+
+    def _on_openers(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
+        return asyncio.get_running_loop().run_in_executor(self._openers, function)
+
+
+def gone(name: str) -> UnknownStreamError:
+    """What everybody is told who holds a partition of a stream that was deleted."""
+    return UnknownStreamError(f"the stream {name!r} was deleted")

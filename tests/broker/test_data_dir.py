@@ -1,0 +1,105 @@
+"""Whose a data directory is, which format it has, and that one broker uses it at a time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logboom.base.errors import FormatVersionError
+from logboom.base.ids import BrokerId
+from logboom.broker.data_dir import FORMAT_VERSION, DataDir, DataDirError
+
+ONE = BrokerId(1)
+
+
+def opened(path: Path, broker_id: int = 1, cluster_id: str | None = None) -> DataDir:
+    return DataDir.open(path, broker_id=BrokerId(broker_id), cluster_id=cluster_id)
+
+
+def test_it_is_made_once_and_keeps_its_identity(tmp_path: Path) -> None:
+    first = opened(tmp_path / "deep" / "data")
+    first.close()
+    second = opened(tmp_path / "deep" / "data")
+    second.close()
+    assert second.identity == first.identity
+    assert len(first.identity.cluster_id) == 22
+    assert first.identity.directory_id != first.identity.cluster_id
+
+
+def test_a_given_cluster_id_is_kept(tmp_path: Path) -> None:
+    opened(tmp_path, cluster_id="ours").close()
+    assert json.loads((tmp_path / "node.json").read_text())["cluster_id"] == "ours"
+    opened(tmp_path).close()
+    with pytest.raises(DataDirError, match="belongs to cluster ours, not theirs"):
+        opened(tmp_path, cluster_id="theirs")
+
+
+def test_two_brokers_cannot_share_it(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    with pytest.raises(DataDirError, match=r"in use by another broker \(process \d+\)"):
+        opened(tmp_path)
+    first.close()
+    first.close()
+    opened(tmp_path).close()
+
+
+def test_the_lock_holds_between_processes_and_ends_with_them(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from logboom.broker.data_dir import DataDir\n"
+        "DataDir.open(Path(sys.argv[1]), broker_id=1, cluster_id=None)\n"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(DataDirError, match=f"process {holder.pid}"):
+            opened(tmp_path)
+        holder.kill()
+        holder.wait(10)
+        opened(tmp_path).close()
+
+
+def test_another_brokers_directory_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(DataDirError, match="belongs to broker 1, not 2"):
+        opened(tmp_path, broker_id=2)
+    opened(tmp_path).close()  # the refusal gave the lock back
+
+
+def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "format.json").write_text(json.dumps({"version": FORMAT_VERSION + 1}))
+    with pytest.raises(FormatVersionError, match=f"has format {FORMAT_VERSION + 1}"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "one"}', "{"])
+def test_a_format_file_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "format.json").write_text(text)
+    with pytest.raises(DataDirError):
+        opened(tmp_path)
+
+
+def test_a_directory_with_other_things_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"")
+    with pytest.raises(DataDirError, match=r"holds other things \(holiday.jpg\)"):
+        opened(tmp_path)
+    assert not (tmp_path / "format.json").exists()
+
+
+def test_a_lost_identity_is_not_made_up_again(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "node.json").unlink()
+    with pytest.raises(DataDirError, match="is missing"):
+        opened(tmp_path)
+
+
+def test_a_start_that_was_cut_off_is_carried_on(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "format.json.new").write_text("{")
+    opened(tmp_path).close()
