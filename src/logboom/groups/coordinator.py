@@ -1,0 +1,242 @@
+"""The coordinator of all groups of one partition of `__consumer_offsets`: events in, effects out.
+
+Life: made empty; `replay` for every record of its partition; `start`; then `step` for each event until `Resign`.
+It performs nothing. Effects are performed in their order; a Persist's fate comes back as a Persisted event, and the
+fates of writes come back in the order in which the writes became durable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from logboom.base.errors import LogboomError
+from logboom.groups.desk import Desk
+from logboom.groups.events import (
+    Asked,
+    Commit,
+    DeleteGroup,
+    DeleteOffsets,
+    Effect,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Now,
+    Persisted,
+    RequestBody,
+    Resign,
+    StreamsDeleted,
+    Sync,
+    Tick,
+    Token,
+)
+from logboom.groups.group import Group, State
+from logboom.groups.limits import GroupLimits
+from logboom.groups.membership import Membership
+from logboom.groups.offsets import Offsets
+from logboom.groups.rebalance import HEARTBEAT, JOIN, SYNC, Rebalance
+from logboom.groups.records import (
+    CommittedOffset,
+    GroupKey,
+    LogRecord,
+    OffsetKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+)
+
+_EXPIRE = "expire"
+
+
+class GroupOverview(NamedTuple):
+    """A group in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member as tools see it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as tools see it. Protocol, metadata and assignments are known while it is stable."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: tuple[MemberDescription, ...]
+
+
+class Coordinator:
+    """See the module."""
+
+    def __init__(self, limits: GroupLimits) -> None:
+        self._desk = Desk(limits)
+        self._rebalance = Rebalance(self._desk)
+        self._membership = Membership(self._desk, self._rebalance)
+        self._offsets = Offsets(self._desk, self._rebalance)
+
+    # --- loading ------------------------------------------------------------------------------------------------
+
+    def replay(self, record: LogRecord, now: Now) -> None:
+        """Take in one record of the log. GroupRecordError where it is none: nothing was changed, carry on."""
+        key = decode_key(record.key)
+        if isinstance(key, OffsetKey):
+            value = None if record.value is None else decode_offset_value(record.value)
+            self._replay_offset(key, value, now)
+        elif isinstance(key, GroupKey):
+            stored = None if record.value is None else decode_group_value(record.value)
+            group = self._group_to_replay(key.group_id, now)
+            group.restore(stored)
+        if key is not None:
+            self._forget_if_empty(key.group_id)
+
+    def _replay_offset(self, key: OffsetKey, value: CommittedOffset | None, now: Now) -> None:
+        place = (key.stream, key.partition)
+        group = self._group_to_replay(key.group_id, now)
+        if value is None:
+            group.offsets.pop(place, None)
+        else:
+            group.offsets[place] = value
+
+    def _group_to_replay(self, group_id: str, now: Now) -> Group:
+        return self._desk.groups.setdefault(group_id, Group(group_id, now.wall_ms))
+
+    def _forget_if_empty(self, group_id: str) -> None:
+        if self._desk.groups[group_id].is_disposable:
+            del self._desk.groups[group_id]
+
+    def start(self, now: Now) -> list[Effect]:
+        """All records were replayed: sessions run from now, members keep their generation."""
+        self._desk.begin(now)
+        for group in list(self._desk.groups.values()):
+            for member in group.members.values():
+                self._rebalance.expect_heartbeat(group, member)
+            if len(group.members) > self._desk.limits.group_members_max:
+                self._rebalance.prepare(group, "the group has more members than it may")
+        self._schedule_expiry()
+        return self._desk.finish()
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def step(self, event: Event, now: Now) -> list[Effect]:
+        """What an event leads to."""
+        self._desk.begin(now)
+        match event:
+            case Asked(token, body):
+                self._asked(token, body)
+            case Persisted(ticket, error):
+                self._desk.persisted(ticket, error)
+            case Tick():
+                self._tick()
+            case StreamsDeleted(streams):
+                self._offsets.streams_deleted(streams)
+            case Resign():
+                self._resign()
+        return self._desk.finish()
+
+    def _asked(self, token: Token, body: RequestBody) -> None:
+        match body:
+            case Heartbeat():
+                self._membership.heartbeat(token, body)
+            case Commit():
+                self._offsets.commit(token, body)
+            case Join():
+                self._membership.join(token, body)
+            case Sync():
+                self._membership.sync(token, body)
+            case Leave():
+                self._membership.leave(token, body)
+            case DeleteOffsets():
+                self._offsets.delete_offsets(token, body)
+            case DeleteGroup():
+                self._offsets.delete_group(token, body)
+
+    def _tick(self) -> None:
+        now_ms = self._desk.now.monotonic_ms
+        while (key := self._desk.timers.pop_due(now_ms)) is not None:
+            match key:
+                case (what, group_id, member_id) if what == HEARTBEAT:
+                    if (group := self._living(group_id)) is not None:
+                        self._membership.session_ended(group, member_id)
+                case (what, group_id) if what == JOIN:
+                    if (group := self._living(group_id)) is not None:
+                        self._rebalance.join_timed_out(group)
+                case (what, group_id) if what == SYNC:
+                    if (group := self._living(group_id)) is not None:
+                        self._rebalance.sync_timed_out(group)
+                case _:
+                    self._offsets.expire()
+                    self._schedule_expiry()
+
+    def _living(self, group_id: str) -> Group | None:
+        try:
+            return self._desk.find(group_id)
+        except LogboomError:
+            return None
+
+    def _schedule_expiry(self) -> None:
+        self._desk.set_timer(self._desk.limits.offsets_retention_check_ms, _EXPIRE)
+
+    def _resign(self) -> None:
+        for group in self._desk.groups.values():
+            self._rebalance.resign(group)
+        self._desk.timers.clear()
+
+    def deadline_ms(self) -> int | None:
+        """When a Tick is due, on the monotonic clock."""
+        return self._desk.timers.next_ms()
+
+    # --- questions, answered from what is committed -------------------------------------------------------------
+
+    def overview(self) -> list[GroupOverview]:
+        """All groups."""
+        return [
+            GroupOverview(group.group_id, group.protocol_type or "", group.state.value)
+            for group in self._desk.groups.values()
+        ]
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """One group; None where there is none."""
+        group = self._desk.groups.get(group_id)
+        if group is None:
+            return None
+        stable = group.is_in(State.STABLE)
+        return GroupDescription(
+            group_id=group_id,
+            state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_name=(group.protocol_name or "") if stable else "",
+            members=tuple(
+                MemberDescription(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    metadata=member.metadata(group.protocol_name) if stable else b"",
+                    assignment=member.assignment if stable else b"",
+                )
+                for member in group.members.values()
+            ),
+        )
+
+    def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """All offsets a group has committed."""
+        group = self._desk.groups.get(group_id)
+        return {} if group is None or group.is_in(State.DEAD) else group.offsets
+
+    def streams(self) -> frozenset[str]:
+        """Streams for which any group has offsets."""
+        return frozenset(stream for group in self._desk.groups.values() for stream, _ in group.offsets)

@@ -1,0 +1,271 @@
+"""Committed offsets of groups: commit, delete, expire. What is on its way to the disk counts as not committed yet.
+
+Deletions cover what is under way too: a commit that is written before a tombstone must not outlive it in the log.
+Sources: OffsetMetadataManager of Apache Kafka 4.0; KIP-211 (expiry), KIP-496 (OffsetDelete).
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+from logboom.base.errors import LogboomError
+from logboom.groups.desk import Desk, Stored
+from logboom.groups.errors import (
+    GroupIdNotFoundError,
+    GroupSubscribedToStreamError,
+    IllegalGenerationError,
+    InvalidCommitOffsetSizeError,
+    InvalidGroupIdError,
+    NonEmptyGroupError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    UnknownMemberError,
+    metadata_store_error,
+    offset_store_error,
+)
+from logboom.groups.events import (
+    Commit,
+    CommitReply,
+    DeleteGroup,
+    DeleteGroupReply,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    OffsetToCommit,
+    Token,
+)
+from logboom.groups.group import Group, State
+from logboom.groups.protocol import CONSUMER_PROTOCOL_TYPE
+from logboom.groups.rebalance import Rebalance
+from logboom.groups.records import (
+    NO_EXPIRY,
+    CommittedOffset,
+    LogRecord,
+    OffsetKey,
+    encode_group_key,
+    encode_offset_key,
+    encode_offset_value,
+)
+
+_Place = tuple[str, int]
+
+
+class Offsets:
+    """Keeps offsets. One per coordinator."""
+
+    def __init__(self, desk: Desk, rebalance: Rebalance) -> None:
+        self._desk = desk
+        self._rebalance = rebalance
+
+    # --- commit -------------------------------------------------------------------------------------------------
+
+    def commit(self, token: Token, commit: Commit) -> None:
+        """OffsetCommit."""
+        try:
+            group = self._committing_group(commit)
+            self._validate(group, commit)
+        except LogboomError as error:
+            self._desk.reply(token, CommitReply(results=tuple(error for _ in commit.offsets)))
+            return
+        member = group.members.get(commit.member_id)
+        if member is not None and group.is_in(State.STABLE, State.PREPARING_REBALANCE):
+            self._rebalance.expect_heartbeat(group, member)
+        results = self._check_offsets(group, commit.offsets)
+        accepted = [offset for offset, error in zip(commit.offsets, results, strict=True) if error is None]
+        if not accepted:
+            self._desk.reply(token, CommitReply(results=tuple(results)))
+            return
+        values = {(item.stream, item.partition): self._value(item, commit) for item in accepted}
+        records = tuple(self._record(group, place, value) for place, value in values.items())
+        group.pending_offsets.update(values.keys())
+        self._desk.persist(group, records, partial(self._committed, group, token, values, results))
+
+    def _committing_group(self, commit: Commit) -> Group:
+        if len(commit.group_id.encode()) > self._desk.limits.name_bytes_max:
+            raise InvalidGroupIdError(f"a group id has at most {self._desk.limits.name_bytes_max} bytes")
+        if commit.generation < 0:
+            return self._desk.find_or_create(commit.group_id)
+        try:
+            return self._desk.find(commit.group_id)
+        except GroupIdNotFoundError:
+            if commit.tells_missing_group:
+                raise
+            raise IllegalGenerationError(f"no group {commit.group_id!r}") from None
+
+    @staticmethod
+    def _validate(group: Group, commit: Commit) -> None:
+        if commit.generation < 0 and group.is_in(State.EMPTY):
+            return
+        if commit.generation < 0 and not commit.member_id and commit.instance_id is None:
+            raise UnknownMemberError("the group has members; only they commit its offsets")
+        group.validate(commit.member_id, commit.instance_id)
+        if commit.generation != group.generation:
+            raise IllegalGenerationError(f"generation {commit.generation} is not the current one")
+        if group.is_in(State.COMPLETING_REBALANCE):
+            raise RebalanceInProgressError("the group is being rebalanced")
+
+    def _check_offsets(self, group: Group, offsets: Iterable[OffsetToCommit]) -> list[LogboomError | None]:
+        limits = self._desk.limits
+        room = limits.group_offsets_max - len(group.offsets) - len(group.pending_offsets)
+        results: list[LogboomError | None] = []
+        for item in offsets:
+            place = (item.stream, item.partition)
+            new = place not in group.offsets and place not in group.pending_offsets
+            if len(item.metadata.encode()) > limits.offset_metadata_bytes_max:
+                text = f"metadata of an offset has at most {limits.offset_metadata_bytes_max} bytes"
+                results.append(OffsetMetadataTooLargeError(text))
+            elif new and room <= 0:
+                text = f"a group has offsets of at most {limits.group_offsets_max} partitions"
+                results.append(InvalidCommitOffsetSizeError(text))
+            else:
+                room -= new
+                results.append(None)
+        return results
+
+    def _value(self, item: OffsetToCommit, commit: Commit) -> CommittedOffset:
+        now_ms = self._desk.now.wall_ms
+        return CommittedOffset(
+            offset=item.offset,
+            leader_epoch=item.leader_epoch,
+            metadata=item.metadata,
+            commit_timestamp_ms=now_ms,
+            expire_timestamp_ms=now_ms + commit.retention_ms if commit.retention_ms >= 0 else NO_EXPIRY,
+        )
+
+    @staticmethod
+    def _record(group: Group, place: _Place, value: CommittedOffset | None) -> LogRecord:
+        key = encode_offset_key(OffsetKey(group.group_id, *place))
+        return LogRecord(key, None if value is None else encode_offset_value(value))
+
+    def _committed(
+        self,
+        group: Group,
+        token: Token,
+        values: dict[_Place, CommittedOffset],
+        results: list[LogboomError | None],
+        error: LogboomError | None,
+    ) -> None:
+        for place in values:
+            group.pending_offsets[place] -= 1
+            if group.pending_offsets[place] == 0:
+                del group.pending_offsets[place]
+        if error is None:
+            group.offsets.update(values)
+            self._desk.reply(token, CommitReply(results=tuple(results)))
+        else:
+            told = offset_store_error(error)
+            self._desk.reply(token, CommitReply(results=tuple(result or told for result in results)))
+
+    # --- delete -------------------------------------------------------------------------------------------------
+
+    def delete_offsets(self, token: Token, request: DeleteOffsets) -> None:
+        """OffsetDelete."""
+        try:
+            if not request.group_id:
+                raise InvalidGroupIdError("the group id is empty")
+            group = self._desk.find(request.group_id)
+            if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+                raise NonEmptyGroupError("the group has members, and what they read is not known")
+        except LogboomError as error:
+            self._desk.reply(token, DeleteOffsetsReply(error=error))
+            return
+        results: list[LogboomError | None] = [
+            GroupSubscribedToStreamError(f"the group reads {stream!r}") if group.is_subscribed_to(stream) else None
+            for stream, _ in request.partitions
+        ]
+        accepted = {place for place, error in zip(request.partitions, results, strict=True) if error is None}
+        self._forget(group, accepted, partial(self._offsets_deleted, token, results))
+
+    def _offsets_deleted(self, token: Token, results: list[LogboomError | None], error: LogboomError | None) -> None:
+        told = None if error is None else metadata_store_error(error)
+        self._desk.reply(token, DeleteOffsetsReply(results=tuple(result or told for result in results)))
+
+    def _forget(self, group: Group, places: set[_Place], done: Stored) -> None:
+        """Delete those of these offsets that exist; `done` comes at once where none does."""
+        found = sorted(place for place in places if place in group.offsets or place in group.pending_offsets)
+        if not found:
+            done(None)
+            return
+
+        def stored(error: LogboomError | None) -> None:
+            if error is None:
+                for place in found:
+                    group.offsets.pop(place, None)
+            done(error)
+
+        self._desk.persist(group, tuple(self._record(group, place, None) for place in found), stored)
+
+    def delete_group(self, token: Token, request: DeleteGroup) -> None:
+        """One group of DeleteGroups."""
+        try:
+            if not request.group_id:
+                raise InvalidGroupIdError("the group id is empty")
+            group = self._desk.find(request.group_id)
+            if not group.is_in(State.EMPTY):
+                raise NonEmptyGroupError(f"group {request.group_id!r} has members")
+        except LogboomError as error:
+            self._desk.reply(token, DeleteGroupReply(error=error))
+            return
+        self._delete(group, partial(self._group_deleted, token))
+
+    def _group_deleted(self, token: Token, error: LogboomError | None) -> None:
+        told = None if error is None else metadata_store_error(error)
+        self._desk.reply(token, DeleteGroupReply(error=told))
+
+    def _delete(self, group: Group, done: Stored) -> None:
+        """Write tombstones for all that the log holds of a group; it is Dead meanwhile, and back should that fail."""
+        for member_id in tuple(group.pending_joins):
+            self._rebalance.expel(group, member_id, UnknownMemberError("the group is being deleted"))
+        group.move_to(State.DEAD, self._desk.now.wall_ms)
+        places = sorted(group.offsets.keys() | group.pending_offsets.keys())
+        records = [self._record(group, place, None) for place in places]
+        records.append(LogRecord(encode_group_key(group.group_id), None))
+
+        def stored(error: LogboomError | None) -> None:
+            if error is None:
+                del self._desk.groups[group.group_id]
+                self._desk.note("group deleted", group)
+            else:
+                group.move_to(State.EMPTY, self._desk.now.wall_ms)
+            done(error)
+
+        self._desk.persist(group, tuple(records), stored)
+
+    # --- time and streams ---------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Delete what nobody used for the retention time, and groups of which nothing is left (KIP-211)."""
+        for group in list(self._desk.groups.values()):
+            if group.is_in(State.DEAD):
+                continue
+            expired = {place for place, value in group.offsets.items() if self._is_expired(group, place, value)}
+            all_gone = len(expired) == len(group.offsets) and not group.pending_offsets
+            if all_gone and group.is_in(State.EMPTY) and not group.pending_joins and not group.writes_under_way:
+                self._delete(group, lambda _error: None)
+            elif expired:
+                self._desk.note("offsets expired", group, count=len(expired))
+                self._forget(group, expired, lambda _error: None)
+
+    def _is_expired(self, group: Group, place: _Place, value: CommittedOffset) -> bool:
+        if place in group.pending_offsets or group.is_subscribed_to(place[0]):
+            return False
+        now_ms, retention_ms = self._desk.now.wall_ms, self._desk.limits.offsets_retention_ms
+        if group.protocol_type is None:
+            since_ms = value.commit_timestamp_ms  # a simple consumer: nothing but its commits is known of it
+        elif group.is_in(State.EMPTY):
+            since_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else value.commit_timestamp_ms
+        elif group.is_in(State.STABLE) and group.subscribed is not None:
+            since_ms = value.commit_timestamp_ms
+        else:
+            return False
+        if value.expire_timestamp_ms != NO_EXPIRY:
+            return now_ms >= value.expire_timestamp_ms
+        return now_ms - since_ms >= retention_ms
+
+    def streams_deleted(self, streams: frozenset[str]) -> None:
+        """Offsets of a stream that is gone would be wrong for the next stream of that name."""
+        for group in list(self._desk.groups.values()):
+            if group.is_in(State.DEAD):
+                continue
+            places = {place for place in group.offsets.keys() | group.pending_offsets.keys() if place[0] in streams}
+            if places:
+                self._desk.note("offsets of deleted streams removed", group, count=len(places))
+                self._forget(group, places, lambda _error: None)
