@@ -1,0 +1,48 @@
+"""Finding a Java that Spark can use, and saying in one sentence what to do where there is none.
+
+Knows the environment and the `java` command. Must not know Spark's session or any pipeline.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from logboom.base.errors import LogboomError
+
+JAVA_MIN_VERSION: Final = 17
+_VERSION_TIMEOUT_S: Final = 30
+_INSTALL: Final = "install it with: apt-get install -y openjdk-17-jre-headless"
+
+
+class JavaMissingError(LogboomError):
+    """No Java runtime that Spark can run on."""
+
+
+class PipelineError(LogboomError):
+    """The pipeline cannot run or go on; its text says what to do."""
+
+
+def java_command() -> str:
+    """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH; JavaMissingError where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None or not Path(command).is_file():
+        raise JavaMissingError(f"the pipeline runs on Spark, which needs Java {JAVA_MIN_VERSION} or newer; {_INSTALL}")
+    version = _java_version(command)
+    if version is None or version < JAVA_MIN_VERSION:
+        found = "cannot be run" if version is None else f"has version {version}"
+        raise JavaMissingError(f"{command} {found}, but Spark needs Java {JAVA_MIN_VERSION} or newer; {_INSTALL}")
+    return command
+
+
+def _java_version(command: str) -> int | None:
+    """The feature version, such as 17; None when the command does not say."""
+    try:
+        answer = subprocess.run([command, "-version"], capture_output=True, timeout=_VERSION_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(rb'version "(?:1\.)?([0-9]+)', answer.stderr + answer.stdout)
+    return int(found.group(1)) if found else None
