@@ -323,6 +323,7 @@ class Broker:
             for key in keys:
                 self._failed.pop(key, None)
             await self._store.discard(partitions, gone(name))
+            self.groups.streams_deleted(frozenset({name}))
             self.log.info("stream deleted", stream=stream.name, id=str(stream.id))
 
     async def new_producer_id(self) -> ProducerId:

@@ -9,7 +9,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
-from logboom.base.units import DAY_MS, GIB, MIB, MINUTE_MS, SECOND_MS
+from logboom.base.units import DAY_MS, GIB, MIB
+from logboom.broker.group_config import GroupsConfig
 from logboom.metadata import MAX_MESSAGE_BYTES_DEFAULT, Flush, StreamConfig, TimestampType
 
 _NAME_PARTITIONS_MAX: Final = 99_999
@@ -37,25 +38,6 @@ class StreamDefaults(Settings):
     def as_stream_config(self) -> StreamConfig:
         """The same as the metadata core knows it."""
         return StreamConfig(**self.model_dump())
-
-
-class GroupSettings(Settings):
-    """Consumer groups."""
-
-    session_timeout_min_ms: DurationMs = 6 * SECOND_MS
-    """The shortest session timeout a member may ask for."""
-    session_timeout_max_ms: DurationMs = 30 * MINUTE_MS
-    """The longest session timeout a member may ask for."""
-    initial_rebalance_delay_ms: DurationMs = 3 * SECOND_MS
-    """How long the first rebalance of an empty group waits for more members."""
-    members_max: Annotated[int, Field(ge=1)] = 1_000
-    """Members one group may have."""
-    offsets_retention_ms: DurationMs = 7 * DAY_MS
-    """How long offsets outlive the last member of their group."""
-    offset_metadata_max_bytes: Annotated[SizeBytes, Field(le=MIB)] = 4096
-    """The longest note that may be committed with an offset."""
-    offsets_partitions: Annotated[int, Field(ge=1, le=1_000)] = 4
-    """Partitions of `__consumer_offsets`; fixed once it was created."""
 
 
 class BrokerConfig(Settings):
@@ -89,5 +71,5 @@ class BrokerConfig(Settings):
     """Producer ids set aside by one write; those left over at a restart are never used."""
     stream_defaults: StreamDefaults = StreamDefaults()
     """What streams run under where they have no setting of their own."""
-    groups: GroupSettings = GroupSettings()
+    groups: GroupsConfig = GroupsConfig()
     """Consumer groups."""

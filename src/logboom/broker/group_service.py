@@ -1,0 +1,188 @@
+"""Consumer groups as the doors call them: finds the shard of a group and asks it.
+
+Groups and their offsets live in the internal stream `__consumer_offsets`, a group in the partition that Kafka would
+choose for it; each partition has a shard of its own. Requests are answered, never raised at: while a shard loads or
+when it failed the answer says so.
+
+Life: made with the broker; `start` once its partitions are open (loading goes on behind it); `stop` before they close.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from logboom.base.errors import LogboomError, StreamExistsError
+from logboom.broker.group_shard import GroupShard
+from logboom.groups import (
+    Commit,
+    CommitReply,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteGroupReply,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    GroupDescription,
+    GroupOverview,
+    Heartbeat,
+    HeartbeatReply,
+    Join,
+    JoinReply,
+    Leave,
+    LeaveReply,
+    StreamsDeleted,
+    Sync,
+    SyncReply,
+    partition_of_group,
+)
+from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
+
+if TYPE_CHECKING:
+    from logboom.broker.broker import Broker
+
+OFFSETS_STREAM: Final = "__consumer_offsets"
+
+
+class GroupService:
+    """See the module. Everything is called on the broker's loop."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._shards: list[GroupShard] = []
+        self._loading: list[asyncio.Task[None]] = []
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Make the stream where there is none, and begin to load."""
+        broker, config = self._broker, self._broker.config.groups
+        stream = broker.stream(OFFSETS_STREAM)
+        if stream is None:
+            settings = {
+                "logboom.flush": "commit",
+                "max.message.bytes": str(config.offsets_max_message_bytes),
+                "message.timestamp.type": "CreateTime",
+            }
+            try:
+                stream = await broker.create_stream(
+                    OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings, internal=True
+                )
+            except StreamExistsError:
+                stream = broker.stream(OFFSETS_STREAM)
+                assert stream is not None
+        self._shards = [
+            GroupShard(
+                partial(broker.partition, OFFSETS_STREAM, index),
+                config.as_limits(),
+                clock=broker.clock,
+                log=broker.log.bind(offsets_partition=index),
+                max_decompressed_bytes=broker.config.max_decompressed_bytes,
+            )
+            for index in range(stream.partitions)
+        ]
+        self._loading = [asyncio.create_task(shard.load(self._living_streams)) for shard in self._shards]
+
+    def _living_streams(self) -> frozenset[str]:
+        return frozenset(self._broker.streams())
+
+    async def loaded(self) -> None:
+        """Returns when every shard has loaded, or failed to."""
+        await asyncio.gather(*self._loading)
+
+    async def stop(self) -> None:
+        """Send members to look for another coordinator; what is being written is still answered."""
+        for task in self._loading:
+            task.cancel()
+        await asyncio.gather(*self._loading, return_exceptions=True)
+        for shard in self._shards:
+            shard.resign()
+        for shard in self._shards:
+            await shard.drain()
+
+    def streams_deleted(self, names: frozenset[str]) -> None:
+        """Drop all offsets of streams that are gone."""
+        for shard in self._shards:
+            shard.tell_when_serving(StreamsDeleted(names))
+
+    def _shard(self, group_id: str) -> GroupShard:
+        if not self._shards:
+            raise CoordinatorNotAvailableError("groups are not served yet")
+        return self._shards[partition_of_group(group_id, len(self._shards))]
+
+    # --- members ------------------------------------------------------------------------------------------------
+
+    async def join(self, join: Join) -> JoinReply:
+        """JoinGroup; answered when the whole group has joined."""
+        try:
+            reply: JoinReply = await self._shard(join.group_id).ask(replace(join, fresh_id=str(uuid.uuid4())))
+        except LogboomError as error:
+            return JoinReply(error=error, member_id=join.member_id)
+        return reply
+
+    async def sync(self, sync: Sync) -> SyncReply:
+        """SyncGroup; answered when the leader's assignment is committed."""
+        try:
+            reply: SyncReply = await self._shard(sync.group_id).ask(sync)
+        except LogboomError as error:
+            return SyncReply(error=error)
+        return reply
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        """Heartbeat; blindly welcome while groups are loaded, as in Kafka."""
+        try:
+            reply: HeartbeatReply = await self._shard(heartbeat.group_id).ask(heartbeat)
+        except CoordinatorLoadInProgressError:
+            return HeartbeatReply()
+        except LogboomError as error:
+            return HeartbeatReply(error=error)
+        return reply
+
+    async def leave(self, leave: Leave) -> LeaveReply:
+        """LeaveGroup."""
+        try:
+            reply: LeaveReply = await self._shard(leave.group_id).ask(leave)
+        except LogboomError as error:
+            return LeaveReply(error=error)
+        return reply
+
+    # --- offsets and groups -------------------------------------------------------------------------------------
+
+    async def commit(self, commit: Commit) -> CommitReply:
+        """OffsetCommit; answered when the offsets are committed."""
+        try:
+            reply: CommitReply = await self._shard(commit.group_id).ask(commit)
+        except LogboomError as error:
+            return CommitReply(results=tuple(error for _ in commit.offsets))
+        return reply
+
+    async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsReply:
+        """OffsetDelete."""
+        try:
+            reply: DeleteOffsetsReply = await self._shard(request.group_id).ask(request)
+        except LogboomError as error:
+            return DeleteOffsetsReply(error=error)
+        return reply
+
+    async def delete_group(self, request: DeleteGroup) -> DeleteGroupReply:
+        """One group of DeleteGroups."""
+        try:
+            reply: DeleteGroupReply = await self._shard(request.group_id).ask(request)
+        except LogboomError as error:
+            return DeleteGroupReply(error=error)
+        return reply
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """Every committed offset of a group, by stream and partition. Raises where it is not known (yet)."""
+        return self._shard(group_id).coordinator.committed(group_id)
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """A group; None where there is none. Raises where it is not known (yet)."""
+        return self._shard(group_id).coordinator.describe(group_id)
+
+    def overview(self) -> list[GroupOverview]:
+        """All groups. Raises while any shard is not loaded: a partial list would pass for a whole one."""
+        return [group for shard in self._shards for group in shard.coordinator.overview()]
