@@ -58,6 +58,9 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
 
+    def size(self, path: str) -> int:
+        """Length of a file in bytes; FileNotFoundError where there is none."""
+
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; FileNotFoundError where there is none."""
 

@@ -1,0 +1,20 @@
+"""Row 2: the log of one partition on disk: segments, indexes, recovery, idempotent producers, leader epochs.
+
+It reaches the disk through `base.ports.Disk` alone. It must not know streams, replicas, clients or the event loop.
+"""
+
+from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
+from logboom.storage.epochs import EpochHistory
+from logboom.storage.log import PartitionLog
+from logboom.storage.producers import ProducerTable
+
+__all__ = [
+    "Appended",
+    "Damage",
+    "EpochHistory",
+    "LogConfig",
+    "Notice",
+    "PartitionLog",
+    "ProducerTable",
+    "TimedOffset",
+]

@@ -1,0 +1,162 @@
+"""The Disk port on a POSIX file system: positioned, vectored reads and writes, and syncs that mean it.
+
+It knows descriptors and errno; it must not know what the bytes are.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from logboom.base.ports import Bytes, File
+
+_IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_NOWAIT_REFUSED: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_NO_PREALLOCATION: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+class OsFile:
+    """One open descriptor, given back by `close` or when the last reference goes.
+
+    A reader in another thread may still hold the file when its segment is deleted; closing on the last reference
+    keeps the descriptor's number from being reused under it.
+    """
+
+    __slots__ = ("_fd", "_nowait")
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self._fd = -1
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        self._nowait = _NOWAIT
+
+    def __del__(self) -> None:
+        self.close()
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        # A read may come back short in the middle of a file; only an empty one is the end.
+        parts, got = [data], len(data)
+        while got < length and (data := os.pread(self._fd, length - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        if not self._nowait:
+            return self.read(offset, length)
+        buffer = bytearray(length)
+        try:
+            got = os.preadv(self._fd, (buffer,), offset, self._nowait)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in _NOWAIT_REFUSED:
+                raise
+            # This file system knows no RWF_NOWAIT: every read waits if it must.
+            self._nowait = 0
+            return self.read(offset, length)
+        if got == length:
+            return bytes(buffer)
+        # Short: either the end of the file or the rest is not in memory.
+        if offset + got >= os.fstat(self._fd).st_size:
+            return bytes(memoryview(buffer)[:got])
+        return None
+
+    def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
+        for start in range(0, len(buffers), _IOV_MAX):
+            offset = self._write_some(offset, buffers[start : start + _IOV_MAX])
+
+    def _write_some(self, offset: int, buffers: Sequence[Bytes]) -> int:
+        total = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers, offset)
+        if written == total:
+            return offset + total
+        left = memoryview(b"".join(buffers))
+        while written < total:
+            count = os.pwrite(self._fd, left[written:], offset + written)
+            if count == 0:
+                raise OSError(errno.EIO, "a write made no progress")
+            written += count
+        return offset + total
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def allocate(self, length: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, length)
+        except OSError as error:
+            if error.errno not in _NO_PREALLOCATION:
+                raise
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsDisk:
+    """A directory tree below `root`."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    def _path(self, path: str) -> Path:
+        return self.root / path
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return OsFile(self._path(path), create=create)
+
+    def exists(self, path: str) -> bool:
+        return self._path(path).exists()
+
+    def size(self, path: str) -> int:
+        return self._path(path).stat().st_size
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(self._path(path)))
+
+    def make_dir(self, path: str) -> None:
+        """Also makes each new directory survive a power failure: its name is synced in its parent."""
+        target = self._path(path)
+        if target.is_dir():
+            return
+        missing = [target]
+        while not missing[-1].parent.is_dir():
+            missing.append(missing[-1].parent)
+        target.mkdir(parents=True, exist_ok=True)
+        for made in reversed(missing):
+            _sync_dir(made.parent)
+
+    def rename(self, source: str, target: str) -> None:
+        self._path(source).replace(self._path(target))
+
+    def unlink(self, path: str) -> None:
+        self._path(path).unlink()
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(self._path(path))
+
+    def sync_dir(self, path: str) -> None:
+        _sync_dir(self._path(path))
+
+
+def _sync_dir(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,109 @@
+"""Leader epochs of a partition and the offset at which each began (KIP-101).
+
+One convention: start offsets. Pure; the log decides when the bytes go to disk.
+"""
+
+import itertools
+from struct import Struct
+from typing import Final
+
+from logboom.base.ids import NO_EPOCH, Epoch, Offset
+from logboom.base.ports import Disk
+from logboom.storage.small_files import frame, read_whole, replace_whole, unframe
+
+NAME: Final = "leader-epochs"
+_TAG: Final = b"LBLE"
+_VERSION: Final = 1
+_ENTRY: Final = Struct(">iq")
+
+NO_OFFSET: Final = Offset(-1)
+
+
+class EpochHistory:
+    """Epochs rising, start offsets rising with them.
+
+    The entries are one tuple that is replaced whole, so that any thread may look at it.
+    """
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: tuple[tuple[Epoch, Offset], ...] = ()) -> None:
+        self.entries = entries
+
+    @property
+    def latest(self) -> Epoch:
+        return self.entries[-1][0] if self.entries else NO_EPOCH
+
+    def begin(self, epoch: Epoch, offset: Offset) -> bool:
+        """Record that `epoch` begins at `offset`; whether anything changed.
+
+        Epochs that began there or later never had a record and go (Kafka's LeaderEpochFileCache).
+        """
+        if epoch <= self.latest:
+            assert epoch == self.latest, f"epoch {epoch} begins after epoch {self.latest}"
+            return False
+        self.entries = (*(entry for entry in self.entries if entry[1] < offset), (epoch, offset))
+        return True
+
+    def at(self, offset: Offset) -> Epoch:
+        """The epoch that a record at `offset` was written in, NO_EPOCH below the first."""
+        for epoch, start in reversed(self.entries):
+            if start <= offset:
+                return epoch
+        return NO_EPOCH
+
+    def end_of(self, epoch: Epoch, log_end: Offset) -> tuple[Epoch, Offset]:
+        """The largest epoch up to `epoch` and where it ends; (-1, -1) where `epoch` is newer than all (KIP-279)."""
+        if epoch == NO_EPOCH or epoch > self.latest:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end
+        floor = epoch
+        for known, start in self.entries:
+            if known > epoch:
+                return floor, start
+            floor = known
+        raise AssertionError("an epoch below the latest has a successor")
+
+    def truncate_end(self, offset: Offset) -> bool:
+        """Forget epochs that began above `offset`, the new end of the log; whether any did."""
+        kept = tuple(entry for entry in self.entries if entry[1] <= offset)
+        changed = len(kept) != len(self.entries)
+        self.entries = kept
+        return changed
+
+    def truncate_start(self, offset: Offset) -> bool:
+        """Forget epochs that ended at or below `offset`, the new start of the log; whether any did."""
+        below = [entry for entry in self.entries if entry[1] < offset]
+        if not below:
+            return False
+        above = self.entries[len(below) :]
+        if above and above[0][1] == offset:
+            self.entries = above
+        else:
+            self.entries = ((below[-1][0], offset), *above)
+        return True
+
+    def to_bytes(self) -> bytes:
+        return frame(_TAG, _VERSION, b"".join([_ENTRY.pack(*entry) for entry in self.entries]))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "EpochHistory | None":
+        """The history in a file's bytes, None where they are none."""
+        payload = unframe(_TAG, _VERSION, data)
+        if payload is None or len(payload) % _ENTRY.size:
+            return None
+        entries = tuple((Epoch(epoch), Offset(start)) for epoch, start in _ENTRY.iter_unpack(payload))
+        rising = all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(entries))
+        return cls(entries) if rising else None
+
+
+def save(disk: Disk, directory: str, history: EpochHistory, *, sync: bool) -> None:
+    """Replace the epoch file."""
+    replace_whole(disk, directory, NAME, history.to_bytes(), sync=sync)
+
+
+def load(disk: Disk, directory: str) -> EpochHistory | None:
+    """The history in the epoch file, None where it is missing or garbled."""
+    data = read_whole(disk, f"{directory}/{NAME}")
+    return None if data is None else EpochHistory.from_bytes(data)

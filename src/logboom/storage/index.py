@@ -1,0 +1,120 @@
+"""The sparse index of one segment: every few KiB of log, where a batch begins and the newest time before it.
+
+It is a help and never the truth: whoever follows it checks the batch found there, and it can be made again from the
+log. On disk each entry carries its own CRC, so a garbled or half-written one is seen.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from logboom.base.ids import Offset
+
+_ENTRY: Final = Struct(">qqq")
+_CRC: Final = Struct(">I")
+_ENTRY_BYTES: Final = _ENTRY.size + _CRC.size
+
+NO_TIME: Final = -(2**63)
+"""Older than any record."""
+
+
+class SparseIndex:
+    """Rising offsets, positions and times of one segment, in memory.
+
+    One thread adds, any thread looks: an entry is there once its offset is, which is added last.
+    """
+
+    __slots__ = ("interval_bytes", "max_timestamp", "offsets", "positions", "saved", "times", "upto")
+
+    def __init__(self, interval_bytes: int) -> None:
+        self.interval_bytes = interval_bytes
+        self.positions = array("q")
+        self.times = array("q")
+        self.offsets = array("q")
+        self.upto = 0
+        """Position behind the last batch that was added."""
+        self.max_timestamp = NO_TIME
+        """Newest time of all batches added."""
+        self.saved = 0
+        """Entries that are in the index file."""
+
+    def add(self, offset: Offset, position: int, size_bytes: int, max_timestamp: int) -> None:
+        """Take note of the next batch of the segment."""
+        positions = self.positions
+        if not positions or position - positions[-1] >= self.interval_bytes:
+            self._add_entry(offset, position)
+        self.upto = position + size_bytes
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+
+    def seal(self, end: Offset) -> None:
+        """Add the entry of the segment's end, which keeps its newest time."""
+        if self.positions and self.positions[-1] != self.upto:
+            self._add_entry(end, self.upto)
+
+    def _add_entry(self, offset: Offset, position: int) -> None:
+        self.positions.append(position)
+        self.times.append(self.max_timestamp)
+        self.offsets.append(offset)
+
+    def floor(self, offset: Offset) -> tuple[Offset, int] | None:
+        """Offset and position of the last entry at or below `offset`."""
+        at = bisect_right(self.offsets, offset) - 1
+        return (Offset(self.offsets[at]), self.positions[at]) if at >= 0 else None
+
+    def after(self, position: int) -> tuple[Offset, int] | None:
+        """Offset and position of the first entry above `position`."""
+        at = bisect_right(self.positions, position, 0, len(self.offsets))
+        return (Offset(self.offsets[at]), self.positions[at]) if at < len(self.offsets) else None
+
+    def floor_time(self, timestamp_ms: int) -> tuple[Offset, int] | None:
+        """The last entry before which every record is older than `timestamp_ms`."""
+        at = bisect_left(self.times, timestamp_ms, 0, len(self.offsets)) - 1
+        return (Offset(self.offsets[at]), self.positions[at]) if at >= 0 else None
+
+    def time_before(self, offset: Offset) -> int:
+        """Newest time before the last entry at or below `offset`."""
+        at = bisect_right(self.offsets, offset) - 1
+        return self.times[at] if at >= 0 else NO_TIME
+
+    def pending_bytes(self) -> tuple[int, bytes]:
+        """Where in the index file the entries belong that are not in it, and their bytes."""
+        start, end = self.saved, len(self.offsets)
+        parts = []
+        for at in range(start, end):
+            body = _ENTRY.pack(self.offsets[at], self.positions[at], self.times[at])
+            parts.append(body + _CRC.pack(crc32c(body)))
+        self.saved = end
+        return start * _ENTRY_BYTES, b"".join(parts)
+
+    @classmethod
+    def load(cls, data: bytes, interval_bytes: int, base: Offset, end_position: int) -> "SparseIndex | None":
+        """The index in a file's bytes up to the first entry above `end_position`; None where any entry is wrong.
+
+        `upto` and `max_timestamp` are those before the last entry: the log from there on is to be added again.
+        """
+        index = cls(interval_bytes)
+        last = (base - 1, -1, NO_TIME)
+        for at in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
+            body = data[at : at + _ENTRY.size]
+            offset, position, time = entry = _ENTRY.unpack(body)
+            if _CRC.unpack_from(data, at + _ENTRY.size)[0] != crc32c(body) or not _rises(last, entry):
+                return None
+            if position > end_position:
+                break
+            index.positions.append(position)
+            index.times.append(time)
+            index.offsets.append(offset)
+            index.upto, index.max_timestamp = position, time
+            last = entry
+        if index.offsets and (index.offsets[0], index.positions[0]) != (base, 0):
+            return None
+        index.saved = len(index.offsets)
+        return index
+
+
+def _rises(last: tuple[int, int, int], entry: tuple[int, int, int]) -> bool:
+    return entry[0] > last[0] and entry[1] > last[1] and entry[2] >= last[2]

@@ -1,0 +1,434 @@
+"""The log of one partition: what is staged, what is written, what is durable, and reading it back.
+
+Threads: `append`, `abandon_staged`, `truncate`, `start_epoch` on the loop; `flush` on the flusher; reads anywhere.
+The loop decides where each batch goes, the segment it will lie in included; the flusher only does as told, so the
+two share a list that one appends to and the other takes the head of. Readers see tuples that are replaced whole.
+"""
+
+import errno
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from logboom.base.errors import (
+    DiskFullError,
+    LogboomError,
+    OffsetOutOfRangeError,
+    RecordListTooLargeError,
+    StorageError,
+)
+from logboom.base.ids import Epoch, Offset, ProducerId
+from logboom.base.ports import Bytes, Disk
+from logboom.records import BatchHeader, patch_batch
+from logboom.storage import epochs as epoch_files
+from logboom.storage import recovery
+from logboom.storage.checkpoint import Checkpoint, CheckpointFile
+from logboom.storage.config import Appended, Damage, LogConfig, Notice
+from logboom.storage.epochs import EpochHistory
+from logboom.storage.producers import ProducerState, ProducerTable
+from logboom.storage.scan import NotCachedError
+from logboom.storage.segment import Segment
+from logboom.storage.snapshots import drop_snapshots, save_snapshot
+
+Report = Callable[[Damage | Notice], None]
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_MAX_SEGMENT_OFFSETS: Final = 2**31 - 1
+_MAX_HINTS: Final = 256
+
+
+@dataclass(slots=True)
+class Staged:
+    """Batches of one append on their way to the disk."""
+
+    buffer: Bytes
+    size_bytes: int
+    batches: list[tuple[Offset, int, int]]
+    next_offset: Offset
+    undo: list[tuple[ProducerId, ProducerState | None]]
+    roll: bool
+    """Whether they are the first of a new segment."""
+    producers: ProducerTable | None
+    """Producers before these batches where they roll, behind them where a hint is due."""
+
+
+class PartitionLog:
+    """Made by `open`; see the module's docstring for who may call what."""
+
+    def __init__(
+        self, disk: Disk, directory: str, config: LogConfig, report: Report, checkpoint_file: CheckpointFile
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.report = report
+        self.epochs = EpochHistory()
+        self.producers = ProducerTable(config.producer_expiry_ms, config.max_producers)
+        # Segments and their bases, one tuple so that a reader never sees one without the other.
+        self._layout: tuple[tuple[Segment, ...], tuple[Offset, ...]] = ((), ())
+        self.log_start_offset = Offset(0)
+        self.log_end_offset = Offset(0)
+        self.written_end = Offset(0)
+        self.durable_end = Offset(0)
+        self._checkpoint_file = checkpoint_file
+        self._staged: list[Staged] = []
+        self._io = Lock()
+        self._failure: str | None = None
+        self._epochs_saved: tuple[tuple[Epoch, Offset], ...] = ()
+        self._places: dict[Offset, tuple[Segment, int]] = {}
+        self._planned_bytes = 0
+        self._planned_base = Offset(0)
+        self._planned_since_ms: int | None = None
+        self._hint_due_bytes = config.hint_bytes
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, config: LogConfig, *, now_ms: int, report: Report) -> "PartitionLog":
+        """The log in `directory`, made if there is none, recovered if it was not closed.
+
+        What was found wrong or put right goes to `report`, from here and later from reads in any thread.
+        StorageError where the disk itself fails.
+        """
+        try:
+            disk.make_dir(directory)
+            log = cls(disk, directory, config, report, CheckpointFile(disk, directory))
+            recovery.recover(log, now_ms)
+        except OSError as error:
+            raise StorageError(f"The log {directory} cannot be opened: {error}.") from error
+        return log
+
+    # --- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments, oldest first."""
+        return self._layout[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches on disk."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync failed in a way that ends all writing."""
+        return self._failure is not None
+
+    def set_segments(self, segments: Sequence[Segment]) -> None:
+        """Replace the segments, oldest first; each ends where the next begins."""
+        for segment, follower in itertools.pairwise(segments):
+            segment.end = follower.base
+        segments[-1].end = None
+        self._layout = tuple(segments), tuple(segment.base for segment in segments)
+
+    def plan_from_disk(self, since_ms: int | None) -> None:
+        """Decide again from what is on disk when the next segment begins."""
+        self._planned_bytes = self.active.size_bytes
+        self._planned_base = self.active.base
+        self._planned_since_ms = since_ms if self._planned_bytes else None
+
+    # --- the loop's side ----------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        buffer: bytearray | memoryview,
+        headers: Sequence[tuple[int, BatchHeader]],
+        *,
+        leader_epoch: Epoch,
+        now_ms: int,
+    ) -> Appended:
+        """Give the batches offsets and the leader epoch in place and stage them; the buffer is the log's from here on.
+
+        A duplicate of a remembered batch is not staged and answers with the offsets of the first. Raises the errors
+        of `ProducerTable.check`, RecordListTooLargeError, and StorageError once the log has failed.
+        """
+        self._check_failure()
+        start, end = headers[0][0], headers[-1][0] + headers[-1][1].size_bytes
+        size_bytes = end - start
+        if size_bytes > self.config.segment_bytes:
+            raise RecordListTooLargeError(
+                f"{size_bytes} bytes of records are above the segment's limit of {self.config.segment_bytes}."
+            )
+        roll = self._rolls(size_bytes, now_ms)
+        before_roll = self.producers.copy() if roll else None
+        base_offset = self.log_end_offset
+        undo: list[tuple[ProducerId, ProducerState | None]] = []
+        try:
+            duplicate = self._admit(headers, base_offset, undo, now_ms)
+        except LogboomError:
+            self._undo(undo)
+            raise
+        if duplicate is not None:
+            return duplicate
+        self.epochs.begin(leader_epoch, base_offset)
+        batches: list[tuple[Offset, int, int]] = []
+        offset = base_offset
+        for position, header in headers:
+            patch_batch(buffer, position, offset, leader_epoch)
+            batches.append((offset, header.size_bytes, header.max_timestamp))
+            offset = Offset(offset + header.last_offset_delta + 1)
+        whole = size_bytes == len(buffer)
+        staged = Staged(
+            buffer if whole else memoryview(buffer)[start:end], size_bytes, batches, offset, undo, roll, before_roll
+        )
+        self._plan(staged, base_offset, now_ms)
+        self.log_end_offset = offset
+        self._staged.append(staged)
+        return Appended(base_offset, Offset(offset - 1))
+
+    def _admit(
+        self,
+        headers: Sequence[tuple[int, BatchHeader]],
+        base_offset: Offset,
+        undo: list[tuple[ProducerId, ProducerState | None]],
+        now_ms: int,
+    ) -> Appended | None:
+        """Check and record the sequences of idempotent batches; where a single one lies if it is a duplicate."""
+        offset = base_offset
+        for _, header in headers:
+            if header.producer_id >= 0:
+                self.producers.expire(now_ms)
+                first = self.producers.check(header)
+                if first is not None:
+                    self._undo(undo)
+                    return Appended(first.base_offset, Offset(first.base_offset + first.last_offset_delta), True)
+                undo.append((ProducerId(header.producer_id), self.producers.record(header, offset, now_ms)))
+            offset = Offset(offset + header.last_offset_delta + 1)
+        return None
+
+    def _undo(self, undo: list[tuple[ProducerId, ProducerState | None]]) -> None:
+        for producer, before in reversed(undo):
+            self.producers.restore(producer, before)
+
+    def _rolls(self, size_bytes: int, now_ms: int) -> bool:
+        if self._planned_bytes == 0:
+            return False
+        since = self._planned_since_ms
+        return (
+            self._planned_bytes + size_bytes > self.config.segment_bytes
+            or (since is not None and now_ms - since >= self.config.segment_ms)
+            or self.log_end_offset - self._planned_base > _MAX_SEGMENT_OFFSETS
+        )
+
+    def _plan(self, staged: Staged, base_offset: Offset, now_ms: int) -> None:
+        if staged.roll:
+            self._planned_bytes, self._planned_base, self._planned_since_ms = 0, base_offset, None
+            self._hint_due_bytes = self.config.hint_bytes
+        elif self._planned_bytes + staged.size_bytes >= self._hint_due_bytes:
+            self._hint_due_bytes = self._planned_bytes + staged.size_bytes + self.config.hint_bytes
+            staged.producers = self.producers.copy()
+        if self._planned_since_ms is None:
+            self._planned_since_ms = now_ms
+        self._planned_bytes += staged.size_bytes
+
+    def start_epoch(self, epoch: Epoch, offset: Offset) -> None:
+        """Record that the leadership `epoch` begins at `offset`, even if nothing is ever written in it."""
+        self.epochs.begin(epoch, offset)
+
+    def end_of_epoch(self, epoch: Epoch) -> tuple[Epoch, Offset]:
+        """The largest epoch up to `epoch` and its end offset; (-1, -1) for an epoch newer than all."""
+        return self.epochs.end_of(epoch, self.log_end_offset)
+
+    def abandon_staged(self) -> None:
+        """Take back all that is staged: log end, producers and epochs are again those of what is written."""
+        with self._io:
+            for staged in reversed(self._staged):
+                self._undo(staged.undo)
+            self._staged.clear()
+            self.log_end_offset = self.written_end
+            self.epochs.truncate_end(self.written_end)
+            self.plan_from_disk(self._planned_since_ms)
+
+    # --- the flusher's side -------------------------------------------------------------------------------------
+
+    def flush(self, *, sync: bool) -> Offset:
+        """Write what was staged before the call, and with `sync` make it durable; the new durable (or written) end.
+
+        DiskFullError: what could not be written was cut back and is staged still; `abandon_staged` and go on.
+        StorageError: the log has failed and never writes again.
+        """
+        with self._io:
+            self._check_failure()
+            try:
+                self._write_staged()
+                if not sync:
+                    return self.written_end
+                if self.durable_end < self.written_end:
+                    self._save_epochs(sync=True)
+                    self.active.file.sync()
+                    self._set_durable(sync=False)
+            except DiskFullError:
+                raise
+            except OSError as error:
+                raise self._fail(error) from error
+            return self.durable_end
+
+    def _write_staged(self) -> None:
+        """Write group by group, a group being what goes into one segment; each leaves the list once written."""
+        left = len(self._staged)
+        while left:
+            group = self._staged[:1]
+            if group[0].roll:
+                self._roll(group[0])
+            for staged in self._staged[1:left]:
+                if staged.roll:
+                    break
+                group.append(staged)
+            self._write_group(group)
+            del self._staged[: len(group)]
+            left -= len(group)
+
+    def _write_group(self, group: list[Staged]) -> None:
+        segment = self.active
+        size_bytes = sum(staged.size_bytes for staged in group)
+        try:
+            segment.append([staged.buffer for staged in group], size_bytes, self.config.preallocate_bytes)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            segment.cut()
+            raise DiskFullError(f"No room for {size_bytes} bytes in {segment.path}.") from error
+        for staged in group:
+            segment.wrote(staged.batches)
+        self.written_end = group[-1].next_offset
+        for staged in group:
+            if staged.producers is not None and not staged.roll:
+                self._save_hint(staged)
+
+    def _save_hint(self, staged: Staged) -> None:
+        assert staged.producers is not None
+        self.active.save_index()
+        save_snapshot(self.disk, self.directory, staged.next_offset, staged.producers)
+
+    def _roll(self, staged: Staged) -> None:
+        """Close the active segment, durable to its end, and begin the next one with `staged`."""
+        old, base = self.active, staged.batches[0][0]
+        new = self.new_segment(base)
+        try:
+            new.create()
+            self.disk.sync_dir(self.directory)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise DiskFullError(f"No room for the segment {new.path}.") from error
+        old.trim()
+        old.file.sync()
+        old.index.seal(base)
+        old.save_index()
+        if staged.producers is not None:
+            save_snapshot(self.disk, self.directory, base, staged.producers)
+        self.set_segments((*self.segments, new))
+        staged.roll = False
+        staged.producers = None
+        self._save_epochs(sync=True)
+        self._set_durable(sync=True)
+        old.release()
+
+    def new_segment(self, base: Offset) -> Segment:
+        return Segment(self.disk, self.directory, base, self.config.index_interval_bytes, self.epochs.at, self.report)
+
+    def _set_durable(self, *, sync: bool) -> None:
+        self.durable_end = self.written_end
+        self.write_checkpoint(sync=sync)
+
+    def write_checkpoint(self, *, sync: bool) -> None:
+        active = self.active
+        self._checkpoint_file.write(
+            Checkpoint(self.durable_end, active.base, active.size_bytes, self.log_start_offset), sync=sync
+        )
+
+    def _save_epochs(self, *, sync: bool) -> None:
+        entries = self.epochs.entries
+        if entries != self._epochs_saved:
+            epoch_files.save(self.disk, self.directory, self.epochs, sync=sync)
+            self._epochs_saved = entries
+
+    def mark_epochs_saved(self, history: EpochHistory) -> None:
+        """What the epoch file holds, so that it is written again only when that changes."""
+        self._epochs_saved = history.entries
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise StorageError(self._failure)
+
+    def _fail(self, error: OSError) -> StorageError:
+        self._failure = f"The log {self.directory} is closed for writing: {error}."
+        return StorageError(self._failure)
+
+    def checkpoint(self) -> None:
+        """Make the note of the durable end itself durable."""
+        with self._io:
+            self._check_failure()
+            try:
+                self.active.save_index()
+                self.write_checkpoint(sync=True)
+            except OSError as error:
+                raise self._fail(error) from error
+
+    def close(self) -> None:
+        """Flush, and leave everything so that the next open has nothing to do. Harmless after a failure."""
+        if self._failure is None:
+            self.flush(sync=True)
+            with self._io:
+                try:
+                    self.active.trim()
+                    self.active.save_index()
+                    save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers)
+                    drop_snapshots(self.disk, self.directory, self.log_end_offset)
+                    self._save_epochs(sync=True)
+                    self.active.file.sync()
+                    self.write_checkpoint(sync=True)
+                except OSError as error:
+                    raise self._fail(error) from error
+        self._failure = self._failure or f"The log {self.directory} is closed."
+        self._checkpoint_file.close()
+        for segment in self.segments:
+            segment.release()
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: Offset, max_bytes: int, *, ceiling: Offset, cached_only: bool = False
+    ) -> bytes | memoryview | None:
+        """Whole batches from the one that holds `offset` on, none that reaches above `ceiling`.
+
+        The first comes whatever its size, the others while they fit into `max_bytes`. Nothing at the ceiling. None
+        only with `cached_only`, where the disk would have to be waited for. OffsetOutOfRangeError outside the log;
+        StorageError where the batch is damaged. Every batch returned has been checked.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"Offset {offset} is outside of {self.log_start_offset} to {self.log_end_offset}."
+            )
+        if offset >= ceiling:
+            return b""
+        try:
+            return self._read(offset, max_bytes, ceiling, cached_only)
+        except NotCachedError:
+            return None
+        except OSError as error:
+            raise StorageError(f"Reading {self.directory} at offset {offset} failed: {error}.") from error
+
+    def _read(self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool) -> bytes | memoryview:
+        place = self._places.get(offset)
+        if place is not None and place[1] < place[0].size_bytes:
+            segment, position = place
+            base = offset
+        else:
+            segment = self.segment_of(offset)
+            position, base = segment.locate(offset, cached_only=cached_only)
+        data, next_offset, end = segment.read(position, base, max_bytes, ceiling, cached_only=cached_only)
+        if len(self._places) >= _MAX_HINTS:
+            self._places.clear()
+        self._places[next_offset] = (segment, end)
+        return data
+
+    def segment_of(self, offset: Offset) -> Segment:
+        segments, bases = self._layout
+        return segments[max(bisect_right(bases, offset) - 1, 0)]

@@ -1,0 +1,160 @@
+"""What a partition remembers of idempotent producers (KIP-98, KIP-360; Kafka's ProducerStateManager).
+
+Pure. Entries are immutable and replaced whole: a shallow copy is a snapshot, and what was there before is the undo.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from logboom.base.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from logboom.base.ids import Offset, ProducerId
+from logboom.records import MAX_SEQUENCE, BatchHeader
+from logboom.storage.small_files import frame, unframe
+
+WINDOW: Final = 5
+"""Batches remembered per producer: what a client may have in flight."""
+
+_TAG: Final = b"LBPS"
+_VERSION: Final = 1
+_SNAPSHOT: Final = Struct(">qI")
+_PRODUCER: Final = Struct(">qhqB")
+_BATCH: Final = Struct(">iiqi")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """One batch of a producer that is in the log."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: Offset
+    last_offset_delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer's epoch and its last batches of that epoch, oldest first."""
+
+    epoch: int
+    batches: tuple[WrittenBatch, ...]
+    seen_ms: int
+
+
+class ProducerTable:
+    """Producers in the order they were heard of last."""
+
+    __slots__ = ("_producers", "expiry_ms", "max_producers")
+
+    def __init__(self, expiry_ms: int, max_producers: int) -> None:
+        self.expiry_ms = expiry_ms
+        self.max_producers = max_producers
+        self._producers: dict[ProducerId, ProducerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[tuple[ProducerId, ProducerState]]:
+        return iter(list(self._producers.items()))
+
+    def get(self, producer: ProducerId) -> ProducerState | None:
+        return self._producers.get(producer)
+
+    def check(self, header: BatchHeader) -> WrittenBatch | None:
+        """Whether the batch may be appended: None if so, the first copy if it is a duplicate.
+
+        InvalidProducerEpochError for an older epoch, OutOfOrderSequenceError for a sequence that does not follow. A
+        producer that is not known, new or forgotten, may begin anywhere.
+        """
+        state = self._producers.get(ProducerId(header.producer_id))
+        if state is None:
+            return None
+        if header.producer_epoch < state.epoch:
+            raise InvalidProducerEpochError(
+                f"Producer {header.producer_id} has epoch {state.epoch} here; the batch has {header.producer_epoch}."
+            )
+        first = header.base_sequence
+        if header.producer_epoch > state.epoch:
+            if first != 0:
+                raise OutOfOrderSequenceError(
+                    f"Producer {header.producer_id} begins the epoch {header.producer_epoch} with sequence {first}."
+                )
+            return None
+        if not state.batches:
+            return None
+        last = state.batches[-1].last_sequence
+        if first == (0 if last == MAX_SEQUENCE else last + 1):
+            return None
+        for batch in state.batches:
+            if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
+                return batch
+        raise OutOfOrderSequenceError(f"Producer {header.producer_id} sent sequence {first} after {last}.")
+
+    def record(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> ProducerState | None:
+        """Remember a batch that was appended; what was known of its producer before, for `restore`."""
+        producers = self._producers
+        producer = ProducerId(header.producer_id)
+        written = WrittenBatch(header.base_sequence, header.last_sequence, base_offset, header.last_offset_delta)
+        before = producers.pop(producer, None)
+        if before is not None and before.epoch == header.producer_epoch:
+            batches = (*before.batches[1 - WINDOW :], written)
+        else:
+            batches = (written,)
+        producers[producer] = ProducerState(header.producer_epoch, batches, now_ms)
+        if len(producers) > self.max_producers:
+            del producers[next(iter(producers))]
+        return before
+
+    def restore(self, producer: ProducerId, before: ProducerState | None) -> None:
+        """Undo one `record`; the latest is undone first."""
+        if before is None:
+            self._producers.pop(producer, None)
+        else:
+            self._producers[producer] = before
+
+    def expire(self, now_ms: int) -> None:
+        """Forget who was silent for longer than the expiry."""
+        limit = now_ms - self.expiry_ms
+        producers = self._producers
+        while producers and producers[oldest := next(iter(producers))].seen_ms < limit:
+            del producers[oldest]
+
+    def copy(self) -> "ProducerTable":
+        """The table as it is now, at the price of a shallow copy."""
+        table = ProducerTable(self.expiry_ms, self.max_producers)
+        table._producers = self._producers.copy()
+        return table
+
+    def to_bytes(self, end: Offset) -> bytes:
+        """A snapshot of the table as of the log end offset `end`."""
+        parts = [_SNAPSHOT.pack(end, len(self._producers))]
+        for producer, state in self._producers.items():
+            parts.append(_PRODUCER.pack(producer, state.epoch, state.seen_ms, len(state.batches)))
+            parts += [
+                _BATCH.pack(b.first_sequence, b.last_sequence, b.base_offset, b.last_offset_delta)
+                for b in state.batches
+            ]
+        return frame(_TAG, _VERSION, b"".join(parts))
+
+    def load(self, data: bytes, end: Offset) -> bool:
+        """Take the table from a snapshot made at `end`; False, and nothing changes, where the bytes are none."""
+        payload = unframe(_TAG, _VERSION, data)
+        if payload is None or len(payload) < _SNAPSHOT.size:
+            return False
+        found_end, count = _SNAPSHOT.unpack_from(payload)
+        if found_end != end:
+            return False
+        at = _SNAPSHOT.size
+        producers: dict[ProducerId, ProducerState] = {}
+        for _ in range(count):
+            producer, epoch, seen_ms, batches = _PRODUCER.unpack_from(payload, at)
+            at += _PRODUCER.size
+            written = []
+            for _ in range(batches):
+                first, last, base_offset, delta = _BATCH.unpack_from(payload, at)
+                written.append(WrittenBatch(first, last, Offset(base_offset), delta))
+                at += _BATCH.size
+            producers[ProducerId(producer)] = ProducerState(epoch, tuple(written), seen_ms)
+        self._producers = producers
+        return True

@@ -1,0 +1,150 @@
+"""Opening a log: find its segments, read what lies past the durable-end checkpoint, and know everything again.
+
+Bad bytes past the durable end are a torn tail and are cut. Below it they are damage: reported, never cut; the offsets
+stay taken and answer with an error, and the log goes on behind them.
+"""
+
+from typing import TYPE_CHECKING
+
+from logboom.base.ids import Offset
+from logboom.storage import checkpoint as checkpoints
+from logboom.storage import epochs as epoch_files
+from logboom.storage.checkpoint import Checkpoint
+from logboom.storage.config import Damage, Notice
+from logboom.storage.epochs import EpochHistory
+from logboom.storage.scan import BadBatchError, walk_checked
+from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from logboom.storage.small_files import TEMPORARY_SUFFIX
+from logboom.storage.snapshots import drop_snapshots, load_snapshot
+
+if TYPE_CHECKING:
+    from logboom.storage.log import PartitionLog
+
+
+def recover(log: "PartitionLog", now_ms: int) -> None:
+    """Fill a new PartitionLog from its directory."""
+    known = checkpoints.load(log.disk, log.directory)
+    _find_segments(log, known)
+    durable, position = _durable_end(log, known)
+    log.log_start_offset = max(log.segments[0].base, known.log_start if known else Offset(0))
+    _load_epochs(log, durable)
+    changed = _read_tail(log, durable, position)
+    _load_producers(log, now_ms)
+    if changed or known is None:
+        log.checkpoint()
+    log.plan_from_disk(now_ms)
+
+
+def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
+    names = log.disk.list(log.directory)
+    bases = [Offset(int(stem)) for name in names if (stem := name.removesuffix(LOG_SUFFIX)) != name and stem.isdigit()]
+    for name in names:
+        stem = name.removesuffix(INDEX_SUFFIX)
+        orphan = stem != name and stem.isdigit() and int(stem) not in bases
+        if orphan or name.endswith(TEMPORARY_SUFFIX):
+            log.disk.unlink(f"{log.directory}/{name}")
+    segments = [log.new_segment(base) for base in bases]
+    for segment in segments:
+        segment.size_bytes = log.disk.size(segment.path)
+    if not segments:
+        segments.append(_create_segment(log, known.durable_end if known else Offset(0)))
+        if known and known.durable_end > known.log_start:
+            log.report(Damage(log.directory, 0, known.log_start, "all segments are missing"))
+    log.set_segments(segments)
+
+
+def _create_segment(log: "PartitionLog", base: Offset) -> Segment:
+    segment = log.new_segment(base)
+    segment.create()
+    log.disk.sync_dir(log.directory)
+    return segment
+
+
+def _durable_end(log: "PartitionLog", known: Checkpoint | None) -> tuple[Offset, int]:
+    """The durable end and its position in the active segment; a new segment is begun where the file lost its end.
+
+    A segment is begun only once the one before it is durable, so that its base is a durable end too.
+    """
+    active = log.active
+    if known is None or known.segment < active.base:
+        return active.base, 0
+    if known.segment == active.base and known.position <= active.size_bytes:
+        return known.durable_end, known.position
+    if known.durable_end == active.base:
+        return active.base, 0
+    if known.segment == active.base:
+        reason, position = f"the file ends before its durable end at byte {known.position}", active.size_bytes
+    else:
+        reason, position = f"the segment {known.segment} behind it is missing", active.size_bytes
+    log.report(Damage(active.path, position, None, reason))
+    log.set_segments((*log.segments, _create_segment(log, known.durable_end)))
+    return known.durable_end, 0
+
+
+def _load_epochs(log: "PartitionLog", durable: Offset) -> None:
+    history = epoch_files.load(log.disk, log.directory)
+    if history is None:
+        history = _epochs_of_log(log)
+        if history.entries:
+            log.report(Notice(f"{log.directory}/{epoch_files.NAME}", "was missing or garbled and was made again"))
+    else:
+        log.mark_epochs_saved(history)
+    history.truncate_end(durable)
+    log.epochs.entries = history.entries
+
+
+def _epochs_of_log(log: "PartitionLog") -> EpochHistory:
+    history = EpochHistory()
+    for segment in log.segments:
+        for _, header in segment.walk_past_damage(0, segment.base, segment.size_bytes):
+            if header.leader_epoch > history.latest:
+                history.begin(header.leader_epoch, header.base_offset)
+    return history
+
+
+def _read_tail(log: "PartitionLog", durable: Offset, position: int) -> bool:
+    """Take every whole batch past the durable end, cut the rest, sync what was taken; whether there was any of it."""
+    active = log.active
+    file_bytes = active.size_bytes
+    active.size_bytes = position
+    active.index = active.load_index(position)
+    end = durable
+    try:
+        for at, header in walk_checked(active.file, position, durable, file_bytes, None):
+            if header.leader_epoch < log.epochs.latest:
+                raise BadBatchError(at, header.base_offset, "the batch is of an older leader epoch than the one before")
+            log.epochs.begin(header.leader_epoch, header.base_offset)
+            active.wrote([(header.base_offset, header.size_bytes, header.max_timestamp)])
+            end = header.next_offset
+    except BadBatchError as bad:
+        if any(active.file.read(bad.position, min(4096, file_bytes - bad.position))):
+            log.report(Notice(active.path, f"a torn tail of {file_bytes - bad.position} bytes at byte {bad.position} "
+                                           f"(offset {bad.offset}) was cut: {bad.reason}"))  # fmt: skip
+    log.log_end_offset = log.written_end = log.durable_end = end
+    if file_bytes == position:
+        return False
+    active.cut()
+    active.file.sync()
+    active.rewrite_index()
+    return True
+
+
+def _load_producers(log: "PartitionLog", now_ms: int) -> None:
+    """The newest snapshot, and what was written after it. Whoever is in the log counts as heard of now."""
+    drop_snapshots(log.disk, log.directory, log.log_end_offset)
+    rebuild_producers(log, now_ms)
+
+
+def rebuild_producers(log: "PartitionLog", now_ms: int) -> None:
+    """Fill the producer table as of the log end."""
+    start = load_snapshot(log.disk, log.directory, log.producers, log.log_end_offset)
+    if start is None:
+        start = log.log_start_offset
+    for segment in log.segments:
+        if (segment.end is not None and segment.end <= start) or segment.size_bytes == 0:
+            continue
+        base, position = segment.index.floor(start) or (segment.base, 0)
+        for _, header in segment.walk_past_damage(position, base, segment.size_bytes):
+            if header.base_offset >= start and header.producer_id >= 0:
+                log.producers.record(header, header.base_offset, now_ms)
+    log.producers.expire(now_ms)

@@ -1,0 +1,129 @@
+"""Walking and checking the batches of one segment file.
+
+`walk` trusts nothing but goes by the heads alone; `check` looks at one batch whole; `salvage` finds what is still good
+in a stretch that is not.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from logboom.base.errors import StorageError
+from logboom.base.ids import Epoch, Offset
+from logboom.base.ports import Bytes, File
+from logboom.records import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, MIN_BATCH_LENGTH, BatchHeader, crc_ok, read_header
+
+WINDOW_BYTES: Final = 64 * 1024
+_MAGIC_POSITION: Final = 16
+_MAGIC_BYTE: Final = bytes((MAGIC,))
+
+EpochAt = Callable[[Offset], Epoch]
+
+
+class BadBatchError(StorageError):
+    """What lies at `position` is not the batch that must lie there."""
+
+    def __init__(self, position: int, offset: Offset, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.offset = offset
+        self.reason = reason
+
+
+class NotCachedError(Exception):
+    """The bytes are not in memory, and waiting for them is not allowed here."""
+
+
+def read_some(file: File, position: int, length: int, cached_only: bool) -> bytes:
+    """Read, or raise NotCachedError where that would wait and must not."""
+    if not cached_only:
+        return file.read(position, length)
+    data = file.read_cached(position, length)
+    if data is None:
+        raise NotCachedError
+    return data
+
+
+def head_fault(header: BatchHeader, expected: Offset, room: int) -> str | None:
+    """Why this cannot be the head of the batch at `expected` with `room` bytes left; None if it can."""
+    if header.magic != MAGIC:
+        return "there is no record batch"
+    if header.batch_length < MIN_BATCH_LENGTH or header.last_offset_delta < 0:
+        return "the head of the batch is impossible"
+    if header.base_offset != expected:
+        return f"the batch says offset {header.base_offset} where {expected} must follow"
+    if LENGTH_PREFIX_BYTES + header.batch_length > room:
+        return "the batch is cut"
+    return None
+
+
+def batch_fault(
+    data: Bytes, at: int, header: BatchHeader, expected: Offset, room: int, epoch_at: EpochAt | None
+) -> str | None:
+    """As `head_fault`, and the epoch, which no CRC covers, and the CRC."""
+    fault = head_fault(header, expected, room)
+    if fault is not None:
+        return fault
+    if epoch_at is not None and header.leader_epoch != epoch_at(expected):
+        return f"the batch says leader epoch {header.leader_epoch} where {epoch_at(expected)} was"
+    if not crc_ok(data, at, header):
+        return "the CRC of the batch is wrong"
+    return None
+
+
+def walk(
+    file: File, position: int, expected: Offset, end: int, *, cached_only: bool = False
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and head of each batch from `position` up to `end`; BadBatchError where one cannot be right."""
+    window, start = b"", position
+    while position < end:
+        at = position - start
+        if at + HEADER_BYTES > len(window):
+            start, at = position, 0
+            window = read_some(file, start, min(WINDOW_BYTES, end - start), cached_only)
+            if len(window) < HEADER_BYTES:
+                raise BadBatchError(position, expected, "the file ends inside a batch")
+        header = read_header(window, at)
+        fault = head_fault(header, expected, end - position)
+        if fault is not None:
+            raise BadBatchError(position, expected, fault)
+        yield position, header
+        position += header.size_bytes
+        expected = header.next_offset
+
+
+def walk_checked(
+    file: File, position: int, expected: Offset, end: int, epoch_at: EpochAt | None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """As `walk`, with the CRC of every batch checked: reads everything."""
+    for at, header in walk(file, position, expected, end):
+        data = file.read(at, header.size_bytes)
+        fault = batch_fault(data, 0, header, header.base_offset, len(data), epoch_at)
+        if fault is not None:
+            raise BadBatchError(at, header.base_offset, fault)
+        yield at, header
+
+
+def salvage(data: bytes, expected: Offset, limit: Offset, epoch_at: EpochAt) -> Iterator[tuple[int, BatchHeader]]:
+    """Every batch of a stretch that is beyond doubt, with its position there.
+
+    The stretch begins with the batch at `expected` and ends before `limit`. Behind damage the search goes on byte by
+    byte; what it finds must be right in every field that can be checked.
+    """
+    at, sure = 0, True
+    while at + HEADER_BYTES <= len(data):
+        header = read_header(data, at)
+        plausible = header.base_offset == expected if sure else expected <= header.base_offset < limit
+        if (
+            plausible
+            and header.next_offset <= limit
+            and batch_fault(data, at, header, header.base_offset, len(data) - at, epoch_at) is None
+        ):
+            yield at, header
+            at += header.size_bytes
+            expected, sure = header.next_offset, True
+            continue
+        sure = False
+        found = data.find(_MAGIC_BYTE, at + 1 + _MAGIC_POSITION)
+        if found < 0:
+            return
+        at = found - _MAGIC_POSITION

@@ -1,0 +1,284 @@
+"""One segment: a file of batches and its sparse index.
+
+It knows positions in one file. Which segments there are, what is durable and who produces is the log's.
+Its file is opened when it is first needed and its index loaded, or made again, when it is first asked.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from logboom.base.errors import StorageError
+from logboom.base.ids import Offset
+from logboom.base.ports import Bytes, Disk, File
+from logboom.records import HEADER_BYTES, BatchHeader, read_header
+from logboom.storage.config import Damage
+from logboom.storage.index import SparseIndex
+from logboom.storage.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, read_some, salvage, walk
+from logboom.storage.small_files import read_whole
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+SALVAGE_BYTES: Final = 32 * 1024 * 1024
+
+
+def file_stem(offset: Offset) -> str:
+    """Twenty digits, so that names sort as offsets do."""
+    return f"{offset:020d}"
+
+
+class Segment:
+    """Batches from `base` on. One thread writes, any thread reads below what is written."""
+
+    __slots__ = ("_allocated", "_disk", "_epoch_at", "_file", "_index", "_interval_bytes", "_report", "_reported",
+                 "base", "end", "index_path", "path", "size_bytes")  # fmt: skip
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base: Offset,
+        interval_bytes: int,
+        epoch_at: EpochAt,
+        report: Callable[[Damage], None],
+    ) -> None:
+        self.base = base
+        self.path = f"{directory}/{file_stem(base)}{LOG_SUFFIX}"
+        self.index_path = f"{directory}/{file_stem(base)}{INDEX_SUFFIX}"
+        self.end: Offset | None = None
+        """First offset of the next segment; None while this is the last."""
+        self.size_bytes = 0
+        """Bytes of batches; the file may be longer where room was reserved."""
+        self._disk = disk
+        self._interval_bytes = interval_bytes
+        self._epoch_at = epoch_at
+        self._report = report
+        self._reported: set[int] = set()
+        self._file: File | None = None
+        self._index: SparseIndex | None = None
+        self._allocated = 0
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self.path)
+        return file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def create(self) -> None:
+        """Make an empty file, in place of one that a failed attempt may have left."""
+        self._file = self._disk.open(self.path, create=True)
+        self._file.truncate(0)
+        self._index = SparseIndex(self._interval_bytes)
+
+    def release(self) -> None:
+        """Let go of file and index; they come back when needed. Readers in flight keep theirs."""
+        self._file = None
+        if self.end is not None:
+            self._index = None
+
+    def remove(self) -> None:
+        self._disk.unlink(self.path)
+        if self._disk.exists(self.index_path):
+            self._disk.unlink(self.index_path)
+        self._file = None
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def append(self, buffers: Sequence[Bytes], size_bytes: int, preallocate_bytes: int) -> None:
+        """Write behind the last batch. An OSError leaves `size_bytes` as it was; `cut` takes the rest back."""
+        needed = self.size_bytes + size_bytes
+        if preallocate_bytes and needed > self._allocated:
+            self._reserve(needed + preallocate_bytes)
+        self.file.write(self.size_bytes, buffers)
+
+    def wrote(self, batches: Sequence[tuple[Offset, int, int]]) -> None:
+        """Take note of batches (offset, bytes, newest time) that `append` wrote."""
+        index, position = self.index, self.size_bytes
+        for offset, size_bytes, max_timestamp in batches:
+            index.add(offset, position, size_bytes, max_timestamp)
+            position += size_bytes
+        self.size_bytes = position
+
+    def _reserve(self, length: int) -> None:
+        try:
+            self.file.allocate(length)
+        except OSError:
+            # Room is a help; the write itself tells whether the disk is full.
+            return
+        self._allocated = length
+
+    def cut(self) -> None:
+        """Make the file end with the last batch."""
+        self.file.truncate(self.size_bytes)
+        self._allocated = 0
+
+    def trim(self) -> None:
+        """Give back room that was reserved and not used."""
+        if self._allocated > self.size_bytes:
+            self.cut()
+
+    def save_index(self) -> None:
+        """Append new index entries to their file, without a sync: they can be made again."""
+        position, data = self.index.pending_bytes()
+        if data:
+            file = self._disk.open(self.index_path, create=True)
+            file.write(position, [data])
+            file.close()
+
+    def rewrite_index(self) -> None:
+        """Replace the index file, which may hold entries of bytes that were cut; durable, so that none comes back."""
+        index = self.index
+        index.saved = 0
+        _, data = index.pending_bytes()
+        file = self._disk.open(self.index_path, create=True)
+        file.truncate(0)
+        file.write(0, [data])
+        file.sync()
+        file.close()
+
+    # --- the index ----------------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> SparseIndex:
+        index = self._index
+        if index is None:
+            index = self._index = self.load_index(self.size_bytes)
+        return index
+
+    @index.setter
+    def index(self, index: SparseIndex) -> None:
+        self._index = index
+
+    def load_index(self, end_position: int) -> SparseIndex:
+        """The index from its file as far as it is right, the rest made from the log up to `end_position`."""
+        data = read_whole(self._disk, self.index_path)
+        index = None
+        if data is not None:
+            index = SparseIndex.load(data, self._interval_bytes, self.base, end_position)
+        if index is None:
+            return self.make_index(end_position)
+        self._extend(index, end_position)
+        return index
+
+    def make_index(self, end_position: int) -> SparseIndex:
+        """The index made from the log alone."""
+        index = SparseIndex(self._interval_bytes)
+        self._extend(index, end_position)
+        return index
+
+    def _extend(self, index: SparseIndex, end_position: int) -> None:
+        offset, position = (Offset(index.offsets[-1]), index.positions[-1]) if index.offsets else (self.base, 0)
+        added = index.positions[-1] if index.offsets else -1
+        for at, header in self.walk_past_damage(position, offset, end_position):
+            if at > added or not index.offsets:
+                index.add(header.base_offset, at, header.size_bytes, header.max_timestamp)
+            else:
+                index.upto = at + header.size_bytes
+                index.max_timestamp = max(index.max_timestamp, header.max_timestamp)
+        if self.end is not None:
+            index.upto = end_position
+            index.seal(self.end)
+
+    def walk_past_damage(self, position: int, expected: Offset, end_position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of every batch that can be found, damage reported and left out."""
+        while position < end_position:
+            try:
+                for at, header in walk(self.file, position, expected, end_position):
+                    yield at, header
+                    position, expected = at + header.size_bytes, header.next_offset
+                return
+            except BadBatchError as bad:
+                self._damaged(bad.position, bad.offset, bad.reason)
+            found = self._next_good(position, expected, end_position)
+            if found is None:
+                return
+            position, expected = found
+
+    def _next_good(self, position: int, expected: Offset, end_position: int) -> tuple[int, Offset] | None:
+        limit = self._limit()
+        while position < end_position:
+            data = self.file.read(position, min(SALVAGE_BYTES, end_position - position))
+            for at, header in salvage(data, expected, limit, self._epoch_at):
+                return position + at, header.base_offset
+            if len(data) < SALVAGE_BYTES:
+                return None
+            position += SALVAGE_BYTES // 2
+        return None
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def locate(self, offset: Offset, *, cached_only: bool) -> tuple[int, Offset]:
+        """Position and base offset of the batch that holds `offset`; StorageError where it is damaged."""
+        if cached_only and (self._index is None or self._file is None):
+            raise NotCachedError
+        base, position = self.index.floor(offset) or (self.base, 0)
+        try:
+            for at, header in walk(self.file, position, base, self.size_bytes, cached_only=cached_only):
+                if header.next_offset > offset:
+                    return at, header.base_offset
+        except BadBatchError as bad:
+            if cached_only:
+                raise NotCachedError from None
+            return self._locate_past_damage(offset, base, position, bad)
+        raise self._damage_error(self.size_bytes, offset, "the file ends before this offset")
+
+    def _locate_past_damage(
+        self, offset: Offset, base: Offset, position: int, bad: BadBatchError
+    ) -> tuple[int, Offset]:
+        limit, end = self.index.after(position) or (self._limit(), self.size_bytes)
+        data = self.file.read(position, end - position)
+        for at, header in salvage(data, base, limit, self._epoch_at):
+            if header.base_offset <= offset < header.next_offset:
+                return position + at, header.base_offset
+        raise self._damage_error(bad.position, bad.offset, bad.reason)
+
+    def _limit(self) -> Offset:
+        return self.end if self.end is not None else Offset(2**63 - 1)
+
+    def read(
+        self, position: int, expected: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
+    ) -> tuple[bytes | memoryview, Offset, int]:
+        """Whole checked batches from the one at `position` on, the first whatever its size.
+
+        Also the offset and position behind them. StorageError where the first is damaged.
+        """
+        room = self.size_bytes - position
+        data = read_some(self.file, position, min(max(max_bytes, HEADER_BYTES), room), cached_only)
+        if len(data) >= HEADER_BYTES:
+            first = read_header(data).size_bytes
+            if len(data) < first <= room:
+                data = read_some(self.file, position, first, cached_only)
+        start, at, size = expected, 0, len(data)
+        while size - at >= HEADER_BYTES and expected < ceiling:
+            header = read_header(data, at)
+            if at and header.size_bytes > size - at:
+                break
+            fault = batch_fault(data, at, header, expected, size - at, self._epoch_at)
+            if fault is not None:
+                error = self._damage_error(position + at, expected, fault)
+                if at == 0:
+                    raise error
+                break
+            if header.next_offset > ceiling:
+                break
+            at += header.size_bytes
+            expected = header.next_offset
+        if at == 0 and expected == start and size < HEADER_BYTES:
+            raise self._damage_error(position, expected, "the file ends inside a batch")
+        return (data if at == size else memoryview(data)[:at]), expected, position + at
+
+    def _damaged(self, position: int, offset: Offset, reason: str) -> Damage:
+        damage = Damage(self.path, position, offset, reason)
+        if position not in self._reported:
+            self._reported.add(position)
+            self._report(damage)
+        return damage
+
+    def _damage_error(self, position: int, offset: Offset, reason: str) -> StorageError:
+        return StorageError(str(self._damaged(position, offset, reason)))

@@ -1,0 +1,49 @@
+"""Producer snapshots: one file per offset at which one was taken.
+
+They spare recovery the log before them. Any of them may be missing or garbled; the one before it serves then, or the
+whole log.
+"""
+
+from typing import Final
+
+from logboom.base.ids import Offset
+from logboom.base.ports import Disk
+from logboom.storage.producers import ProducerTable
+from logboom.storage.small_files import read_whole, replace_whole
+
+SUFFIX: Final = ".producers"
+KEPT: Final = 2
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
+    """Offsets of the snapshots there are, rising."""
+    names = (name.removesuffix(SUFFIX) for name in disk.list(directory) if name.endswith(SUFFIX))
+    return [Offset(int(name)) for name in names if name.isdigit()]
+
+
+def _name(offset: Offset) -> str:
+    return f"{offset:020d}{SUFFIX}"
+
+
+def save_snapshot(disk: Disk, directory: str, end: Offset, producers: ProducerTable) -> None:
+    """Write the table as of the log end `end`, and drop all snapshots but the newest few."""
+    replace_whole(disk, directory, _name(end), producers.to_bytes(end), sync=False)
+    for offset in snapshot_offsets(disk, directory)[:-KEPT]:
+        disk.unlink(f"{directory}/{_name(offset)}")
+
+
+def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:
+    """Remove snapshots of offsets that the log no longer reaches."""
+    for offset in snapshot_offsets(disk, directory):
+        if offset > above:
+            disk.unlink(f"{directory}/{_name(offset)}")
+
+
+def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset) -> Offset | None:
+    """Fill the table from the newest good snapshot at or below `end`; its offset, None where there is none."""
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        if offset <= end:
+            data = read_whole(disk, f"{directory}/{_name(offset)}")
+            if data is not None and table.load(data, offset):
+                return offset
+    return None
