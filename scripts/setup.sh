@@ -104,12 +104,11 @@ install_java() {
 }
 
 fetch_jars() {
-    [[ -f src/logboom/pipeline/jars/__main__.py || -f src/logboom/pipeline/jars.py ]] || return 0
     local want; want=$(hash_of src/logboom/pipeline/jars/pom.xml)
     stamped jars "$want" && return
     command -v mvn > /dev/null || install_packages "Maven" maven
     say "fetching the jars of Spark's Kafka connector with Maven"
-    .venv/bin/python -m logboom.pipeline.jars
+    .venv/bin/python -m logboom.pipeline.jars > /dev/null
     stamp jars "$want"
 }
 

@@ -1,0 +1,75 @@
+"""The node's own log: structlog, readable on a terminal, one JSON object per line elsewhere, always on standard error.
+
+Knows formats and levels. What other libraries say through the standard library's logging, and Python's own warnings,
+come out the same way.
+"""
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import FilteringBoundLogger, Processor
+
+from logboom.app.config import LogConfig, LogFormat
+
+SERVICE = "logboom"
+
+
+def open_log(config: LogConfig, stream: TextIO | None = None) -> FilteringBoundLogger:
+    """Set logging up for this process and give the node's logger."""
+    stream = stream or sys.stderr
+    as_text = config.format is LogFormat.TEXT or (config.format is LogFormat.AUTO and stream.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if as_text else "iso", utc=not as_text),
+    ]
+    ending = _text(stream) if as_text else _json()
+    structlog.configure(
+        processors=[*shared, *ending],
+        wrapper_class=structlog.make_filtering_bound_logger(config.level.number),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=True,
+    )
+    _take_over_standard_logging(config, stream, shared, ending)
+    log: FilteringBoundLogger = structlog.get_logger()
+    return log
+
+
+def _text(stream: TextIO) -> list[Processor]:
+    colors = stream.isatty()
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+
+
+def _json() -> list[Processor]:
+    return [
+        _name_service,
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("message"),
+        structlog.processors.JSONRenderer(default=str),
+    ]
+
+
+def _name_service(
+    logger: structlog.typing.WrappedLogger, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    event["service"] = SERVICE
+    return event
+
+
+def _take_over_standard_logging(
+    config: LogConfig, stream: TextIO, shared: list[Processor], ending: list[Processor]
+) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(config.level.number)
+    logging.captureWarnings(True)

@@ -1,0 +1,137 @@
+"""The reference page of settings, written from the models themselves so that it cannot fall behind them.
+
+Knows how to describe any group of settings; nothing of a particular one.
+"""
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, WithJsonSchema
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from logboom.base.settings import format_duration_ms, format_size_bytes
+from logboom.base.units import SECOND_MS
+
+_FORMATS: Final = {
+    "duration-ms": "duration",
+    "duration-s": "duration",
+    "size-bytes": "size",
+    "address": "address",
+}
+_PLAIN: Final[dict[Any, str]] = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path"}
+_BOUNDS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One configuration file that the page describes."""
+
+    title: str
+    introduction: str
+    model: type[BaseModel]
+
+
+def reference_page(title: str, introduction: str, sections: list[Section]) -> str:
+    """The whole page as Markdown."""
+    lines = [f"# {title}", "", introduction.strip(), ""]
+    for section in sections:
+        lines += [f"## {section.title}", "", section.introduction.strip(), ""]
+        lines += _group(section.model, ())
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _group(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
+    rows, inner = [], []
+    for name, info in model.model_fields.items():
+        group = _group_model(info.annotation)
+        here = (*path, info.alias or name)
+        if group is not None:
+            inner += [f"### {_title(here)}", "", _text(info.description or group.__doc__), ""]
+            inner += _group(group, here)
+        else:
+            rows.append(_row(here, info))
+    table = ["| setting | value | default | what it does |", "|---|---|---|---|", *rows, ""] if rows else []
+    return table + inner
+
+
+def _title(path: tuple[str, ...]) -> str:
+    return f"`{'.'.join(path)}`"
+
+
+def _group_model(annotation: Any) -> type[BaseModel] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _row(path: tuple[str, ...], info: FieldInfo) -> str:
+    kind = _kind(info.annotation, info.metadata)
+    value = ", ".join([kind, *_bounds(info.metadata, kind)])
+    return f"| {_title(path)} | {value} | {_default(info)} | {_text(info.description)} |"
+
+
+def _text(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+def _kind(annotation: Any, metadata: list[Any]) -> str:
+    for note in metadata:
+        if isinstance(note, WithJsonSchema) and note.json_schema:
+            return _FORMATS.get(str(note.json_schema.get("format")), "text")
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0], list(arguments[1:]))
+    if origin is Literal:
+        return " or ".join(f"`{choice}`" for choice in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if member is types.NoneType else _kind(member, []) for member in arguments)
+    if origin is dict:
+        return f"group of {_kind(arguments[1], [])}"
+    if origin in (list, tuple, set, frozenset):
+        return f"list of {_kind(arguments[0], [])}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(f"`{member.value}`" for member in annotation)
+    if group := _group_model(annotation):
+        return f"group ({_text(group.__doc__).split('.')[0]})"
+    return _PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _bounds(metadata: list[Any], kind: str) -> Iterator[str]:
+    for attribute, words in _BOUNDS:
+        bounds = [getattr(note, attribute) for note in metadata if getattr(note, attribute, None) is not None]
+        if bounds:
+            bound = max(bounds) if attribute in ("ge", "gt") else min(bounds)
+            if bound or kind not in ("size", "duration"):
+                yield f"{words} {_quantity(bound, metadata)}"
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is None or value is PydanticUndefined:
+        return "`null`"
+    if isinstance(value, Enum):
+        return f"`{value.value}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return f"`{', '.join(map(str, value))}`" if value else "none"
+    return f"`{_quantity(value, info.metadata)}`"
+
+
+def _quantity(value: Any, metadata: list[Any]) -> str:
+    formats = [
+        note.json_schema.get("format") for note in metadata if isinstance(note, WithJsonSchema) and note.json_schema
+    ]
+    match formats:
+        case ["duration-ms", *_]:
+            return format_duration_ms(value)
+        case ["duration-s", *_]:
+            return format_duration_ms(round(value * SECOND_MS))
+        case ["size-bytes", *_]:
+            return format_size_bytes(value)
+    return str(value)
