@@ -148,10 +148,17 @@ class PartitionStore:
         """Close partitions for good, set their directories aside, and remove those in the background."""
         for partition in partitions:
             await partition.retire(error)
-            await self._flusher.run(partition.log.close)
+            await self._flusher.run(partial(self._close_deleted, partition))
             aside = f"{STREAMS_DIR}/{partition.stream.id.hex}-{partition.index}{DELETED_SUFFIX}"
             await self._on_openers(partial(self._set_aside, str(partition), aside))
             self._in_background(partial(self._disk.remove_tree, aside))
+
+    def _close_deleted(self, partition: Partition) -> None:
+        """Nobody reads it again, so a log that cannot be closed cleanly (the disk may be full) is simply forgotten."""
+        try:
+            partition.log.close()
+        except (StorageError, OSError) as error:
+            self._log.info("closing a deleted partition", partition=str(partition), reason=str(error))
 
     def _set_aside(self, name: str, aside: str) -> None:
         self._disk.rename(f"{STREAMS_DIR}/{name}", aside)

@@ -1,0 +1,180 @@
+"""A broker on the real disk for the tests of this room, and a disk that fails when told to."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import Offset, ProducerEpoch, ProducerId
+from logboom.base.ports import Bytes, Disk, File
+from logboom.broker.broker import Broker
+from logboom.broker.config import BrokerConfig
+from logboom.broker.partition import AppendResult, Partition
+from logboom.host import OsDisk, SystemClock
+from logboom.records import Codec, Record, build_batch, iter_batches, iter_records
+
+WAIT_S = 60.0
+Result = TypeVar("Result")
+
+
+def run(body: Callable[[], Awaitable[Result]]) -> Result:
+    """Run one test's coroutine, bounded."""
+
+    async def bounded() -> Result:
+        return await asyncio.wait_for(body(), WAIT_S)
+
+    return asyncio.run(bounded())
+
+
+async def start(path: Path, *, open_disk: Callable[[str], Disk] = OsDisk, **config: Any) -> Broker:
+    """A broker on `path`."""
+    settings = BrokerConfig(data_dir=path, **config)
+    log: Any = structlog.testing.CapturingLogger()
+    return await Broker.start(settings, clock=SystemClock(), log=structlog.wrap_logger(log), open_disk=open_disk)
+
+
+@asynccontextmanager
+async def running(path: Path, *, open_disk: Callable[[str], Disk] = OsDisk, **config: Any) -> AsyncIterator[Broker]:
+    """A broker that is stopped at the end."""
+    broker = await start(path, open_disk=open_disk, **config)
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def batch(
+    *values: bytes,
+    timestamp_ms: int = 1_000,
+    codec: Codec = Codec.NONE,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytearray:
+    """One batch; `producer` is id, epoch and first sequence."""
+    return build_batch(
+        [Record(Offset(n), timestamp_ms, None, value, ()) for n, value in enumerate(values)],
+        codec=codec,
+        producer_id=ProducerId(producer[0]),
+        producer_epoch=ProducerEpoch(producer[1]),
+        base_sequence=producer[2],
+    )
+
+
+def append_soon(partition: Partition, records: bytearray, acks: int = -1) -> "asyncio.Future[AppendResult]":
+    """Append; the future holds what `done` was called with, an error as its exception."""
+    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+
+    def done(result: AppendResult | LogboomError) -> None:
+        if isinstance(result, LogboomError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    partition.append(records, acks=acks, done=done)
+    return future
+
+
+async def append(partition: Partition, *values: bytes, acks: int = -1, **how: Any) -> AppendResult:
+    """Append one batch and wait for its ack."""
+    return await append_soon(partition, batch(*values, **how), acks)
+
+
+async def values_of(partition: Partition, offset: int = 0, max_bytes: int = 1 << 20) -> list[bytes | None]:
+    """The values of all committed records from the batch at `offset` on."""
+    values: list[bytes | None] = []
+    while data := await partition.read(Offset(offset), max_bytes):
+        for position, header in iter_batches(data):
+            values += [record.value for record in iter_records(data, position, header, 1 << 26)]
+            offset = header.next_offset
+    return values
+
+
+class FaultyDisk:
+    """The real disk until a fault is set: an errno for writes or for syncs of files whose path holds `where`."""
+
+    def __init__(self, root: str) -> None:
+        self._disk = OsDisk(root)
+        self.where = ""
+        self.write_errno: int | None = None
+        self.sync_errno: int | None = None
+        self.syncs = 0
+
+    def fill(self, where: str = "") -> None:
+        self.where, self.write_errno = where, errno.ENOSPC
+
+    def break_sync(self, where: str = "") -> None:
+        self.where, self.sync_errno = where, errno.EIO
+
+    def mend(self) -> None:
+        self.write_errno = self.sync_errno = None
+
+    def check(self, path: str, code: int | None) -> None:
+        if code is not None and self.where in path:
+            raise OSError(code, errno.errorcode[code], path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return FaultyFile(self, path, self._disk.open(path, create=create))
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def size(self, path: str) -> int:
+        return self._disk.size(path)
+
+    def list(self, path: str) -> list[str]:
+        return self._disk.list(path)
+
+    def make_dir(self, path: str) -> None:
+        self.check(path, self.write_errno)
+        self._disk.make_dir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._disk.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._disk.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._disk.remove_tree(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._disk.sync_dir(path)
+
+
+class FaultyFile:
+    """A file of it."""
+
+    def __init__(self, disk: FaultyDisk, path: str, file: File) -> None:
+        self._disk, self._path, self._file = disk, path, file
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._file.read(offset, length)
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        return self._file.read_cached(offset, length)
+
+    def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
+        self._disk.check(self._path, self._disk.write_errno)
+        self._file.write(offset, buffers)
+
+    def sync(self) -> None:
+        self._disk.check(self._path, self._disk.sync_errno)
+        self._disk.syncs += 1
+        self._file.sync()
+
+    def truncate(self, length: int) -> None:
+        self._file.truncate(length)
+
+    def allocate(self, length: int) -> None:
+        self._disk.check(self._path, self._disk.write_errno)
+        self._file.allocate(length)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,326 @@
+"""The shell: streams come, grow and go, and what was promised survives restarts of every kind."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.broker.node import FaultyDisk, append, run, running, start, values_of
+
+from logboom.base.errors import (
+    DiskFullError,
+    InvalidStreamNameError,
+    LogboomError,
+    PolicyViolationError,
+    StorageError,
+    StreamExistsError,
+    UnknownStreamError,
+    UnknownStreamIdError,
+)
+from logboom.base.ids import Offset, StreamId
+from logboom.broker.config import BrokerConfig, StreamDefaults
+from logboom.broker.data_dir import DataDirError
+from logboom.metadata import DEFAULT_STREAM_CONFIG, Flush
+
+
+def directories(path: Path) -> list[str]:
+    return sorted(entry.name for entry in (path / "streams").iterdir() if not entry.name.startswith("__"))
+
+
+def public(names: "dict[str, object] | object") -> list[str]:
+    return sorted(name for name in names if not name.startswith("__"))  # type: ignore[attr-defined]
+
+
+def test_broker_defaults_are_the_tables() -> None:
+    assert StreamDefaults().as_stream_config() == DEFAULT_STREAM_CONFIG
+
+
+def test_streams_survive_a_restart_with_id_and_settings(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, default_partitions=2) as broker:
+            orders = await broker.create_stream("orders", config={"logboom.flush": "none"})
+            assert orders.partitions == 2
+            await append(broker.partition("orders", 1), b"a")
+        async with running(tmp_path) as broker:
+            assert broker.stream("orders") == orders
+            assert broker.stream_by_id(orders.id) == orders
+            assert broker.stream("orders") is broker.streams()["orders"]  # type: ignore[index]
+            assert orders.config.flush is Flush.NONE
+            assert await values_of(broker.partition_by_id(orders.id, 1)) == [b"a"]
+
+    run(body)
+
+
+def test_two_brokers_on_one_directory_the_second_refuses(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            with pytest.raises(DataDirError, match="in use"):
+                await start(tmp_path)
+            await broker.create_stream("orders")
+
+    run(body)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_what_was_acked_is_there_after_a_kill(tmp_path: Path, acks: int) -> None:
+    """A copy of the directory under a running broker is what kill -9 leaves."""
+
+    async def body() -> None:
+        async with running(tmp_path / "one") as broker:
+            await broker.create_stream("orders", partitions=3)
+            await broker.create_stream("loose", config={"logboom.flush": "none"})
+            for n in range(20):
+                await append(broker.partition("orders", n % 3), b"%d" % n, acks=acks)
+                await append(broker.partition("loose", 0), b"%d" % n, acks=acks)
+            epoch = broker.partition("orders", 0).leader_epoch
+            await asyncio.to_thread(shutil.copytree, tmp_path / "one", tmp_path / "two")
+        async with running(tmp_path / "two") as broker:
+            for index in range(3):
+                expected = [b"%d" % n for n in range(20) if n % 3 == index]
+                assert await values_of(broker.partition("orders", index)) == expected
+                assert broker.partition("orders", index).leader_epoch == epoch + 1
+            assert len(await values_of(broker.partition("loose", 0))) == 20
+            await append(broker.partition("orders", 0), b"on")
+
+    run(body)
+
+
+def test_idempotence_survives_a_kill(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path / "one") as broker:
+            await broker.create_stream("orders")
+            for n in range(7):
+                await append(broker.partition("orders", 0), b"%d" % n, producer=(5, 0, n))
+            await asyncio.to_thread(shutil.copytree, tmp_path / "one", tmp_path / "two")
+        async with running(tmp_path / "two") as broker:
+            again = await append(broker.partition("orders", 0), b"6", producer=(5, 0, 6))
+            assert again.base_offset == 6
+            assert (await append(broker.partition("orders", 0), b"7", producer=(5, 0, 7))).base_offset == 7
+
+    run(body)
+
+
+def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+    async def body() -> None:
+        given: list[int] = []
+        for _ in range(3):
+            async with running(tmp_path, producer_id_block=10) as broker:
+                given += await asyncio.gather(*(broker.new_producer_id() for _ in range(25)))
+        assert len(set(given)) == 75
+
+    run(body)
+
+
+def test_a_deleted_stream_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            first = await broker.create_stream("orders", partitions=2)
+            await append(broker.partition("orders", 0), b"old")
+            await broker.delete_stream("orders")
+            assert broker.stream("orders") is None
+            with pytest.raises(UnknownStreamError):
+                broker.partition("orders", 0)
+            with pytest.raises(UnknownStreamIdError):
+                broker.partition_by_id(first.id, 0)
+            with pytest.raises(UnknownStreamError):
+                await broker.delete_stream("orders")
+            second = await broker.create_stream("orders")
+            assert second.id != first.id
+            assert await values_of(broker.partition("orders", 0)) == []
+        assert directories(tmp_path) == ["orders-0"]
+        async with running(tmp_path) as broker:
+            assert broker.stream("orders") == second
+
+    run(body)
+
+
+def test_deleting_while_somebody_reads(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            partition = broker.partition("orders", 0)
+            await append(partition, b"a")
+            lookups = [asyncio.ensure_future(partition.offset_for_time(0)) for _ in range(20)]
+            await asyncio.sleep(0)
+            await broker.delete_stream("orders")
+            found = await asyncio.gather(*lookups)
+            assert all(one is not None and one.offset == 0 for one in found)
+
+    run(body)
+
+
+def test_partitions_are_added(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            await append(broker.partition("orders", 0), b"kept")
+            assert (await broker.create_partitions("orders", 3, validate_only=True)).partitions == 3
+            with pytest.raises(UnknownStreamError):
+                broker.partition("orders", 2)
+            await broker.create_partitions("orders", 3)
+            await append(broker.partition("orders", 2), b"new")
+            assert broker.partition("orders", 0).stream.partitions == 3
+        async with running(tmp_path) as broker:
+            assert await values_of(broker.partition("orders", 0)) == [b"kept"]
+            assert await values_of(broker.partition("orders", 2)) == [b"new"]
+
+    run(body)
+
+
+def test_validate_only_changes_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", validate_only=True)
+            assert broker.stream("orders") is None
+            assert directories(tmp_path) == []
+
+    run(body)
+
+
+def test_one_of_many_who_create_the_same_stream_wins(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            tries = await asyncio.gather(*(broker.create_stream("orders") for _ in range(5)), return_exceptions=True)
+            assert sum(isinstance(one, StreamExistsError) for one in tries) == 4
+
+    run(body)
+
+
+def test_a_change_is_carried_through_when_the_asker_goes(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            asker = asyncio.ensure_future(broker.create_stream("orders"))
+            await asyncio.sleep(0)
+            asker.cancel()
+            with pytest.raises(StreamExistsError):
+                await broker.create_stream("orders")
+
+    run(body)
+
+
+def test_limits_and_names_are_enforced(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, max_partitions=20) as broker:
+            with pytest.raises(InvalidStreamNameError):
+                await broker.create_stream("__mine")
+            with pytest.raises(PolicyViolationError):
+                await broker.create_stream("orders", partitions=21)
+            assert (await broker.create_stream("__ours", internal=True)).internal
+        async with running(tmp_path) as broker:
+            ours = broker.stream("__ours")
+            assert ours is not None
+            assert ours.internal
+
+    run(body)
+
+
+def test_a_crash_in_the_middle_of_creating_or_deleting_leaves_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            await append(broker.partition("orders", 0), b"a")
+        shutil.copytree(tmp_path / "streams" / "orders-0", tmp_path / "streams" / "never-0")
+        shutil.copytree(tmp_path / "streams" / "orders-0", tmp_path / "streams" / "orders-1")
+        shutil.copytree(tmp_path / "streams" / "orders-0", tmp_path / "streams" / f"{'0' * 32}-0.deleted")
+        async with running(tmp_path) as broker:
+            assert directories(tmp_path) == ["orders-0"]
+            assert await values_of(broker.partition("orders", 0)) == [b"a"]
+            await broker.create_stream("never")
+            assert await values_of(broker.partition("never", 0)) == []
+
+    run(body)
+
+
+def test_streams_without_metadata_are_not_taken_for_leftovers(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+        shutil.rmtree(tmp_path / "metadata")
+        with pytest.raises(StorageError, match="metadata knows no stream"):
+            await start(tmp_path)
+        assert "orders-0" in directories(tmp_path)
+
+    run(body)
+
+
+def test_a_full_disk_refuses_a_new_stream_whole_and_deleting_one_helps(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.create_stream("old", partitions=2)
+            await append(broker.partition("old", 0), b"a")
+            disk.fill("metadata")
+            with pytest.raises(DiskFullError):
+                await broker.create_stream("orders")
+            assert broker.stream("orders") is None
+            disk.fill("streams/")
+            with pytest.raises(LogboomError):
+                await broker.create_stream("orders")
+            # Room for metadata was reserved ahead, so only the streams' own files find none.
+            await broker.delete_stream("old")
+            disk.mend()
+            await broker.create_stream("orders")
+            await append(broker.partition("orders", 0), b"b")
+        assert directories(tmp_path) == ["orders-0"]
+        async with running(tmp_path) as broker:
+            assert public(broker.streams()) == ["orders"]
+
+    run(body)
+
+
+def test_metadata_that_could_not_be_synced_is_never_seen(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        broker = await start(tmp_path, open_disk=lambda _: disk)
+        disk.break_sync("metadata")
+        with pytest.raises(StorageError):
+            await broker.create_stream("orders")
+        assert broker.stream("orders") is None
+        await broker.stop()
+
+    run(body)
+
+
+def test_many_partitions_open_in_one_start(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("wide", partitions=200)
+            await asyncio.gather(*(append(broker.partition("wide", n), b"%d" % n) for n in range(200)))
+        async with running(tmp_path) as broker:
+            for n in range(200):
+                assert await values_of(broker.partition("wide", n)) == [b"%d" % n]
+
+    run(body)
+
+
+def test_an_unknown_id_and_an_unknown_partition_are_told_apart(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            stream = await broker.create_stream("orders")
+            with pytest.raises(UnknownStreamError):
+                broker.partition_by_id(stream.id, 1)
+            with pytest.raises(UnknownStreamIdError):
+                broker.partition_by_id(StreamId(type(stream.id)(int=1)), 0)
+            with pytest.raises(UnknownStreamError):
+                broker.partition("orders", -1)
+
+    run(body)
+
+
+def test_background_work_makes_loose_streams_durable_and_writes_checkpoints(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, background_sync_interval_s=0.05, checkpoint_interval_s=1) as broker:
+            await broker.create_stream("loose", config={"logboom.flush": "none"})
+            partition = broker.partition("loose", 0)
+            await append(partition, b"a")
+            while partition.log.durable_end < 1:
+                await asyncio.sleep(0.01)
+            assert partition.read_cached(Offset(0), 100)
+
+    run(body)
+
+
+def test_the_config_has_a_place_for_everything() -> None:
+    config = BrokerConfig()
+    assert config.stream_defaults.max_message_bytes == 1024 * 1024 + 12
+    assert config.groups.offsets_partitions >= 1

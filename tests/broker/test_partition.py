@@ -1,0 +1,303 @@
+"""One partition from append to read, on the real disk."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.broker.node import FaultyDisk, append, append_soon, batch, run, running, start, values_of
+
+from logboom.base.errors import (
+    CorruptBatchError,
+    DiskFullError,
+    FencedLeaderEpochError,
+    LogboomError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    StorageError,
+    UnknownLeaderEpochError,
+    UnknownStreamError,
+)
+from logboom.base.ids import Epoch, Offset
+from logboom.records import HEADER_BYTES, Codec, iter_batches, read_header
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("flush", ["commit", "none"])
+def test_what_is_acked_is_read_back_verbatim(tmp_path: Path, acks: int, flush: str) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", config={"logboom.flush": flush})
+            partition = broker.partition("orders", 0)
+            first = await append(partition, b"a", b"b", acks=acks)
+            second = await append(partition, b"c", acks=acks, codec=Codec.ZSTD)
+            assert (first.base_offset, second.base_offset, second.log_append_time_ms) == (0, 2, -1)
+            assert (partition.high_watermark, partition.log_end_offset) == (3, 3)
+            assert await values_of(partition) == [b"a", b"b", b"c"]
+            data = partition.read_cached(Offset(1), 1)
+            assert data is not None
+            header = read_header(data)
+            assert (header.base_offset, header.last_offset, header.leader_epoch) == (0, 1, partition.leader_epoch)
+            assert len(data) == header.size_bytes
+
+    run(body)
+
+
+def test_acks_come_in_order_and_only_after_the_disk_has_the_bytes(tmp_path: Path) -> None:
+    async def body() -> None:
+        disks: list[FaultyDisk] = []
+
+        def open_disk(root: str) -> FaultyDisk:
+            disks.append(FaultyDisk(root))
+            return disks[0]
+
+        async with running(tmp_path, open_disk=open_disk) as broker:
+            await broker.create_stream("orders")
+            partition = broker.partition("orders", 0)
+            answered: list[tuple[int, int]] = []
+            before = disks[0].syncs
+
+            def done(number: int, result: object) -> None:
+                assert not isinstance(result, LogboomError)
+                assert disks[0].syncs > before
+                assert partition.log.durable_end > number
+                answered.append((number, partition.high_watermark))
+
+            for number in range(100):
+                partition.append(batch(b"x"), acks=-1, done=lambda result, number=number: done(number, result))
+            assert answered == []
+            await append(partition, b"last")
+            assert [number for number, _ in answered] == list(range(100))
+            assert all(hw > number for number, hw in answered)
+            # One turn of the loop, one group commit (the last append may have had its own).
+            assert disks[0].syncs - before <= 4
+
+    run(body)
+
+
+def test_acks_0_is_answered_at_once_and_kept(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            partition = broker.partition("orders", 0)
+            assert append_soon(partition, batch(b"a"), acks=0).done()
+            await append(partition, b"b")
+            assert await values_of(partition) == [b"a", b"b"]
+
+    run(body)
+
+
+def test_log_append_time_is_stamped(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", config={"message.timestamp.type": "LogAppendTime"})
+            partition = broker.partition("orders", 0)
+            result = await append(partition, b"a", timestamp_ms=5)
+            assert result.log_append_time_ms > 5
+            ((_, header),) = iter_batches(await partition.read(Offset(0), 100))
+            assert header.uses_append_time
+            assert header.max_timestamp == result.log_append_time_ms
+            found = await partition.offset_for_time(6)
+            assert found is not None
+            assert found.offset == 0
+
+    run(body)
+
+
+def test_bad_appends_change_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", config={"max.message.bytes": "1000"})
+            partition = broker.partition("orders", 0)
+            broken = batch(b"a")
+            broken[HEADER_BYTES + 3] ^= 1
+            with pytest.raises(CorruptBatchError):
+                await append_soon(partition, broken)
+            with pytest.raises(MessageTooLargeError):
+                await append(partition, bytes(1000))
+            assert (partition.log_end_offset, broker.counters.refused_appends) == (0, 2)
+
+    run(body)
+
+
+def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            partition = broker.partition("orders", 0)
+            first = append_soon(partition, batch(b"a", b"b", producer=(7, 0, 0)))
+            again = append_soon(partition, batch(b"a", b"b", producer=(7, 0, 0)))
+            await append(partition, b"c", producer=(7, 0, 2))
+            assert (await first).base_offset == (await again).base_offset == 0
+            late = await append(partition, b"a", b"b", producer=(7, 0, 0))
+            assert late.base_offset == 0
+            with pytest.raises(OutOfOrderSequenceError):
+                await append(partition, b"z", producer=(7, 0, 9))
+            assert await values_of(partition) == [b"a", b"b", b"c"]
+            assert broker.counters.duplicate_batches == 2
+
+    run(body)
+
+
+def test_below_min_insync_replicas_acks_all_is_refused(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", config={"min.insync.replicas": "2"})
+            partition = broker.partition("orders", 0)
+            with pytest.raises(NotEnoughReplicasError):
+                await append(partition, b"a")
+            assert (await append(partition, b"b", acks=1)).base_offset == 0
+            assert partition.high_watermark == 0
+            await broker.change_stream_config("orders", {"min.insync.replicas": None})
+            assert await values_of(partition) == [b"b"]
+
+    run(body)
+
+
+def test_offsets_outside_the_log(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            partition = broker.partition("orders", 0)
+            await append(partition, b"a")
+            assert partition.read_cached(Offset(1), 100) == b""
+            for offset in (-1, 2):
+                with pytest.raises(OffsetOutOfRangeError):
+                    partition.read_cached(Offset(offset), 100)
+
+    run(body)
+
+
+def test_leader_epochs_fence_and_grow_with_each_start(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            await append(broker.partition("orders", 0), b"a", b"b")
+        async with running(tmp_path) as broker:
+            partition = broker.partition("orders", 0)
+            assert partition.leader_epoch == 1
+            await append(partition, b"c")
+            partition.check_leader_epoch(-1)
+            partition.check_leader_epoch(1)
+            with pytest.raises(FencedLeaderEpochError):
+                partition.check_leader_epoch(0)
+            with pytest.raises(UnknownLeaderEpochError):
+                partition.check_leader_epoch(2)
+            assert partition.end_of_epoch(Epoch(0)) == (0, 2)
+            assert partition.end_of_epoch(Epoch(1)) == (1, 3)
+
+    run(body)
+
+
+def test_watchers_are_called_when_something_was_committed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            partition = broker.partition("orders", 0)
+            seen: list[int] = []
+            handle = partition.watch(lambda: seen.append(partition.high_watermark))
+            await append(partition, b"a")
+            await append(partition, b"b")
+            partition.unwatch(handle)
+            partition.unwatch(handle)
+            await append(partition, b"c")
+            assert seen == [1, 2]
+
+    run(body)
+
+
+def test_a_deleted_stream_tells_everybody(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            partition = broker.partition("orders", 0)
+            woken = asyncio.Event()
+            partition.watch(woken.set)
+            await broker.delete_stream("orders")
+            assert woken.is_set()
+            with pytest.raises(UnknownStreamError):
+                await append(partition, b"a")
+            with pytest.raises(UnknownStreamError):
+                await partition.read(Offset(0), 100)
+
+    run(body)
+
+
+def test_a_full_disk_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.create_stream("orders")
+            await broker.create_stream("other")
+            partition = broker.partition("orders", 0)
+            await append(partition, b"a", producer=(7, 0, 0))
+            disk.fill("streams/orders")
+            lost = [append_soon(partition, batch(b"b", producer=(7, 0, n))) for n in (1, 2)]
+            for future in lost:
+                with pytest.raises(DiskFullError):
+                    await future
+            assert (partition.high_watermark, partition.log_end_offset, partition.offline) == (1, 1, False)
+            assert await values_of(partition) == [b"a"]
+            await append(broker.partition("other", 0), b"elsewhere")
+            disk.mend()
+            # The producer's sequence went back with the log, so its retry is taken.
+            assert (await append(partition, b"b", producer=(7, 0, 1))).base_offset == 1
+            assert await values_of(partition) == [b"a", b"b"]
+            assert broker.counters.disk_full >= 1
+
+    run(body)
+
+
+def test_a_failed_sync_takes_the_log_dir_offline_and_reads_go_on(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        broker = await start(tmp_path, open_disk=lambda _: disk)
+        await broker.create_stream("orders")
+        await broker.create_stream("other")
+        orders, other = broker.partition("orders", 0), broker.partition("other", 0)
+        await append(orders, b"a")
+        await append(other, b"b")
+        woken = asyncio.Event()
+        other.watch(woken.set)
+        disk.break_sync("streams/orders")
+        with pytest.raises(StorageError):
+            await append(orders, b"lost")
+        disk.mend()
+        await woken.wait()
+        for partition in (orders, other):
+            assert partition.offline
+            with pytest.raises(StorageError):
+                await append(partition, b"x")
+        assert await values_of(orders) == [b"a"]
+        assert await values_of(other) == [b"b"]
+        with pytest.raises(StorageError):
+            await broker.create_stream("more")
+        assert broker.log_dir().failure is not None
+        await broker.stop()
+
+    run(body)
+    run(lambda: _only_acked(tmp_path))
+
+
+async def _only_acked(path: Path) -> None:
+    """After a restart on a mended disk everything acked is there and the log takes writes again."""
+    async with running(path) as broker:
+        partition = broker.partition("orders", 0)
+        assert (await values_of(partition))[:1] == [b"a"]
+        await append(partition, b"again")
+
+
+def test_stopping_answers_what_was_taken_and_refuses_what_comes_later(tmp_path: Path) -> None:
+    async def body() -> None:
+        broker = await start(tmp_path)
+        await broker.create_stream("orders")
+        partition = broker.partition("orders", 0)
+        taken = [append_soon(partition, batch(b"%d" % n)) for n in range(20)]
+        await broker.stop()
+        assert [(await future).base_offset for future in taken] == list(range(20))
+        with pytest.raises(NotLeaderError):
+            await append(partition, b"late")
+
+    run(body)
