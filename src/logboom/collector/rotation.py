@@ -1,0 +1,96 @@
+"""Finds where the content of a rotated file went: renamed beside its old place, or copied before it was truncated."""
+
+import os
+from collections.abc import Collection, Iterator
+
+from logboom.collector.discover import FINISHED_SUFFIXES, Found, look
+from logboom.collector.fingerprint import Fingerprint, digest
+from logboom.collector.tail import Identity
+
+
+def is_named_after(name: str, original: str) -> bool:
+    """Whether a rotation of `original` may have this name: app.log.1, app.log-20261120, app.2026-11-20.log."""
+    stem = original.rpartition(".")[0] or original
+    return name != original and name.startswith(stem)
+
+
+def find_renamed(path: str, identity: Identity, content: Fingerprint) -> Found | None:
+    """The file itself, under another name in the directory of `path`."""
+    for found in _siblings(path):
+        if found.identity == identity and holds(found, content):
+            return found
+    return None
+
+
+def find_copy(path: str, content: Fingerprint, *, besides: Collection[Identity]) -> Found | None:
+    """Another file beside `path`, named after it, that begins with this content; the youngest of several."""
+    if content.says_nothing:
+        return None
+    original = os.path.basename(path)
+    candidates = [
+        found
+        for found in _siblings(path)
+        if found.identity not in besides
+        and found.status.st_size >= content.position
+        and is_named_after(os.path.basename(found.path), original)
+        and holds(found, content)
+    ]
+    return max(candidates, key=lambda found: found.status.st_mtime_ns, default=None)
+
+
+def compressed_beside(path: str) -> str | None:
+    """A compressed file that may hold what was not read; for the message that says so."""
+    original = os.path.basename(path)
+    for name in _names(os.path.dirname(path)):
+        if name.endswith(FINISHED_SUFFIXES) and is_named_after(name, original):
+            return os.path.join(os.path.dirname(path), name)
+    return None
+
+
+def holds(found: Found, content: Fingerprint) -> bool:
+    """Whether the file holds this content at this place; False where it cannot be read."""
+    if found.status.st_size < content.position:
+        return False
+    try:
+        handle = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return content.matches(lambda position, length: os.pread(handle, length, position))
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def may_become_copy(found: Found, original: str, content: Fingerprint) -> bool:
+    """Whether a file, whole or still being written, looks like a copy of what was read from `original`."""
+    if content.says_nothing or not is_named_after(os.path.basename(found.path), os.path.basename(original)):
+        return False
+    if found.status.st_size >= content.position:
+        return holds(found, content)
+    return _has_prefix_of(found.path, original)
+
+
+def _has_prefix_of(path: str, original: str) -> bool:
+    """Whether a shorter file has the same head as the original, as far as it goes."""
+    try:
+        with open(path, "rb") as copy, open(original, "rb") as source:
+            head = copy.read(1024)
+            return bool(head) and digest(source.read(len(head))) == digest(head)
+    except OSError:
+        return False
+
+
+def _siblings(path: str) -> Iterator[Found]:
+    directory = os.path.dirname(os.path.realpath(path))
+    for name in _names(directory):
+        if not name.endswith(FINISHED_SUFFIXES) and (found := look(os.path.join(directory, name))) is not None:
+            yield found
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
