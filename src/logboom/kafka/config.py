@@ -1,4 +1,4 @@
-"""Settings of the Kafka door. Every limit has its unit in its name; crossing one gives an error or makes a peer wait."""
+"""Settings of the Kafka door. Every limit has its unit in its name; crossing one gives an error or a wait."""
 
 from pydantic import Field
 
@@ -32,8 +32,16 @@ class KafkaConfig(Settings):
     """Request bytes of one connection that are being answered; at this many its socket is not read until replies
     leave."""
 
+    max_inflight_total_bytes: SizeBytes = Field(default=512 * MIB, ge=KIB)
+    """Request bytes of all connections together that are being answered; at this many no socket is read until replies
+    leave."""
+
     max_unsent_bytes: SizeBytes = Field(default=MIB, ge=KIB)
     """Reply bytes that wait for a peer to read them; above, its requests are not read until it does."""
+
+    max_unsent_total_bytes: SizeBytes = Field(default=512 * MIB, ge=KIB)
+    """Reply bytes that wait for peers to read them, over all connections; above, each fetch gets one batch at a
+    time."""
 
     idle_timeout_s: DurationS = Field(default=600.0, gt=0)
     """A connection that sends nothing for so long, with no reply outstanding, is closed."""

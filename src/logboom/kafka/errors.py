@@ -6,7 +6,25 @@ The most derived class found in the table wins, so a subclass needs a row only w
 from kio.schema.errors import ErrorCode
 
 from logboom.base import errors
+from logboom.base.errors import LogboomError
 from logboom.groups import errors as groups
+
+
+class InvalidAcksError(LogboomError):
+    """acks is none of -1, 0 and 1 (INVALID_REQUIRED_ACKS)."""
+
+
+class RequestTimedOutError(LogboomError):
+    """What was asked for was not done within the request's time; it may be yet (REQUEST_TIMED_OUT)."""
+
+
+class UnsupportedTransactionError(LogboomError):
+    """Transactions are not served. TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no client takes it for a passing state."""
+
+
+class UnsupportedVersionError(LogboomError):
+    """This version of an API has no such thing (UNSUPPORTED_VERSION)."""
+
 
 _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.UnknownStreamError: ErrorCode.unknown_topic_or_partition,
@@ -37,6 +55,10 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.InvalidProducerEpochError: ErrorCode.invalid_producer_epoch,
     errors.UnknownProducerError: ErrorCode.unknown_producer_id,
     errors.StorageError: ErrorCode.kafka_storage_error,
+    InvalidAcksError: ErrorCode.invalid_required_acks,
+    RequestTimedOutError: ErrorCode.request_timed_out,
+    UnsupportedTransactionError: ErrorCode.transactional_id_authorization_failed,
+    UnsupportedVersionError: ErrorCode.unsupported_version,
     groups.InvalidGroupIdError: ErrorCode.invalid_group_id,
     groups.CoordinatorLoadInProgressError: ErrorCode.coordinator_load_in_progress,
     groups.CoordinatorNotAvailableError: ErrorCode.coordinator_not_available,

@@ -13,7 +13,7 @@ from logboom.base.ports import Bytes
 
 if TYPE_CHECKING:
     from logboom.broker.broker import Broker
-    from logboom.kafka.config import KafkaConfig
+    from logboom.kafka.shared import Shared
 
 Entity: TypeAlias = Any
 """A request or response of kio, of the version that was asked for."""
@@ -26,21 +26,45 @@ class Encoded:
     pieces: Sequence[Bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """In place of a reply: a handler went wrong; the connection is closed and the error logged."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """In place of a reply: the connection is closed, which is how a request without a reply tells of an error."""
+
+    why: str
+
+
 class Later:
     """A reply that somebody will set: what a future is, without a trip through the event loop.
 
     One listener, one reply, in either order; the broker's completion sets it on the loop. Life: made by a handler,
-    given back to the connection, dropped once the reply was taken.
+    given back to the connection, dropped once the reply was taken or the connection closed.
     """
 
-    __slots__ = ("_listener", "_reply", "_set")
+    __slots__ = ("_listener", "_reply", "_set", "expires_at_s", "on_abandoned", "on_expired")
 
     def __init__(self) -> None:
-        self._listener: Callable[[Entity | Encoded | None], None] | None = None
-        self._reply: Entity | Encoded | None = None
+        self._listener: Callable[[Any], None] | None = None
+        self._reply: Any = None
         self._set = False
+        self.expires_at_s = float("inf")
+        """Monotonic time from which `on_expired` is called, within about a second, unless the reply is there."""
+        self.on_expired: Callable[[], None] | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the connection closes before the reply is there; nobody takes a reply any more."""
 
-    def set(self, reply: Entity | Encoded | None) -> None:
+    @property
+    def is_set(self) -> bool:
+        """Whether the reply was given."""
+        return self._set
+
+    def set(self, reply: Any) -> None:
         """Give the reply; a second one is an error of the handler."""
         assert not self._set, "a reply is given once"
         self._set = True
@@ -49,7 +73,11 @@ class Later:
         else:
             self._listener(reply)
 
-    def listen(self, listener: Callable[[Entity | Encoded | None], None]) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Tell that there will be no reply, for an error of this program: the connection is closed."""
+        self.set(Failed(error))
+
+    def listen(self, listener: Callable[[Any], None]) -> None:
         """Call `listener` with the reply, at once when it is there."""
         if self._set:
             listener(self._reply)
@@ -58,25 +86,25 @@ class Later:
 
 
 Reply: TypeAlias = Any
-"""Response entity | Encoded | None (nothing is sent) | Later | Awaitable of one of the first three."""
+"""Response entity | Encoded | Close | None (nothing is sent) | Later | Awaitable of one of these but the last two."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestContext:
     """What a handler may know about the request beside its body."""
 
     broker: Broker
-    config: KafkaConfig
+    shared: Shared
     client_id: str
     """Empty where the client gave none."""
     client_host: str
     api_version: int
     correlation_id: int
-    on_close: Callable[[Callable[[], None]], None]
-    """Registers a function to call when the connection closes before the reply was given."""
 
 
 Handle: TypeAlias = Callable[[RequestContext, Entity], Reply | Awaitable[Reply]]
+HandleUnsupported: TypeAlias = Callable[[RequestContext, memoryview, int], Encoded | None]
+"""(context, frame, position behind the header of version 1) -> reply under a version 0 header; None closes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +118,11 @@ class Handler:
     handle: Handle
     advertised_min_version: int | None = None
     """The oldest version that ApiVersions names, where clients draw wrong conclusions from the true one."""
+    handle_unsupported: HandleUnsupported | None = None
+    """Answers versions outside the range; without it they close the connection, as in Kafka."""
+    alone: bool = False
+    """Begun only when all earlier requests of its connection are answered and the peer reads: for replies of many
+    bytes, so that a connection never has two of them in memory."""
 
     @property
     def first_advertised(self) -> int:

@@ -5,6 +5,7 @@ knows kio's schema and nothing of connections or brokers.
 """
 
 import dataclasses
+import io
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
@@ -12,7 +13,10 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_writer
 from kio.static.constants import EntityType
+
+from logboom.base.ports import Bytes
 
 E = TypeVar("E")
 
@@ -21,13 +25,13 @@ _KINDS: dict[str, _Kind] = {"request": EntityType.request, "response": EntityTyp
 
 
 @cache
-def request_class(api_key: int, version: int) -> type[Any]:
+def request_class(api_key: int, version: int) -> Any:
     """The request entity of an API at a version; kio's UnknownEntity or UnknownAPIKey where it knows none."""
     return load_request_schema(api_key, version)
 
 
 @cache
-def response_class(api_key: int, version: int) -> type[Any]:
+def response_class(api_key: int, version: int) -> Any:
     """The response entity of an API at a version."""
     return load_response_schema(api_key, version)
 
@@ -39,7 +43,7 @@ def field_names(cls: Any) -> frozenset[str]:
 
 
 @cache
-def nested(cls: type[Any], *path: str) -> type[Any]:
+def nested(cls: Any, *path: str) -> Any:
     """The entity class inside a field: `nested(MetadataResponse, "topics", "partitions")`."""
     for name in path:
         field = next(field for field in dataclasses.fields(cls) if field.name == name)
@@ -56,6 +60,13 @@ def make(cls: type[E], /, **fields: object) -> E:
             _assert_some_version_has(entity, name)
         fields = {name: value for name, value in fields.items() if name in known}
     return cls(**fields)
+
+
+def encode_entity(entity: Any) -> Bytes:
+    """The bytes of an entity, as kio's writer gives them."""
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getbuffer()
 
 
 def milliseconds(value: int) -> timedelta:

@@ -1,0 +1,57 @@
+"""CreatePartitions (KIP-195): a stream grows; it never shrinks."""
+
+from collections import Counter
+from typing import Any, Final
+
+from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError, UnknownStreamError
+from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 37
+
+
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """Grow each stream, with its own result."""
+    cls = response_class(_API_KEY, context.api_version)
+    counts = Counter(topic.name for topic in request.topics)
+    results = {}
+    for topic in request.topics:
+        if topic.name not in results:
+            results[topic.name] = await _grow(context, topic, counts[topic.name], request.validate_only)
+    return make(cls, throttle_time=milliseconds(0), results=tuple(results.values()))
+
+
+async def _grow(context: RequestContext, topic: Any, times: int, validate_only: bool) -> Entity:
+    error = None
+    try:
+        if times > 1:
+            raise InvalidRequestError(f"the request names {topic.name!r} {times} times")
+        _check(context, topic)
+        await context.broker.create_partitions(topic.name, topic.count, validate_only=validate_only)
+    except LogboomError as refused:
+        error = refused
+    return make(
+        nested(response_class(_API_KEY, context.api_version), "results"),
+        name=topic.name,
+        error_code=error_code(error),
+        error_message=error_message(error),
+    )
+
+
+def _check(context: RequestContext, topic: Any) -> None:
+    stream = context.broker.stream(topic.name)
+    if stream is None:
+        raise UnknownStreamError(f"no stream is named {topic.name!r}")
+    if stream.internal:
+        raise InvalidRequestError(f"{stream.name} is internal: its partitions stay as they are")
+    if topic.assignments is None:
+        return
+    here = (context.broker.identity.broker_id,)
+    if len(topic.assignments) != topic.count - stream.partitions:
+        raise InvalidAssignmentError("an assignment must name brokers for each new partition")
+    if any(tuple(one.broker_ids) != here for one in topic.assignments):
+        raise InvalidAssignmentError(f"an assignment can only name the one broker there is, {here[0]}")
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=3, handle=handle)

@@ -1,0 +1,93 @@
+"""CreateTopics: new streams, each with its own result."""
+
+from collections import Counter
+from typing import Any, Final
+
+from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError
+from logboom.kafka.configs import describe_stream
+from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.metadata import Stream
+
+_API_KEY: Final = 19
+_DEFAULT: Final = -1
+_UNKNOWN: Final = -1
+
+
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """Create what can be created; a name that stands twice is created not once, as in Kafka."""
+    cls = response_class(_API_KEY, context.api_version)
+    counts = Counter(topic.name for topic in request.topics)
+    results = {}
+    for topic in request.topics:
+        if topic.name not in results:
+            results[topic.name] = await _create(context, topic, counts[topic.name], request.validate_only)
+    return make(cls, throttle_time=milliseconds(0), topics=tuple(results.values()))
+
+
+async def _create(context: RequestContext, topic: Any, times: int, validate_only: bool) -> Entity:
+    try:
+        if times > 1:
+            raise InvalidRequestError(f"the request names {topic.name!r} {times} times")
+        partitions, replicas = _shape(context, topic)
+        stream = await context.broker.create_stream(
+            topic.name,
+            partitions=partitions,
+            replication_factor=replicas,
+            config={config.name: config.value for config in topic.configs},
+            validate_only=validate_only,
+        )
+    except LogboomError as error:
+        return _result(context, topic.name, error, None)
+    return _result(context, topic.name, None, stream)
+
+
+def _shape(context: RequestContext, topic: Any) -> tuple[int | None, int | None]:
+    """Partitions and replicas asked for, None for the broker's default."""
+    if not topic.assignments:
+        partitions = None if topic.num_partitions == _DEFAULT else topic.num_partitions
+        replicas = None if topic.replication_factor == _DEFAULT else topic.replication_factor
+        return partitions, replicas
+    if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
+        raise InvalidRequestError("with an assignment, partitions and replication factor must both be -1")
+    here = (context.broker.identity.broker_id,)
+    if sorted(one.partition_index for one in topic.assignments) != list(range(len(topic.assignments))):
+        raise InvalidAssignmentError("an assignment must name the partitions from 0 on, each once")
+    if any(tuple(one.broker_ids) != here for one in topic.assignments):
+        raise InvalidAssignmentError(f"an assignment can only name the one broker there is, {here[0]}")
+    return len(topic.assignments), 1
+
+
+def _result(context: RequestContext, name: str, error: LogboomError | None, stream: Stream | None) -> Entity:
+    cls = nested(response_class(_API_KEY, context.api_version), "topics")
+    return make(
+        cls,
+        name=name,
+        topic_id=None if stream is None else stream.id,
+        error_code=error_code(error),
+        error_message=error_message(error),
+        num_partitions=_UNKNOWN if stream is None else stream.partitions,
+        replication_factor=_UNKNOWN if stream is None else 1,
+        configs=_configs(context, stream),
+    )
+
+
+def _configs(context: RequestContext, stream: Stream | None) -> tuple[Entity, ...] | None:
+    if stream is None or context.api_version < 5:
+        return None
+    cls = nested(response_class(_API_KEY, context.api_version), "topics", "configs")
+    return tuple(
+        make(
+            cls,
+            name=one.name,
+            value=one.value,
+            read_only=one.read_only,
+            config_source=one.source,
+            is_sensitive=False,
+        )
+        for one in describe_stream(context.broker, stream)
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=2, max_version=7, handle=handle)

@@ -1,0 +1,37 @@
+"""DescribeCluster (KIP-700, KIP-919): who is in the cluster. One broker is."""
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from logboom.kafka.handler import Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 60
+_BROKERS: Final = 1
+_NOT_ASKED: Final = -(2**31)
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """Brokers are told of; controllers are no endpoint of their own here."""
+    cls = response_class(_API_KEY, context.api_version)
+    host, port = context.shared.advertised
+    identity = context.broker.identity
+    refused = context.api_version >= 1 and request.endpoint_type != _BROKERS
+    broker = make(
+        nested(cls, "brokers"), broker_id=identity.broker_id, host=host, port=port, rack=None, is_fenced=False
+    )
+    return make(
+        cls,
+        throttle_time=milliseconds(0),
+        error_code=ErrorCode.unsupported_endpoint_type if refused else ErrorCode.none,
+        error_message="only brokers (endpoint type 1) can be described here" if refused else None,
+        endpoint_type=_BROKERS,
+        cluster_id=identity.cluster_id,
+        controller_id=-1 if refused else identity.broker_id,
+        brokers=() if refused else (broker,),
+        cluster_authorized_operations=_NOT_ASKED,
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)

@@ -1,0 +1,76 @@
+"""DescribeConfigs (KIP-133, KIP-226, KIP-569): settings of streams and of the broker, and where each comes from."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
+from logboom.kafka.configs import Described, describe_broker, describe_stream
+from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 32
+_TOPIC: Final = 2
+_BROKER: Final = 4
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """Describe each resource."""
+    cls = response_class(_API_KEY, context.api_version)
+    results = tuple(_result(context, request, resource) for resource in request.resources)
+    return make(cls, throttle_time=milliseconds(0), results=results)
+
+
+def _result(context: RequestContext, request: Any, resource: Any) -> Entity:
+    cls = nested(response_class(_API_KEY, context.api_version), "results")
+    error = None
+    described: Iterable[Described] = ()
+    try:
+        described = _describe(context, resource)
+    except LogboomError as refused:
+        error = refused
+    keys = resource.configuration_keys
+    return make(
+        cls,
+        error_code=error_code(error),
+        error_message=error_message(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            _config(nested(cls, "configs"), request, one) for one in described if keys is None or one.name in keys
+        ),
+    )
+
+
+def _describe(context: RequestContext, resource: Any) -> Iterable[Described]:
+    if resource.resource_type == _TOPIC:
+        stream = context.broker.stream(resource.resource_name)
+        if stream is None:
+            raise UnknownStreamError(f"no stream is named {resource.resource_name!r}")
+        return describe_stream(context.broker, stream)
+    if resource.resource_type == _BROKER:
+        broker_id = str(context.broker.identity.broker_id)
+        if resource.resource_name not in ("", broker_id):
+            raise InvalidRequestError(f"this is broker {broker_id}, not {resource.resource_name!r}")
+        return describe_broker(context.shared)
+    raise InvalidRequestError(f"resource type {resource.resource_type} has no settings here")
+
+
+def _config(cls: Any, request: Any, one: Described) -> Entity:
+    synonyms = one.synonyms if request.include_synonyms else ()
+    return make(
+        cls,
+        name=one.name,
+        value=one.value,
+        read_only=one.read_only,
+        config_source=one.source,
+        is_sensitive=False,
+        synonyms=tuple(
+            make(nested(cls, "synonyms"), name=name, value=value, source=source) for name, value, source in synonyms
+        ),
+        config_type=one.type,
+        documentation=one.documentation if getattr(request, "include_documentation", False) else None,
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=1, max_version=4, handle=handle)

@@ -1,0 +1,50 @@
+"""DescribeLogDirs (KIP-113, KIP-827): where partitions lie and how big they are."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from logboom.base.errors import LogboomError
+from logboom.kafka.errors import error_code
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 35
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """The one log dir with the partitions asked for, or all of them."""
+    cls = response_class(_API_KEY, context.api_version)
+    state = context.broker.log_dir()
+    result = make(
+        nested(cls, "results"),
+        error_code=error_code(state.failure),
+        log_dir=state.path,
+        topics=tuple(_topics(context, nested(cls, "results", "topics"), request.topics)),
+        total_bytes=state.total_bytes,
+        usable_bytes=state.usable_bytes,
+        is_cordoned=False,
+    )
+    return make(cls, throttle_time=milliseconds(0), error_code=error_code(None), results=(result,))
+
+
+def _topics(context: RequestContext, cls: Any, wanted: Any) -> Iterator[Entity]:
+    if wanted is None:
+        pairs = [(stream.name, range(stream.partitions)) for stream in context.broker.streams().values()]
+    else:
+        pairs = [(topic.topic, topic.partitions) for topic in wanted]
+    for name, indexes in pairs:
+        parts = tuple(_partitions(context, nested(cls, "partitions"), name, indexes))
+        if parts:
+            yield make(cls, name=name, partitions=parts)
+
+
+def _partitions(context: RequestContext, cls: Any, name: str, indexes: Any) -> Iterator[Entity]:
+    for index in indexes:
+        try:
+            partition = context.broker.partition(name, index)
+        except LogboomError:
+            continue  # what is not in a log dir is left out, as in Kafka
+        yield make(cls, partition_index=index, partition_size=partition.size_bytes, offset_lag=0, is_future_key=False)
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=1, max_version=5, handle=handle)

@@ -1,0 +1,40 @@
+"""InitProducerId (KIP-98, KIP-360): an id for an idempotent producer. There are no transactions."""
+
+from typing import Any, Final
+
+from logboom.base.errors import LogboomError
+from logboom.kafka.errors import UnsupportedTransactionError, error_code
+from logboom.kafka.handler import Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, response_class
+
+_API_KEY: Final = 22
+_NONE: Final = -1
+
+
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """A new id at epoch 0, also for a producer that asks to raise its epoch: its old id simply ends."""
+    error = None
+    producer_id = _NONE
+    try:
+        if request.transactional_id is not None:
+            context.shared.complaints.say(
+                "transactional producer",
+                "a producer asked for transactions, which this broker does not serve",
+                transactional_id=request.transactional_id[:100],
+                client=context.client_host,
+                client_id=context.client_id,
+            )
+            raise UnsupportedTransactionError("this broker does not serve transactions: unset transactional.id")
+        producer_id = await context.broker.new_producer_id()
+    except LogboomError as refused:
+        error = refused
+    return make(
+        response_class(_API_KEY, context.api_version),
+        throttle_time=milliseconds(0),
+        error_code=error_code(error),
+        producer_id=producer_id,
+        producer_epoch=0 if error is None else _NONE,
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=5, handle=handle)

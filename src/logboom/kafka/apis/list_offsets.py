@@ -1,0 +1,92 @@
+"""ListOffsets: earliest, latest, by time, and the record with the highest timestamp (KIP-734)."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from logboom.base.errors import LogboomError
+from logboom.kafka.errors import UnsupportedVersionError, error_code
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.lookup import find_partition
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+if TYPE_CHECKING:
+    from logboom.broker.partition import Partition
+
+_API_KEY: Final = 2
+_UNKNOWN: Final = -1
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_MAX_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL: Final = -4
+_LATEST_TIERED: Final = -5
+_EARLIEST_PENDING_UPLOAD: Final = -6
+_SINCE_VERSION: Final = {
+    _LATEST: 0,
+    _EARLIEST: 0,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+_PARALLEL: Final = 16
+"""Lookups of one request that may wait for the disk at one time."""
+
+
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """Look every partition up."""
+    cls = response_class(_API_KEY, context.api_version)
+    topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
+    gate = asyncio.Semaphore(_PARALLEL)
+
+    async def look_up(name: str, part: Any) -> Entity:
+        async with gate:
+            return await _look_up(context, part_cls, name, part)
+
+    topics = [
+        make(
+            topic_cls,
+            name=topic.name,
+            partitions=tuple(await asyncio.gather(*(look_up(topic.name, part) for part in topic.partitions))),
+        )
+        for topic in request.topics
+    ]
+    return make(cls, throttle_time=milliseconds(0), topics=tuple(topics))
+
+
+async def _look_up(context: RequestContext, part_cls: Any, name: str, part: Any) -> Entity:
+    error = None
+    offset = timestamp_ms = epoch = _UNKNOWN
+    try:
+        partition = find_partition(context.broker, name, part.partition_index)
+        if context.api_version >= 4:
+            partition.check_leader_epoch(part.current_leader_epoch)
+        offset, timestamp_ms, epoch = await _find(partition, part.timestamp, context.api_version)
+    except LogboomError as refused:
+        error = refused
+    return make(
+        part_cls,
+        partition_index=part.partition_index,
+        error_code=error_code(error),
+        timestamp=timestamp_ms,
+        offset=offset,
+        leader_epoch=epoch,
+    )
+
+
+async def _find(partition: "Partition", wanted: int, version: int) -> tuple[int, int, int]:
+    """(offset, timestamp, leader epoch), -1 each where there is no such record."""
+    if wanted < 0 and version < _SINCE_VERSION.get(wanted, version + 1):
+        raise UnsupportedVersionError(f"ListOffsets version {version} has no special timestamp {wanted}")
+    if wanted == _LATEST:
+        return partition.high_watermark, _UNKNOWN, partition.leader_epoch
+    if wanted in (_EARLIEST, _EARLIEST_LOCAL):
+        return partition.log_start_offset, _UNKNOWN, partition.leader_epoch
+    if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return _UNKNOWN, _UNKNOWN, _UNKNOWN  # nothing is tiered here
+    found = await (partition.max_timestamp() if wanted == _MAX_TIMESTAMP else partition.offset_for_time(wanted))
+    if found is None:
+        return _UNKNOWN, _UNKNOWN, _UNKNOWN
+    return found.offset, found.timestamp_ms, found.leader_epoch
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=1, max_version=11, handle=handle)

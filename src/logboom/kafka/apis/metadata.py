@@ -1,0 +1,144 @@
+"""Metadata: the broker, and the streams with their partitions; asking for an unknown stream may create it."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from logboom.base.errors import LogboomError, StreamExistsError, UnknownStreamError, UnknownStreamIdError
+from logboom.base.ids import StreamId
+from logboom.kafka.errors import error_code
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.metadata import Stream, check_name
+
+_API_KEY: Final = 3
+_NOT_ASKED: Final = -(2**31)
+"""What stands for authorized operations where nobody asked, and where there is no authorization to tell of."""
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """Describe what is there at once; go on in a task only where a stream has to be created."""
+    wanted = _wanted(context, request)
+    if wanted is None:
+        return _response(context, [_describe(context, stream) for stream in context.broker.streams().values()])
+    may_create = context.broker.config.auto_create_streams and (
+        context.api_version < 4 or request.allow_auto_topic_creation
+    )
+    missing = [name for name, _ in wanted if name is not None and context.broker.stream(name) is None]
+    if missing and may_create:
+        return _create_and_describe(context, wanted, missing)
+    return _response(context, [_find(context, name, id_) for name, id_ in wanted])
+
+
+_Wanted = list[tuple[str | None, StreamId | None]]
+
+
+def _wanted(context: RequestContext, request: Any) -> _Wanted | None:
+    """Names or ids; None for all. Version 0 says all with an empty list, later ones with null."""
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        return None
+    if context.api_version < 10:
+        return [(topic.name, None) for topic in request.topics]
+    # An id counts only without a name, as in Kafka: clients up to version 11 may send zeros beside the name.
+    return [
+        (topic.name, None) if topic.name is not None else (None, StreamId(topic.topic_id) if topic.topic_id else None)
+        for topic in request.topics
+    ]
+
+
+async def _create_and_describe(context: RequestContext, wanted: _Wanted, missing: Iterable[str]) -> Entity:
+    errors: dict[str, LogboomError] = {}
+    for name in dict.fromkeys(missing):
+        try:
+            await context.broker.create_stream(name)
+        except StreamExistsError:
+            continue  # somebody else was faster
+        except LogboomError as error:
+            errors[name] = error
+    described = [
+        _refuse(context, name, None, errors[name]) if name in errors else _find(context, name, id_)
+        for name, id_ in wanted
+    ]
+    return _response(context, described)
+
+
+def _find(context: RequestContext, name: str | None, id_: StreamId | None) -> Entity:
+    if name is None:
+        stream = None if id_ is None else context.broker.stream_by_id(id_)
+        if stream is None:
+            return _refuse(context, None, id_, UnknownStreamIdError("no stream has this id"))
+        return _describe(context, stream)
+    stream = context.broker.stream(name)
+    if stream is not None:
+        return _describe(context, stream)
+    try:
+        check_name(name)
+    except LogboomError as error:
+        return _refuse(context, name, None, error)
+    return _refuse(context, name, None, UnknownStreamError("no stream has this name"))
+
+
+def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, error: LogboomError) -> Entity:
+    if name is None and context.api_version < 12:
+        name = ""  # null came with version 12
+    return make(
+        nested(response_class(_API_KEY, context.api_version), "topics"),
+        error_code=error_code(error),
+        name=name,
+        topic_id=id_,
+        is_internal=False,
+        partitions=(),
+        topic_authorized_operations=_NOT_ASKED,
+    )
+
+
+def _describe(context: RequestContext, stream: Stream) -> Entity:
+    cls = response_class(_API_KEY, context.api_version)
+    part_cls = nested(cls, "topics", "partitions")
+    return make(
+        nested(cls, "topics"),
+        error_code=error_code(None),
+        name=stream.name,
+        topic_id=stream.id,
+        is_internal=stream.internal,
+        partitions=tuple(_partition(context, part_cls, stream, index) for index in range(stream.partitions)),
+        topic_authorized_operations=_NOT_ASKED,
+    )
+
+
+def _partition(context: RequestContext, part_cls: Any, stream: Stream, index: int) -> Entity:
+    broker_id = context.broker.identity.broker_id
+    error = None
+    epoch = -1
+    try:
+        epoch = context.broker.partition(stream.name, index).leader_epoch
+    except LogboomError as refused:
+        error = refused  # its files could not be opened
+    return make(
+        part_cls,
+        error_code=error_code(error),
+        partition_index=index,
+        leader_id=broker_id if error is None else -1,
+        leader_epoch=epoch,
+        replica_nodes=(broker_id,),
+        isr_nodes=(broker_id,) if error is None else (),
+        offline_replicas=() if error is None else (broker_id,),
+    )
+
+
+def _response(context: RequestContext, topics: Iterable[Entity]) -> Entity:
+    cls = response_class(_API_KEY, context.api_version)
+    host, port = context.shared.advertised
+    identity = context.broker.identity
+    return make(
+        cls,
+        throttle_time=milliseconds(0),
+        brokers=(make(nested(cls, "brokers"), node_id=identity.broker_id, host=host, port=port, rack=None),),
+        cluster_id=identity.cluster_id,
+        controller_id=identity.broker_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=_NOT_ASKED,
+        error_code=error_code(None),
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=13, handle=handle)

@@ -1,0 +1,45 @@
+"""OffsetForLeaderEpoch (KIP-101, KIP-279, KIP-320): where an epoch ended, so that a reader notices lost records."""
+
+from typing import Any, Final
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import Epoch
+from logboom.kafka.errors import error_code
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.lookup import find_partition
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 23
+_UNKNOWN: Final = -1
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """The latest epoch not above the one asked for, and its end offset."""
+    cls = response_class(_API_KEY, context.api_version)
+    topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
+    topics = tuple(
+        make(
+            topic_cls,
+            topic=topic.topic,
+            partitions=tuple(_end(context, part_cls, topic.topic, part) for part in topic.partitions),
+        )
+        for topic in request.topics
+    )
+    return make(cls, throttle_time=milliseconds(0), topics=topics)
+
+
+def _end(context: RequestContext, part_cls: Any, topic: str, part: Any) -> Entity:
+    error = None
+    epoch = end_offset = _UNKNOWN
+    try:
+        partition = find_partition(context.broker, topic, part.partition)
+        partition.check_leader_epoch(part.current_leader_epoch)
+        epoch, end_offset = partition.end_of_epoch(Epoch(part.leader_epoch))
+    except LogboomError as refused:
+        error = refused
+    return make(
+        part_cls, error_code=error_code(error), partition=part.partition, leader_epoch=epoch, end_offset=end_offset
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=2, max_version=4, handle=handle)

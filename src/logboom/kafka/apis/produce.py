@@ -1,0 +1,213 @@
+"""Produce: each partition's batch goes to the broker as it lies in the frame, and the reply leaves when all are served.
+
+Version 0 is advertised because older librdkafka draws from it whether it may compress, but versions 0 to 2 carry the
+message formats before record batches: they get a proper reply that says UNSUPPORTED_VERSION for every partition.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from struct import Struct
+from typing import Any, Final
+
+from logboom.base.errors import InvalidRecordError, InvalidStreamNameError, LogboomError
+from logboom.broker.partition import AppendResult
+from logboom.kafka import encoding
+from logboom.kafka.errors import (
+    InvalidAcksError,
+    RequestTimedOutError,
+    UnsupportedTransactionError,
+    UnsupportedVersionError,
+    error_code,
+)
+from logboom.kafka.handler import Close, Encoded, Handler, Later, Reply, RequestContext
+from logboom.kafka.lookup import find_partition
+from logboom.kafka.messages import as_milliseconds
+from logboom.kafka.reading import reader_for
+
+_API_KEY: Final = 0
+_OLDEST: Final = 3
+_WITH_ID: Final = 13
+
+
+class _Part:
+    """One partition of the request and what became of it."""
+
+    __slots__ = ("index", "result")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.result: AppendResult | LogboomError | None = None
+
+
+_Topics = Sequence[tuple[Any, Sequence[_Part]]]
+
+
+class _Produce:
+    """One request. Life: until every partition has its result, or the client's time is over."""
+
+    __slots__ = ("_left", "_parts", "_version", "context", "later", "topics")
+
+    def __init__(self, context: RequestContext, topics: _Topics) -> None:
+        self.context = context
+        self.topics = topics
+        self.later: Later | None = None
+        self._parts = [part for _, parts in topics for part in parts]
+        self._left = len(self._parts)
+
+    @property
+    def finished(self) -> bool:
+        return self._left == 0
+
+    def done(self, part: _Part, result: AppendResult | LogboomError) -> None:
+        """A partition has its result; one that comes after the time was over is dropped."""
+        if part.result is None:
+            part.result = result
+            self._left -= 1
+            if self._left == 0 and self.later is not None:
+                self.later.set(self.encode())
+
+    def expire(self) -> None:
+        """The client's time is over."""
+        why = RequestTimedOutError("the records were not committed in time; they may be yet")
+        for part in self._parts:
+            self.done(part, why)
+
+    def first_error(self) -> LogboomError | None:
+        return next((part.result for part in self._parts if isinstance(part.result, LogboomError)), None)
+
+    def encode(self) -> Encoded:
+        errors = self.context.shared.metrics.api(_API_KEY).errors
+        for part in self._parts:
+            if isinstance(part.result, LogboomError):
+                errors[error_code(part.result).name] += 1
+        return encode_response(self.context.api_version, self.topics)
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """Append everything; answer when acks is served for all partitions."""
+    by_id = context.api_version >= _WITH_ID
+    work: list[tuple[_Part, Any, Any]] = []
+    topics = []
+    for topic in request.topic_data:
+        name = topic.topic_id if by_id else topic.name
+        parts = []
+        for data in topic.partition_data:
+            part = _Part(data.index)
+            parts.append(part)
+            work.append((part, name, data.records))
+        topics.append((name, parts))
+    produce = _Produce(context, topics)
+    refusal = _refusal(request)
+    for part, name, records in work:
+        if refusal is not None:
+            produce.done(part, refusal)
+        else:
+            _append(produce, part, name, records, request.acks)
+    if request.acks == 0:
+        error = produce.first_error()
+        return None if error is None else Close(f"acks=0: {error}")
+    if produce.finished:
+        return produce.encode()
+    later = produce.later = Later()
+    later.expires_at_s = asyncio.get_running_loop().time() + as_milliseconds(request.timeout) / 1000
+    later.on_expired = produce.expire
+    return later
+
+
+def _refusal(request: Any) -> LogboomError | None:
+    if request.acks not in (-1, 0, 1):
+        return InvalidAcksError(f"acks is {request.acks}; it can be -1 (all), 0 or 1")
+    if request.transactional_id is not None:
+        return UnsupportedTransactionError("this broker does not serve transactions: unset transactional.id")
+    return None
+
+
+def _append(produce: _Produce, part: _Part, topic: Any, records: memoryview | None, acks: int) -> None:
+    done = partial(produce.done, part)
+    try:
+        if not records:
+            raise InvalidRecordError("a produce request has no records for a partition it names")
+        partition = find_partition(produce.context.broker, topic, part.index)
+        if partition.stream.internal:
+            raise InvalidStreamNameError(f"{partition.stream.name} is internal: clients cannot write to it")
+        produce.context.shared.metrics.produced_bytes += len(records)
+        partition.append(records, acks=acks, done=done)
+    except LogboomError as error:
+        done(error)
+
+
+# --- the response, by hand (held against kio's reader in the tests) ------------------------------------------------
+
+_PART_V0: Final = Struct(">ihq")
+_PART_V2: Final = Struct(">ihqq")
+_PART_V5: Final = Struct(">ihqqq")
+_THROTTLE: Final = bytes(4)
+
+
+def encode_response(version: int, topics: _Topics) -> Encoded:
+    """The body of a produce response."""
+    flexible = version >= 9
+    out = bytearray(encoding.count(len(topics), flexible=flexible))
+    for topic, parts in topics:
+        out += encoding.uuid(topic) if version >= _WITH_ID else encoding.string(topic, flexible=flexible)
+        out += encoding.count(len(parts), flexible=flexible)
+        for part in parts:
+            out += _part(version, part)
+        if flexible:
+            out += b"\0"
+    if version >= 1:
+        out += _THROTTLE
+    if flexible:
+        out += b"\0"
+    return Encoded((out,))
+
+
+def _part(version: int, part: _Part) -> bytes:
+    result = part.result
+    assert result is not None
+    if isinstance(result, LogboomError):
+        code, base, time_ms, start, message = int(error_code(result)), -1, -1, -1, str(result) or None
+    else:
+        code, base, time_ms, start, message = 0, *result, None
+    if version < 2:
+        return _PART_V0.pack(part.index, code, base)
+    if version < 5:
+        return _PART_V2.pack(part.index, code, base, time_ms)
+    head = _PART_V5.pack(part.index, code, base, time_ms, start)
+    if version < 8:
+        return head
+    # No record errors one by one: a batch is taken or refused whole.
+    if version == 8:
+        return head + encoding.count(0, flexible=False) + encoding.nullable(message)
+    return head + encoding.count(0, flexible=True) + encoding.compact_nullable(message) + b"\0"
+
+
+# --- versions 0 to 2 -----------------------------------------------------------------------------------------------
+
+
+def handle_unsupported(context: RequestContext, frame: memoryview, position: int) -> Encoded | None:
+    """A version before record batches: every partition is told so. Later versions than ours close the connection."""
+    if not 0 <= context.api_version < _OLDEST:
+        return None
+    # Version 3 only put a nullable transactional id in front.
+    body = memoryview(bytearray(b"\xff\xff" + frame[position:]))
+    request, _ = reader_for(_API_KEY, _OLDEST)(body, 0, context.shared.config.max_request_elements)
+    if request.acks == 0:
+        return None
+    why = UnsupportedVersionError("message formats before version 2 are not taken: use Produce version 3 or newer")
+    topics = [(topic.name, [_Part(data.index) for data in topic.partition_data]) for topic in request.topic_data]
+    for _, parts in topics:
+        for part in parts:
+            part.result = why
+    return encode_response(context.api_version, topics)
+
+
+HANDLER = Handler(
+    api_key=_API_KEY,
+    min_version=_OLDEST,
+    max_version=13,
+    handle=handle,
+    advertised_min_version=0,
+    handle_unsupported=handle_unsupported,
+)

@@ -1,0 +1,455 @@
+"""One Kafka client's connection: frames in, replies out in the order of the requests, and nobody left to grow.
+
+It knows bytes, headers and slots, and nothing of what a request says. The flow: bytes -> FrameReader -> backlog -> (as
+many as the limits allow) handler -> slot -> replies that are next in line, one write per turn of the loop. While a
+limit holds, the backlog waits and the socket is not read, so the peer feels it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from struct import Struct
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from logboom.base.ports import Bytes
+from logboom.kafka.frames import FrameReader
+from logboom.kafka.handler import Close, Encoded, Failed, Later, RequestContext
+from logboom.kafka.messages import encode_entity
+from logboom.kafka.metrics import api_name
+from logboom.kafka.reading import MalformedError, skip_tags
+from logboom.kafka.registry import Route
+
+if TYPE_CHECKING:
+    from logboom.kafka.shared import Shared
+
+_REQUESTS_PER_TURN: Final = 64
+"""Requests of one connection handled before the other connections get their turn."""
+
+_JOIN_BYTES_MAX: Final = 16 * 1024
+"""Replies up to this size are joined into one piece; larger pieces are handed to the socket as they are."""
+
+_REQUEST_HEADER: Final = Struct(">hhih")
+_HEADER_BYTES: Final = _REQUEST_HEADER.size
+_API_KEY: Final = Struct(">h")
+_REPLY_HEADER: Final = Struct(">ii")
+_REPLY_HEADER_TAGS: Final = Struct(">iiB")
+_API_VERSIONS: Final = 18
+
+
+class _Slot:
+    """A request in the line of its connection, until its reply has left."""
+
+    __slots__ = ("correlation_id", "done", "later", "pieces", "reply_bytes", "route", "size", "started_ns")
+
+    def __init__(self, route: Route, correlation_id: int, size: int) -> None:
+        self.route = route
+        self.correlation_id = correlation_id
+        self.size = size
+        self.started_ns = perf_counter_ns()
+        self.done = False
+        self.later: Later | None = None
+        self.pieces: Sequence[Bytes] = ()
+        self.reply_bytes = 0
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module. Life: from accept until the socket is closed by either side."""
+
+    def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
+        self._shared = shared
+        self._loop = loop
+        self._metrics = shared.metrics
+        self._frames = FrameReader(shared.scratch, shared.config.max_request_bytes)
+        self._backlog: deque[bytearray] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._inflight_bytes = 0
+        self._ready_bytes = 0
+        self._unsent_bytes = 0
+        self._turn_scheduled = False
+        self._reading = True
+        self._writable = True
+        self._closed = False
+        self._client_bytes = b""
+        self._client_id = ""
+        self._host = ""
+        self._heard_s = 0.0
+
+    # --- asyncio's side -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self._host = str(peer[0]) if peer else ""
+        self._heard_s = self._loop.time()
+        shared, limit = self._shared, self._shared.config.max_connections
+        self._metrics.connections_total += 1
+        if shared.stopping or len(shared.connections) >= limit:
+            self._metrics.connections_refused += 1
+            self._refuse("connection refused", "there are as many connections as allowed", limit=limit)
+            return
+        shared.connections.add(self)
+        self._metrics.connections = len(shared.connections)
+        high = shared.config.max_unsent_bytes
+        self._transport.set_write_buffer_limits(high=high, low=high // 4)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closed:
+            return
+        try:
+            frames = self._frames.received(nbytes)
+        except MalformedError as error:
+            self._metrics.malformed += 1
+            self._refuse("bytes that are no Kafka request", str(error))
+            return
+        self._heard_s = self._loop.time()
+        if frames:
+            self._backlog.extend(frames)
+            self._turn()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._account_unsent()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._account_unsent()
+        self.schedule_turn()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        shared, metrics = self._shared, self._metrics
+        shared.connections.discard(self)
+        shared.starved.discard(self)
+        metrics.connections = len(shared.connections)
+        metrics.unsent_bytes -= self._unsent_bytes
+        metrics.inflight_bytes -= self._inflight_bytes
+        metrics.inflight_requests -= sum(not slot.done for slot in self._slots)
+        for slot in self._slots:
+            if slot.later is not None and slot.later.on_abandoned is not None and not slot.done:
+                slot.later.on_abandoned()
+        self._slots.clear()
+        self._backlog.clear()
+        shared.feed_starved()
+        shared.note_departure()
+
+    # --- one turn -----------------------------------------------------------------------------------------------
+
+    def schedule_turn(self) -> None:
+        """See to replies, backlog and reading once, after all that happens in this turn of the loop."""
+        if not self._turn_scheduled and not self._closed:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        if self._closed:
+            return
+        self._send()
+        backlog, handled = self._backlog, 0
+        while backlog and self._may_begin(backlog[0]):
+            if handled == _REQUESTS_PER_TURN:
+                self.schedule_turn()
+                break
+            handled += 1
+            if not self._begin(backlog.popleft()):
+                return
+        if handled:
+            self._send()
+        self._regulate_reading()
+        if self._shared.stopping and not self._slots:
+            self.close()
+
+    def _may_begin(self, frame: bytearray) -> bool:
+        if not self._slots:
+            return self._writable and not self._shared.stopping
+        config = self._shared.config
+        if (
+            not self._writable
+            or self._shared.stopping
+            or len(self._slots) >= config.max_inflight_requests
+            or self._inflight_bytes >= config.max_inflight_bytes
+        ):
+            return False
+        handler = self._shared.routes.handlers.get(_API_KEY.unpack_from(frame)[0])
+        return handler is None or not handler.alone or self._all_done()
+
+    def _all_done(self) -> bool:
+        self._send()
+        return not self._slots and self._writable
+
+    def _regulate_reading(self) -> None:
+        """Read the socket only while what it brings can be begun."""
+        assert self._transport is not None
+        starved = self._shared.is_full and bool(self._slots)
+        reading = not self._backlog and self._writable and not starved and not self._shared.stopping
+        if starved:
+            self._shared.starved.add(self)
+        else:
+            self._shared.starved.discard(self)
+        if reading is not self._reading and not self._transport.is_closing():
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _begin(self, frame: bytearray) -> bool:
+        """Handle one request; False where that was the connection's last."""
+        try:
+            self._dispatch(frame)
+        except MalformedError as error:
+            self._metrics.malformed += 1
+            key, version = _REQUEST_HEADER.unpack_from(bytes(frame).ljust(_HEADER_BYTES))[:2]
+            self._refuse("request that cannot be read", str(error), api=api_name(key), version=version)
+        except Exception as error:  # noqa: BLE001  # the outermost loop: one connection ends, the broker does not
+            self._fail(error)
+        return not self._closed
+
+    def _dispatch(self, frame: bytearray) -> None:
+        view = memoryview(frame)
+        if len(frame) < _HEADER_BYTES:
+            raise MalformedError("the request is shorter than its header")
+        api_key, version, correlation_id, client_length = _REQUEST_HEADER.unpack_from(frame)
+        position = _HEADER_BYTES
+        if client_length > 0:
+            position += client_length
+            if position > len(frame):
+                raise MalformedError("the client id is beyond the end")
+            self._know_client(frame[_HEADER_BYTES:position])
+        route = self._shared.routes.find(api_key, version)
+        context = RequestContext(
+            self._shared.broker, self._shared, self._client_id, self._host, version, correlation_id
+        )
+        if route is None:
+            self._unsupported(context, api_key, view, position)
+            return
+        budget = self._shared.config.max_request_elements
+        if route.request_tags:
+            if position >= len(frame):
+                raise MalformedError("the header ends too early")
+            if frame[position]:
+                position, budget = skip_tags(view, position, len(frame), budget)
+            else:
+                position += 1
+        request, end = route.read(view, position, budget)
+        if end != len(frame):
+            self._metrics.trailing += 1
+        slot = self._take_place(route, correlation_id, len(frame))
+        self._await_reply(slot, route.handler.handle(context, request))
+
+    def _know_client(self, raw: bytearray) -> None:
+        if raw != self._client_bytes:
+            try:
+                self._client_id = raw.decode()
+            except UnicodeDecodeError:
+                raise MalformedError("the client id is no UTF-8") from None
+            self._client_bytes = bytes(raw)
+
+    def _take_place(self, route: Route, correlation_id: int, size: int) -> _Slot:
+        slot = _Slot(route, correlation_id, size)
+        self._slots.append(slot)
+        self._inflight_bytes += size
+        metrics = self._metrics
+        metrics.inflight_requests += 1
+        metrics.inflight_bytes += size
+        route.metrics.requests += 1
+        route.metrics.request_bytes += size
+        return slot
+
+    def _await_reply(self, slot: _Slot, reply: Any) -> None:
+        if reply is None or isinstance(reply, Encoded | Close):
+            self._finish(slot, reply)
+        elif isinstance(reply, Later):
+            slot.later = reply
+            reply.listen(partial(self._finish_later, slot))
+        elif hasattr(reply, "__await__"):
+            task = asyncio.ensure_future(reply)
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._finish_task, slot))
+        else:
+            self._finish(slot, reply)
+
+    def _unsupported(self, context: RequestContext, api_key: int, frame: memoryview, position: int) -> None:
+        handler = self._shared.routes.handlers.get(api_key)
+        if handler is not None and handler.handle_unsupported is not None:
+            reply = handler.handle_unsupported(context, frame, position)
+            if reply is not None:
+                newest = self._shared.routes.find(api_key, handler.max_version)
+                assert newest is not None
+                slot = self._take_place(newest, context.correlation_id, len(frame))
+                self._complete(
+                    slot, [_REPLY_HEADER.pack(_length(reply.pieces) + 4, context.correlation_id), *reply.pieces]
+                )
+                return
+        self._metrics.unsupported += 1
+        known = "" if handler is None else f"served are {handler.min_version} to {handler.max_version}"
+        self._refuse(
+            "request that is not served",
+            known or "no such API here",
+            kind=f"{api_key} {context.api_version}",
+            api=api_name(api_key),
+            version=context.api_version,
+        )
+
+    # --- replies ------------------------------------------------------------------------------------------------
+
+    def _finish_task(self, slot: _Slot, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(error)
+        else:
+            self._finish_later(slot, task.result())
+
+    def _finish_later(self, slot: _Slot, reply: Any) -> None:
+        if self._closed:
+            return
+        try:
+            self._finish(slot, reply)
+        except Exception as error:  # noqa: BLE001  # as in _begin: a reply that cannot be written ends one connection
+            self._fail(error)
+            return
+        if self._slots and slot is self._slots[0]:
+            self.schedule_turn()
+
+    def _finish(self, slot: _Slot, reply: Any) -> None:
+        if reply is None:
+            self._complete(slot, ())
+            return
+        if isinstance(reply, Close):
+            self._complete(slot, ())
+            self._refuse("request without a reply failed", reply.why)
+            return
+        if isinstance(reply, Failed):
+            self._fail(reply.error)
+            return
+        route = slot.route
+        if isinstance(reply, Encoded):
+            pieces = reply.pieces
+        else:
+            _count_error(route, reply)
+            pieces = (encode_entity(reply),)
+        size = _length(pieces)
+        if route.response_tags:
+            head = _REPLY_HEADER_TAGS.pack(size + 5, slot.correlation_id, 0)
+        else:
+            head = _REPLY_HEADER.pack(size + 4, slot.correlation_id)
+        if size <= _JOIN_BYTES_MAX:
+            self._complete(slot, (b"".join((head, *pieces)),))
+        else:
+            self._complete(slot, (head, *pieces))
+
+    def _complete(self, slot: _Slot, pieces: Sequence[Bytes]) -> None:
+        slot.done = True
+        slot.pieces = pieces
+        api, metrics = slot.route.metrics, self._metrics
+        if pieces:
+            size = slot.reply_bytes = _length(pieces)
+            api.replies += 1
+            api.reply_bytes += size
+            api.time_ns += perf_counter_ns() - slot.started_ns
+            self._ready_bytes += size
+            self._unsent_bytes += size
+            metrics.unsent_bytes += size
+        metrics.inflight_requests -= 1
+        metrics.inflight_bytes -= slot.size
+        self._inflight_bytes -= slot.size
+        if self._shared.starved:
+            self._shared.feed_starved()
+
+    def _send(self) -> None:
+        """Write all replies that are next in line."""
+        slots = self._slots
+        out: list[Bytes] = []
+        while slots and slots[0].done:
+            slot = slots.popleft()
+            self._ready_bytes -= slot.reply_bytes
+            out.extend(slot.pieces)
+        if not out:
+            return
+        assert self._transport is not None
+        if len(out) == 1:
+            self._transport.write(out[0])
+        else:
+            self._transport.writelines(out)
+        self._account_unsent()
+
+    def _account_unsent(self) -> None:
+        """What the peer has not read yet, together with replies that wait for their turn."""
+        assert self._transport is not None
+        unsent = self._ready_bytes if self._writable else self._ready_bytes + self._transport.get_write_buffer_size()
+        self._metrics.unsent_bytes += unsent - self._unsent_bytes
+        self._unsent_bytes = unsent
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """Once a second: requests whose time is over, and a peer that has gone silent."""
+        for slot in tuple(self._slots):
+            later = slot.later
+            if later is not None and later.expires_at_s <= now_s and later.on_expired is not None and not slot.done:
+                later.on_expired()
+        if not self._slots and self._writable and now_s - self._heard_s > self._shared.config.idle_timeout_s:
+            self.close()
+
+    def close(self) -> None:
+        """Send what is written and close."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now; tasks that still work on replies are cancelled."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, error: BaseException) -> None:
+        self._metrics.failures += 1
+        structlog.get_logger("logboom.kafka").error("a request failed", client=self._host, exc_info=error)
+        self._drop()
+
+    def _refuse(self, event: str, why: str, *, kind: str = "", **fields: object) -> None:
+        self._shared.complaints.say(
+            f"{event} {kind}", event, why=why, client=self._host, client_id=self._client_id, **fields
+        )
+        self._drop()
+
+    def _drop(self) -> None:
+        """Close after the replies that are ready; nothing more is begun."""
+        if self._closed:
+            return
+        self._send()
+        self._backlog.clear()
+        self.close()
+        self._closed = True
+
+
+def _length(pieces: Sequence[Bytes]) -> int:
+    if len(pieces) == 1:
+        return len(pieces[0])
+    return sum(len(piece) for piece in pieces)
+
+
+def _count_error(route: Route, reply: Any) -> None:
+    code = getattr(reply, "error_code", None)
+    if code:
+        route.metrics.errors[code.name] += 1

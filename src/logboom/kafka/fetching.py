@@ -1,0 +1,327 @@
+"""One fetch: read what is there, wait where that is too little, answer with batches exactly as they lie in the log.
+
+What is in memory is read on the loop; a fetch that needs the disk goes on in a task whose reads run in threads. Records
+are never decoded and never copied here: the reply is a list of buffers with the log's bytes between a few of our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kio.schema.errors import ErrorCode
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import Offset
+from logboom.base.ports import Bytes
+from logboom.kafka import encoding
+from logboom.kafka.errors import error_code
+from logboom.kafka.handler import Encoded, Later, RequestContext
+from logboom.kafka.messages import as_milliseconds
+
+if TYPE_CHECKING:
+    from logboom.broker.partition import Partition
+    from logboom.kafka.purgatory import Wait
+
+_Data: TypeAlias = bytes | memoryview
+_NOTHING: Final = b""
+
+
+@dataclass(slots=True)
+class Want:
+    """One partition of a fetch request, and what was found of it."""
+
+    index: int
+    offset: Offset
+    max_bytes: int
+    leader_epoch: int
+    partition: Partition | None
+    error: LogboomError | None
+    records: _Data = _NOTHING
+    high_watermark: int = -1
+    size_bytes: int = 0
+    """The partition's size when it was read: what it grew by since is new."""
+
+    def fail(self, error: LogboomError) -> None:
+        """This partition is answered with an error."""
+        self.error = error
+        self.records = _NOTHING
+
+
+Topics: TypeAlias = Sequence[tuple[Any, Sequence[Want]]]
+"""Name or id as the request had it, with its partitions."""
+
+
+class _Round:
+    """The limits of one reading: whole batches up to so many bytes, the very first batch always (KIP-74)."""
+
+    __slots__ = ("first", "total", "want_bytes")
+
+    def __init__(self, want_bytes: int) -> None:
+        self.want_bytes = want_bytes
+        self.total = 0
+        self.first = True
+
+    def allowed(self, want: Want) -> int:
+        return max(0, min(want.max_bytes, self.want_bytes - self.total))
+
+    def take(self, want: Want, data: _Data, allowed: int) -> None:
+        size = len(data)
+        if size and (self.first or size <= allowed):
+            self.first = False
+            self.total += size
+            want.records = data
+
+
+class Fetch:
+    """Life: made by the handler; answers at once, or through `later` when records or the time have come."""
+
+    __slots__ = (
+        "_committed",
+        "_context",
+        "_deadline_s",
+        "_later",
+        "_loop",
+        "_max_bytes",
+        "_min_bytes",
+        "_task",
+        "_topics",
+        "_wait",
+        "_wants",
+    )
+
+    def __init__(self, context: RequestContext, request: Any, topics: Topics) -> None:
+        config = context.shared.config
+        self._context = context
+        self._topics = topics
+        self._wants = [want for _, wants in topics for want in wants]
+        self._min_bytes: int = request.min_bytes
+        self._max_bytes = max(0, min(request.max_bytes, config.max_fetch_bytes))
+        self._committed = bool(request.isolation_level)
+        self._loop = asyncio.get_running_loop()
+        wait_ms = min(max(0, as_milliseconds(request.max_wait)), config.max_fetch_wait_ms)
+        self._deadline_s = self._loop.time() + wait_ms / 1000
+        self._later: Later | None = None
+        self._wait: Wait | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> Encoded | Later:
+        """The reply, or where it will be."""
+        found = self._read_cached()
+        if found is not None and (self._is_enough(found) or not self._sleep()):
+            return self._encode()
+        later = self._later = Later()
+        later.on_abandoned = self._abandon
+        if found is None:
+            self._read_from_disk()
+        return later
+
+    # --- reading ---
+
+    def _round(self) -> _Round:
+        return _Round(min(self._max_bytes, self._context.shared.reply_room_bytes))
+
+    def _read_cached(self) -> _Round | None:
+        """Read everything from memory; None where the disk is needed."""
+        limits = self._round()
+        for want in self._wants:
+            if not self._prepare(want):
+                continue
+            assert want.partition is not None
+            allowed = limits.allowed(want)
+            if not allowed and not limits.first:
+                continue
+            try:
+                data = want.partition.read_cached(want.offset, allowed)
+            except LogboomError as error:
+                want.fail(error)
+                continue
+            if data is None:
+                return None
+            limits.take(want, data, allowed)
+        return limits
+
+    async def _read_all(self) -> _Round:
+        """As `_read_cached`, waiting for the disk."""
+        limits = self._round()
+        for want in self._wants:
+            if not self._prepare(want):
+                continue
+            assert want.partition is not None
+            allowed = limits.allowed(want)
+            if not allowed and not limits.first:
+                continue
+            try:
+                data = await want.partition.read(want.offset, allowed)
+            except LogboomError as error:
+                want.fail(error)
+                continue
+            limits.take(want, data, allowed)
+        return limits
+
+    def _prepare(self, want: Want) -> bool:
+        """Note where the partition stands; False where there is nothing to read."""
+        want.records = _NOTHING
+        partition = want.partition
+        if partition is None or want.error is not None:
+            return False
+        try:
+            partition.check_leader_epoch(want.leader_epoch)
+        except LogboomError as error:
+            want.fail(error)
+            return False
+        want.high_watermark = partition.high_watermark
+        want.size_bytes = partition.size_bytes
+        return True
+
+    def _read_from_disk(self) -> None:
+        task = self._loop.create_task(self._finish_from_disk())
+        self._task = task
+        task.add_done_callback(self._disk_done)
+
+    async def _finish_from_disk(self) -> None:
+        found = await self._read_all()
+        if self._is_enough(found) or not self._sleep():
+            self._answer()
+
+    def _disk_done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert self._later is not None
+            self._later.fail(error)
+
+    # --- waiting ---
+
+    def _is_enough(self, found: _Round) -> bool:
+        return found.total >= self._min_bytes or any(want.error is not None for want in self._wants)
+
+    def _sleep(self) -> bool:
+        """Wait for more; False where there is no time left or no room to wait."""
+        left_s = self._deadline_s - self._loop.time()
+        if left_s <= 0:
+            return False
+        partitions = [want.partition for want in self._wants if want.partition is not None]
+        self._wait = self._context.shared.purgatory.enter(self, partitions, left_s)
+        if self._wait is None:
+            return False
+        for want in self._wants:
+            want.records = _NOTHING  # read again when it is enough: whoever waits holds no records
+        return True
+
+    def moved(self) -> None:
+        """A partition moved: look whether it can be enough now, and only then read."""
+        if self._may_be_enough():
+            self._wake()
+
+    def time_is_over(self) -> None:
+        """Answer with what there is."""
+        self._min_bytes = 0
+        self._wake()
+
+    def _may_be_enough(self) -> bool:
+        grown = 0
+        still = True
+        for want in self._wants:
+            partition = want.partition
+            if partition is not None and partition.high_watermark != want.high_watermark:
+                still = False
+                grown += partition.size_bytes - want.size_bytes
+        # Nothing has grown and yet we were called: a partition is gone or offline, which a read will tell.
+        return still or self._min_bytes <= 1 or grown >= self._min_bytes
+
+    def _wake(self) -> None:
+        self._stop_waiting()
+        if self._later is None or self._later.is_set or self._task is not None:
+            return
+        found = self._read_cached()
+        if found is None:
+            self._read_from_disk()
+        elif self._is_enough(found) or not self._sleep():
+            self._answer()
+
+    def _stop_waiting(self) -> None:
+        if self._wait is not None:
+            self._wait.leave()
+            self._wait = None
+
+    def _abandon(self) -> None:
+        self._stop_waiting()
+        if self._task is not None:
+            self._task.cancel()
+
+    # --- answering ---
+
+    def _answer(self) -> None:
+        assert self._later is not None
+        self._later.set(self._encode())
+
+    def _encode(self) -> Encoded:
+        context = self._context
+        metrics = context.shared.metrics
+        errors = metrics.api(1).errors
+        for want in self._wants:
+            if want.error is not None:
+                errors[error_code(want.error).name] += 1
+            metrics.fetched_bytes += len(want.records)
+        return encode_response(context.api_version, self._topics, committed_only=self._committed)
+
+
+# --- the response, by hand (held against kio's reader in the tests) ------------------------------------------------
+
+_HEAD: Final = {False: Struct(">i"), True: Struct(">ihi")}
+_PART_V4: Final = Struct(">ihqqii")
+_PART_V5: Final = Struct(">ihqqqii")
+_PART_V11: Final = Struct(">ihqqqiii")
+_PART_V12: Final = Struct(">ihqqqBi")
+_NO_REPLICA: Final = -1
+
+
+def encode_refusal(version: int, code: ErrorCode) -> Encoded:
+    """A reply that refuses the whole request; only versions from 7 on can say why."""
+    head = _HEAD[version >= 7]
+    fields = (0, int(code), 0) if version >= 7 else (0,)
+    flexible = version >= 12
+    return Encoded((head.pack(*fields) + encoding.count(0, flexible=flexible) + (b"\0" if flexible else b""),))
+
+
+def encode_response(version: int, topics: Topics, *, committed_only: bool) -> Encoded:
+    """The body of a fetch response: the log's buffers with a few bytes of ours between them."""
+    flexible = version >= 12
+    pieces: list[Bytes] = []
+    ours = bytearray(_HEAD[version >= 7].pack(*((0, 0, 0) if version >= 7 else (0,))))
+    ours += encoding.count(len(topics), flexible=flexible)
+    for topic, wants in topics:
+        ours += encoding.uuid(topic) if version >= 13 else encoding.string(topic, flexible=flexible)
+        ours += encoding.count(len(wants), flexible=flexible)
+        for want in wants:
+            ours += _partition_head(version, want, committed_only)
+            if want.records:
+                pieces += (ours, want.records)
+                ours = bytearray()
+            if flexible:
+                ours += b"\0"
+        if flexible:
+            ours += b"\0"
+    if flexible:
+        ours += b"\0"
+    pieces.append(ours)
+    return Encoded(pieces)
+
+
+def _partition_head(version: int, want: Want, committed_only: bool) -> bytes:
+    code, length = error_code(want.error), len(want.records)
+    end = -1 if code else want.high_watermark
+    start = -1 if code or want.partition is None else want.partition.log_start_offset
+    # Without transactions nothing is ever aborted: an empty list for those who ask for committed records, else null.
+    if version >= 12:
+        head = _PART_V12.pack(want.index, code, end, end, start, 1 if committed_only else 0, _NO_REPLICA)
+        return head + encoding.uvarint(length + 1)
+    aborted = 0 if committed_only else -1
+    if version >= 11:
+        return _PART_V11.pack(want.index, code, end, end, start, aborted, _NO_REPLICA, length)
+    if version >= 5:
+        return _PART_V5.pack(want.index, code, end, end, start, aborted, length)
+    return _PART_V4.pack(want.index, code, end, end, aborted, length)

@@ -1,0 +1,117 @@
+"""Cutting the bytes of a connection into frames: four bytes of length, then so many bytes.
+
+Pure: it hands out where the next bytes go and is told how many came. Every frame is a bytearray of its own, for its
+records are patched in place and outlive the read. A frame is never given room for what was only announced.
+"""
+
+from struct import Struct
+from typing import Final
+
+from logboom.base.units import KIB, MIB
+from logboom.kafka.reading import MalformedError
+
+SCRATCH_BYTES: Final = 128 * KIB
+"""What one read takes at most between frames."""
+
+_TRUSTED_BYTES: Final = MIB
+"""Frames up to this length get their room at once; longer ones as their bytes come, twice as much each time."""
+
+_HEAD_BYTES: Final = 4
+_LENGTH: Final = Struct(">i")
+_REQUEST_BYTES_MIN: Final = 8
+"""API key, version and correlation id: what the shortest request has."""
+
+
+class FrameReader:
+    """One connection's bytes on their way to frames.
+
+    `scratch` may be shared by all connections of a loop: it holds nothing between `buffer` and `received`.
+    """
+
+    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_scratch", "_size")
+
+    def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
+        self._scratch = scratch
+        self._max_bytes = max_frame_bytes
+        self._head = b""
+        self._frame: bytearray | None = None
+        self._size = 0
+        self._filled = 0
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return self._frame is not None or bool(self._head)
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        if self._head:
+            self._scratch[: len(self._head)] = self._head
+            return self._scratch[len(self._head) :]
+        return self._scratch
+
+    def received(self, count: int) -> list[bytearray]:
+        """The frames that `count` more bytes completed. Raises MalformedError on a length no request has."""
+        if self._frame is None:
+            return self._cut(len(self._head) + count)
+        self._filled += count
+        if self._filled == self._size:
+            frame, self._frame = self._frame, None
+            return [frame]
+        if self._filled == len(self._frame):
+            # A new one, for a view handed out may still hold the old one at its length.
+            self._frame = self._frame + bytes(min(self._size, 2 * self._filled) - self._filled)
+        return []
+
+    def _cut(self, end: int) -> list[bytearray]:
+        """Copy the frames out of the first `end` bytes of the scratch buffer."""
+        frames: list[bytearray] = []
+        scratch = self._scratch
+        position = 0
+        while end - position >= _HEAD_BYTES:
+            (size,) = _LENGTH.unpack_from(scratch, position)
+            if not _REQUEST_BYTES_MIN <= size <= self._max_bytes:
+                raise MalformedError(
+                    unlikely_length(bytes(scratch[position : min(end, position + 8)]), self._max_bytes)
+                )
+            position += _HEAD_BYTES
+            if end - position < size:
+                self._begin(size, scratch[position:end])
+                self._head = b""
+                return frames
+            frames.append(bytearray(scratch[position : position + size]))
+            position += size
+        self._head = bytes(scratch[position:end])
+        return frames
+
+    def _begin(self, size: int, start: memoryview) -> None:
+        self._size = size
+        self._filled = len(start)
+        self._frame = bytearray(size if size <= _TRUSTED_BYTES else max(_TRUSTED_BYTES, 2 * len(start)))
+        self._frame[: len(start)] = start
+
+
+_FOREIGN: Final = {
+    b"GET ": "HTTP",
+    b"POST": "HTTP",
+    b"HEAD": "HTTP",
+    b"PUT ": "HTTP",
+    b"OPTI": "HTTP",
+    b"PRI ": "HTTP/2",
+    b"SSH-": "SSH",
+    b"CONN": "NATS",
+}
+
+
+def unlikely_length(head: bytes, max_bytes: int) -> str:
+    """What to say of a frame whose length cannot be one: mostly it is another protocol's first words."""
+    if head[:2] == b"\x16\x03":
+        return "this looks like a TLS handshake, and this listener speaks plain text (security.protocol=PLAINTEXT)"
+    if head[:4] in _FOREIGN:
+        return f"this looks like {_FOREIGN[head[:4]]}, and this listener speaks the Kafka protocol"
+    (size,) = _LENGTH.unpack_from(head)
+    if size > max_bytes:
+        return f"a request of {size} bytes is longer than the limit of {max_bytes} (kafka.max_request_bytes)"
+    return f"a request cannot have a length of {size} bytes"

@@ -1,0 +1,85 @@
+"""What all connections of one door have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import structlog
+
+from logboom.kafka.config import KafkaConfig
+from logboom.kafka.frames import SCRATCH_BYTES
+from logboom.kafka.metrics import KafkaMetrics
+from logboom.kafka.purgatory import FetchPurgatory
+from logboom.kafka.registry import Routes, load_handlers
+
+if TYPE_CHECKING:
+    from logboom.broker.broker import Broker
+    from logboom.kafka.connection import Connection
+
+_COMPLAINT_INTERVAL_S = 10.0
+_COMPLAINT_KINDS_MAX = 256
+
+
+class Complaints:
+    """Log lines that strangers cause: one of a kind every ten seconds, the others counted in the next."""
+
+    def __init__(self) -> None:
+        self._log = structlog.get_logger("logboom.kafka")
+        self._next_s: dict[str, float] = {}
+        self._silenced: dict[str, int] = {}
+
+    def say(self, kind: str, event: str, **fields: object) -> None:
+        """Log a warning, unless one of this kind was just logged."""
+        now_s = monotonic()
+        if now_s < self._next_s.get(kind, 0.0):
+            self._silenced[kind] = self._silenced.get(kind, 0) + 1
+            return
+        if len(self._next_s) >= _COMPLAINT_KINDS_MAX:
+            self._next_s.clear()
+            self._silenced.clear()
+        self._next_s[kind] = now_s + _COMPLAINT_INTERVAL_S
+        silenced = self._silenced.pop(kind, 0)
+        self._log.warning(event, **fields, **({"more_like_this": silenced} if silenced else {}))
+
+
+class Shared:
+    """One door's broker, settings, counters and the requests that wait. Life: that of the door."""
+
+    def __init__(self, broker: Broker, config: KafkaConfig) -> None:
+        self.broker = broker
+        self.config = config
+        self.metrics = KafkaMetrics()
+        self.routes = Routes(load_handlers(), self.metrics)
+        self.purgatory = FetchPurgatory(config, self.metrics)
+        self.complaints = Complaints()
+        self.connections: set[Connection] = set()
+        self.starved: set[Connection] = set()
+        """Connections that do not read since the door has max_inflight_total_bytes in hand."""
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.advertised = ("", 0)
+        self.stopping = False
+        """No request is begun any more; connections close when their replies have left."""
+        self.all_gone = asyncio.Event()
+
+    @property
+    def reply_room_bytes(self) -> int:
+        """What fetches may still put into replies before slow peers have read theirs."""
+        return max(0, self.config.max_unsent_total_bytes - self.metrics.unsent_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more requests are read for now."""
+        return self.metrics.inflight_bytes >= self.config.max_inflight_total_bytes
+
+    def note_departure(self) -> None:
+        """A connection was lost."""
+        if self.stopping and not self.connections:
+            self.all_gone.set()
+
+    def feed_starved(self) -> None:
+        """Let those read again that waited for room."""
+        if self.starved and not self.is_full:
+            for connection in tuple(self.starved):
+                connection.schedule_turn()
