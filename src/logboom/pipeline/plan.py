@@ -132,12 +132,15 @@ class SyslogFormat(msgspec.Struct, frozen=True, kw_only=True, tag="syslog"):
     rfc: Literal[3164, 5424]
 
 
+FieldType = Literal["string", "int", "float"]
+
+
 class PatternField(msgspec.Struct, frozen=True):
     """A named group: `group` in the expression, the name of the field it fills, and the type of its value."""
 
     group: str
     name: str
-    type: Literal["string", "int", "float"] = "string"
+    type: FieldType = "string"
 
 
 class PatternFormat(msgspec.Struct, frozen=True, kw_only=True, tag="pattern"):
@@ -190,6 +193,7 @@ class FilterTransform(Node, frozen=True, kw_only=True, tag="filter"):
 
     inputs: tuple[str, ...]
     condition: str
+    condition_line: int = 0
 
 
 class KeyRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,8 +218,8 @@ class MaskRule(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str | None = None
     """RE2, for kind `pattern` alone; a group named `secret`, or the only group, limits what is replaced."""
     keep: int = 4
-    replacement: str = ""
-    """For `redact`; empty: `[label]`."""
+    replacement: str | None = None
+    """For `redact`; None: `[label]`."""
 
 
 class MaskTransform(Node, frozen=True, kw_only=True, tag="mask"):
@@ -241,6 +245,7 @@ class SampleTransform(Node, frozen=True, kw_only=True, tag="sample"):
     """A column or SQL expression; where it is null the event id decides."""
     exclude: str | None = None
     """Events for which this is true are always kept, at their weight."""
+    condition_line: int = 0
     follows_weight: bool = False
     """Set where every sample before this one used the same key: the rate then counts from their weight on."""
 
@@ -413,7 +418,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def _without_lines(tree: object) -> object:
     if isinstance(tree, dict):
-        return {key: _without_lines(value) for key, value in tree.items() if key != "line"}
+        return {key: _without_lines(value) for key, value in tree.items() if not key.endswith("line")}
     if isinstance(tree, list | tuple):
         return [_without_lines(value) for value in tree]
     return tree

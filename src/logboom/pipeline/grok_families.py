@@ -1,0 +1,157 @@
+r"""Ready-made formats: the lines of well-known programs, as patterns over the library with their times and names.
+
+It knows layouts and where they come from. It must not know how a pattern is compiled or a field is used.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+
+class Family(NamedTuple):
+    """What `format: NAME` stands for; everything a rule says itself wins over it."""
+
+    patterns: tuple[str, ...]
+    time_formats: tuple[str, ...]
+    mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    severity_scale: Literal["otel", "http"] = "otel"
+
+
+_QUOTED: Final = r'(?:[^"\\]|\\.)*'
+_WORD: Final = r'(?:[^\s"\\?]|\\.)+'
+_REQUEST: Final = (
+    rf'"(?P<body>(?:(?P<http.request.method>[A-Z]+) (?P<url.path>{_WORD})'
+    rf'(?:\?(?P<url.query>(?:[^\s"\\]|\\.)*))?(?: HTTP/(?P<network.protocol.version>[0-9.]+))?|{_QUOTED}))"'
+)
+_COMMON: Final = (
+    r"(?:(?P<server.address>[^\s:]+):(?P<server.port>\d+) )?%{NOTSPACE:client.address} "
+    r"(?:-|%{NOTSPACE:ident}) (?:-|(?P<user.name>\S.*?)) \[(?P<time>[^\]]+)\] "
+    rf"{_REQUEST} (?:-|%{{INT:http.response.status_code:int}}) (?:-|%{{INT:http.response.body.size:int}})"
+)
+_COMBINED: Final = (
+    rf'{_COMMON} "(?:-|(?P<http.request.header.referer>{_QUOTED}))" "(?:-|(?P<user_agent.original>{_QUOTED}))"'
+    rf'(?: "(?:-|(?P<http.request.header.x_forwarded_for>{_QUOTED}))")?(?: (?P<request_time>[0-9.]+))?'
+)
+_ACCESS: Final = Family(
+    (_COMBINED, _COMMON),
+    ("%d/%b/%Y:%H:%M:%S %z",),
+    (("severity", ("http.response.status_code",)),),
+    "http",
+)
+_JAVA_TIME: Final = r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[,.][0-9]{1,9})"
+_JAVA_LEVEL: Final = r"(?P<severity>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|SEVERE|CONFIG|FINE(?:R|ST)?|OFF|ALL)"
+
+FAMILIES: Final[dict[str, Family]] = {
+    "apache_access": _ACCESS,
+    "nginx_access": _ACCESS,
+    "access_common": _ACCESS._replace(patterns=(_COMMON,)),
+    "access_combined": _ACCESS._replace(patterns=(_COMBINED,)),
+    # httpd 2.2 and older write no module; 2.4 writes `[module:level] [pid n:tid n]`.
+    "apache_error": Family(
+        (
+            (
+                r"\[(?P<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:.]+ [0-9]{4})\] "
+                r"\[(?:(?P<module>[\w-]*):)?(?P<severity>\w+)\]"
+                r"(?: \[pid %{INT:process.pid:int}(?::tid %{INT:thread.id:int})?\])?"
+                r"(?: \[client (?P<client.address>[^\s\]]+?)(?::%{INT:client.port:int})?\])? ?(?P<body>.*)"
+            ),
+        ),
+        ("%a %b %e %H:%M:%S.%f %Y", "%a %b %e %H:%M:%S %Y"),
+    ),
+    "nginx_error": Family(
+        (
+            (
+                r"(?P<time>[0-9]{4}/[0-9]{2}/[0-9]{2} [0-9:]{8}) \[(?P<severity>\w+)\] "
+                r"%{INT:process.pid:int}#%{INT:thread.id:int}: (?:\*%{INT:connection:int} )?"
+                r"(?P<body>.*?(?:, client: (?P<client.address>[^\s,]+))?(?:, server: (?P<server.address>[^\s,]*))?"
+                r'(?:, request: "(?P<request>(?:[^"\\]|\\.)*)")?(?:, .*)?)'
+            ),
+        ),
+        ("%Y/%m/%d %H:%M:%S",),
+    ),
+    # ZooKeeper's own log4j.properties: %d{ISO8601} [myid:%X{myid}] - %-5p [%t:%C{1}@%L] - %m
+    "zookeeper": Family(
+        (
+            (
+                rf"{_JAVA_TIME}(?: \[myid:(?P<myid>[^\]]*)\])? - {_JAVA_LEVEL} +"
+                r"\[(?P<thread>.*):(?P<component>[^\s:@]*)@(?P<line>-?[0-9]+|\?)\] - (?P<body>.*)"
+            ),
+        ),
+        ("iso8601",),
+    ),
+    # Hadoop's %d{yyMMdd HHmmss} %p %c: %m with the thread's number, as HDFS of 2008 wrote it.
+    "hdfs": Family(
+        (
+            (
+                r"(?P<time>[0-9]{6} [0-9]{6}) %{INT:process.pid:int} (?P<severity>[A-Z]+) "
+                r"(?P<component>[^\s:]+): (?P<body>.*)"
+            ),
+        ),
+        ("%y%m%d %H%M%S",),
+    ),
+    # The layouts people meet: Hadoop and Spark, Kafka, Logback's default, Spring Boot, log4j's TTCC with a date.
+    "log4j": Family(
+        (
+            rf"\[{_JAVA_TIME}\] {_JAVA_LEVEL} +(?P<body>.*?)(?: \((?P<component>[\w.$]+)\))?",
+            (
+                rf"{_JAVA_TIME}(?P<zone>Z|[+-][0-9:]+)? +{_JAVA_LEVEL} +(?P<process.pid>[0-9]+) --- "
+                r"(?:\[(?P<application>[^\]]*)\] )?\[ *(?P<thread>[^\]]*)\] (?P<component>\S+) *: (?P<body>.*)"
+            ),
+            rf"{_JAVA_TIME} +{_JAVA_LEVEL} +\[(?P<thread>.*?)\] +(?P<component>[\w.$/-]+)(?::| -) (?P<body>.*)",
+            rf"{_JAVA_TIME} +\[(?P<thread>.*?)\] +{_JAVA_LEVEL} +(?P<component>[\w.$/-]+)(?::| -) (?P<body>.*)",
+            rf"(?P<time>[0-9/]{{8}} [0-9:]{{8}}) {_JAVA_LEVEL} +(?P<component>[\w.$]+): (?P<body>.*)",
+            rf"{_JAVA_TIME} +{_JAVA_LEVEL} +(?P<component>[\w.$/-]+)(?::| -) (?P<body>.*)",
+        ),
+        ("iso8601", "%y/%m/%d %H:%M:%S"),
+    ),
+    # oslo.log's default: asctime.msecs process levelname name [request_id user_identity] message,
+    # with the name of the file in front where several were gathered.
+    "openstack": Family(
+        (
+            (
+                r"(?:(?P<log.file.name>\S+) )?(?P<time>[0-9-]{10} [0-9:]{8}\.[0-9]+) %{INT:process.pid:int} "
+                r"(?P<severity>[A-Z]+) (?P<component>\S+) \[(?P<request>[^\]]*)\] (?P<body>.*)"
+            ),
+            (
+                r"(?:(?P<log.file.name>\S+) )?(?P<time>[0-9-]{10} [0-9:]{8}\.[0-9]+) %{INT:process.pid:int} "
+                r"(?P<severity>[A-Z]+) (?P<component>\S+) (?P<body>.*)"
+            ),
+        ),
+        ("iso8601",),
+    ),
+    "dpkg": Family(
+        (
+            (
+                r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}) (?P<body>(?P<action>[\w-]+)(?: .*?)?"
+                r"(?: (?P<package>[a-z0-9][a-z0-9+.-]*):(?P<architecture>[a-z0-9]+)(?: .*)?)?)"
+            ),
+        ),
+        ("%Y-%m-%d %H:%M:%S",),
+    ),
+    # glog, klog: Lmmdd hh:mm:ss.uuuuuu threadid file:line] msg
+    "klog": Family(
+        (
+            (
+                r"(?P<severity>[IWEF])(?P<time>[0-9]{4} [0-9:]{8}\.[0-9]+) +%{INT:thread.id:int} "
+                r"(?P<code.location>[^\]]+)\] (?P<body>.*)"
+            ),
+        ),
+        ("%m%d %H:%M:%S.%f",),
+    ),
+    "redis": Family(
+        (
+            (
+                r"%{INT:process.pid:int}:(?P<role>[XCSM]) (?P<time>[0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8}\.[0-9]+) "
+                r"[.*#-] (?P<body>.*)"
+            ),
+        ),
+        ("%d %b %Y %H:%M:%S.%f",),
+    ),
+    "postgresql": Family(
+        (
+            (
+                r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+ \S+) \[%{INT:process.pid:int}\] (?:(?P<user.name>\S+?)@"
+                r"(?P<db.namespace>\S+) )?(?P<severity>[A-Z]+[0-9]?): +(?P<body>.*)"
+            ),
+        ),
+        ("iso8601",),
+    ),
+}
