@@ -5,10 +5,12 @@ It reaches the disk through `base.ports.Disk` alone. It must not know streams, r
 
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
+from logboom.storage.format import FORMAT_VERSION, claim_format
 from logboom.storage.log import PartitionLog
 from logboom.storage.producers import ProducerTable
 
 __all__ = [
+    "FORMAT_VERSION",
     "Appended",
     "Damage",
     "EpochHistory",
@@ -17,4 +19,5 @@ __all__ = [
     "PartitionLog",
     "ProducerTable",
     "TimedOffset",
+    "claim_format",
 ]

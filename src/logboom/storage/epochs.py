@@ -66,8 +66,8 @@ class EpochHistory:
         raise AssertionError("an epoch below the latest has a successor")
 
     def truncate_end(self, offset: Offset) -> bool:
-        """Forget epochs that began above `offset`, the new end of the log; whether any did."""
-        kept = tuple(entry for entry in self.entries if entry[1] <= offset)
+        """Forget epochs that began at or above `offset`, the new end of the log; whether any did."""
+        kept = tuple(entry for entry in self.entries if entry[1] < offset)
         changed = len(kept) != len(self.entries)
         self.entries = kept
         return changed
@@ -98,9 +98,9 @@ class EpochHistory:
         return cls(entries) if rising else None
 
 
-def save(disk: Disk, directory: str, history: EpochHistory, *, sync: bool) -> None:
-    """Replace the epoch file."""
-    replace_whole(disk, directory, NAME, history.to_bytes(), sync=sync)
+def save(disk: Disk, directory: str, history: EpochHistory) -> None:
+    """Replace the epoch file, durably."""
+    replace_whole(disk, directory, NAME, history.to_bytes(), sync=True)
 
 
 def load(disk: Disk, directory: str) -> EpochHistory | None:

@@ -24,9 +24,9 @@ from logboom.base.ids import Epoch, Offset, ProducerId
 from logboom.base.ports import Bytes, Disk
 from logboom.records import BatchHeader, patch_batch
 from logboom.storage import epochs as epoch_files
-from logboom.storage import recovery
+from logboom.storage import recovery, search, truncation
 from logboom.storage.checkpoint import Checkpoint, CheckpointFile
-from logboom.storage.config import Appended, Damage, LogConfig, Notice
+from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.producers import ProducerState, ProducerTable
 from logboom.storage.scan import NotCachedError
@@ -242,8 +242,37 @@ class PartitionLog:
                 self._undo(staged.undo)
             self._staged.clear()
             self.log_end_offset = self.written_end
-            self.epochs.truncate_end(self.written_end)
+            # A leadership that begins exactly there stays, as if it had written nothing yet.
+            self.epochs.truncate_end(Offset(self.written_end + 1))
             self.plan_from_disk(self._planned_since_ms)
+
+    def truncate(self, offset: Offset, *, now_ms: int) -> None:
+        """Remove every batch that reaches to or above `offset`, staged ones first; durable on return.
+
+        StorageError where the disk fails or the batch at `offset` is damaged.
+        """
+        self.abandon_staged()
+        if offset >= self.written_end:
+            return
+        with self._io:
+            self._check_failure()
+            self._places.clear()
+            try:
+                truncation.truncate(self, offset, now_ms)
+            except OSError as error:
+                raise self._fail(error) from error
+
+    def delete_before(self, offset: Offset) -> int:
+        """Move the log start up to `offset` (not above the durable end) and remove segments below; how many went.
+
+        May wait for the disk: not on the loop.
+        """
+        with self._io:
+            self._check_failure()
+            try:
+                return truncation.delete_before(self, offset)
+            except OSError as error:
+                raise self._fail(error) from error
 
     # --- the flusher's side -------------------------------------------------------------------------------------
 
@@ -260,7 +289,7 @@ class PartitionLog:
                 if not sync:
                     return self.written_end
                 if self.durable_end < self.written_end:
-                    self._save_epochs(sync=True)
+                    self.save_epochs()
                     self.active.file.sync()
                     self._set_durable(sync=False)
             except DiskFullError:
@@ -326,7 +355,7 @@ class PartitionLog:
         self.set_segments((*self.segments, new))
         staged.roll = False
         staged.producers = None
-        self._save_epochs(sync=True)
+        self.save_epochs()
         self._set_durable(sync=True)
         old.release()
 
@@ -338,15 +367,25 @@ class PartitionLog:
         self.write_checkpoint(sync=sync)
 
     def write_checkpoint(self, *, sync: bool) -> None:
+        """Note where the log is durable to, the end of the active segment."""
         active = self.active
         self._checkpoint_file.write(
             Checkpoint(self.durable_end, active.base, active.size_bytes, self.log_start_offset), sync=sync
         )
 
-    def _save_epochs(self, *, sync: bool) -> None:
+    def note_durable_end(self, end: Offset, segment: Segment, position: int) -> None:
+        """Durably note an end that the segments are about to be cut to."""
+        self._checkpoint_file.write(Checkpoint(end, segment.base, position, self.log_start_offset), sync=True)
+
+    def set_end(self, end: Offset) -> None:
+        """Everything up to `end` is durable and nothing lies behind it."""
+        self.log_end_offset = self.written_end = self.durable_end = end
+
+    def save_epochs(self) -> None:
+        """Replace the epoch file, durably, where it holds anything else."""
         entries = self.epochs.entries
         if entries != self._epochs_saved:
-            epoch_files.save(self.disk, self.directory, self.epochs, sync=sync)
+            epoch_files.save(self.disk, self.directory, self.epochs)
             self._epochs_saved = entries
 
     def mark_epochs_saved(self, history: EpochHistory) -> None:
@@ -381,7 +420,7 @@ class PartitionLog:
                     self.active.save_index()
                     save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers)
                     drop_snapshots(self.disk, self.directory, self.log_end_offset)
-                    self._save_epochs(sync=True)
+                    self.save_epochs()
                     self.active.file.sync()
                     self.write_checkpoint(sync=True)
                 except OSError as error:
@@ -430,5 +469,22 @@ class PartitionLog:
         return data
 
     def segment_of(self, offset: Offset) -> Segment:
+        """The segment whose offsets hold `offset`."""
         segments, bases = self._layout
         return segments[max(bisect_right(bases, offset) - 1, 0)]
+
+    def offset_for_time(self, timestamp_ms: int, *, ceiling: Offset) -> TimedOffset | None:
+        """The first record below `ceiling` whose time is `timestamp_ms` or later. May wait for the disk."""
+        wanted = search.Wanted(timestamp_ms, self.log_start_offset, ceiling, self.config.max_decompressed_bytes)
+        try:
+            return search.first_at_or_after(self.segments, wanted)
+        except OSError as error:
+            raise StorageError(f"Searching {self.directory} failed: {error}.") from error
+
+    def max_timestamp(self, ceiling: Offset) -> TimedOffset | None:
+        """The first of the records below `ceiling` with the newest time. May wait for the disk."""
+        try:
+            newest = search.newest_time(self.segments, ceiling)
+        except OSError as error:
+            raise StorageError(f"Searching {self.directory} failed: {error}.") from error
+        return self.offset_for_time(newest, ceiling=ceiling) if newest >= 0 else None

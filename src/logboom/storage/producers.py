@@ -113,6 +113,10 @@ class ProducerTable:
         else:
             self._producers[producer] = before
 
+    def clear(self) -> None:
+        """Forget everyone."""
+        self._producers.clear()
+
     def expire(self, now_ms: int) -> None:
         """Forget who was silent for longer than the expiry."""
         limit = now_ms - self.expiry_ms

@@ -47,13 +47,14 @@ def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
     for segment in segments:
         segment.size_bytes = log.disk.size(segment.path)
     if not segments:
-        segments.append(_create_segment(log, known.durable_end if known else Offset(0)))
+        segments.append(create_segment(log, known.durable_end if known else Offset(0)))
         if known and known.durable_end > known.log_start:
             log.report(Damage(log.directory, 0, known.log_start, "all segments are missing"))
     log.set_segments(segments)
 
 
-def _create_segment(log: "PartitionLog", base: Offset) -> Segment:
+def create_segment(log: "PartitionLog", base: Offset) -> Segment:
+    """A new empty segment whose name survives a power failure."""
     segment = log.new_segment(base)
     segment.create()
     log.disk.sync_dir(log.directory)
@@ -77,7 +78,7 @@ def _durable_end(log: "PartitionLog", known: Checkpoint | None) -> tuple[Offset,
     else:
         reason, position = f"the segment {known.segment} behind it is missing", active.size_bytes
     log.report(Damage(active.path, position, None, reason))
-    log.set_segments((*log.segments, _create_segment(log, known.durable_end)))
+    log.set_segments((*log.segments, create_segment(log, known.durable_end)))
     return known.durable_end, 0
 
 

@@ -5,6 +5,7 @@ Its file is opened when it is first needed and its index loaded, or made again, 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import Final
 
 from logboom.base.errors import StorageError
@@ -29,8 +30,23 @@ def file_stem(offset: Offset) -> str:
 class Segment:
     """Batches from `base` on. One thread writes, any thread reads below what is written."""
 
-    __slots__ = ("_allocated", "_disk", "_epoch_at", "_file", "_index", "_interval_bytes", "_report", "_reported",
-                 "base", "end", "index_path", "path", "size_bytes")  # fmt: skip
+    __slots__ = (
+        "_allocated",
+        "_disk",
+        "_epoch_at",
+        "_file",
+        "_index",
+        "_index_lock",
+        "_index_remade",
+        "_interval_bytes",
+        "_report",
+        "_reported",
+        "base",
+        "end",
+        "index_path",
+        "path",
+        "size_bytes",
+    )
 
     def __init__(
         self,
@@ -55,6 +71,8 @@ class Segment:
         self._reported: set[int] = set()
         self._file: File | None = None
         self._index: SparseIndex | None = None
+        self._index_lock = Lock()
+        self._index_remade = False
         self._allocated = 0
 
     # --- files --------------------------------------------------------------------------------------------------
@@ -99,11 +117,12 @@ class Segment:
 
     def wrote(self, batches: Sequence[tuple[Offset, int, int]]) -> None:
         """Take note of batches (offset, bytes, newest time) that `append` wrote."""
-        index, position = self.index, self.size_bytes
-        for offset, size_bytes, max_timestamp in batches:
-            index.add(offset, position, size_bytes, max_timestamp)
-            position += size_bytes
-        self.size_bytes = position
+        with self._index_lock:
+            index, position = self.index, self.size_bytes
+            for offset, size_bytes, max_timestamp in batches:
+                index.add(offset, position, size_bytes, max_timestamp)
+                position += size_bytes
+            self.size_bytes = position
 
     def _reserve(self, length: int) -> None:
         try:
@@ -117,6 +136,14 @@ class Segment:
         """Make the file end with the last batch."""
         self.file.truncate(self.size_bytes)
         self._allocated = 0
+
+    def shorten(self, position: int) -> None:
+        """Remove the batches from `position` on, durably; this is the last segment now."""
+        self.size_bytes = position
+        self._index = self.load_index(position)
+        self.cut()
+        self.file.sync()
+        self.rewrite_index()
 
     def trim(self) -> None:
         """Give back room that was reserved and not used."""
@@ -165,6 +192,15 @@ class Segment:
             return self.make_index(end_position)
         self._extend(index, end_position)
         return index
+
+    def _remake_index(self) -> bool:
+        """Make the index from the log once, because an entry led nowhere; False where that was done before."""
+        with self._index_lock:
+            if self._index_remade:
+                return False
+            self._index_remade = True
+            self._index = self.make_index(self.size_bytes)
+            return True
 
     def make_index(self, end_position: int) -> SparseIndex:
         """The index made from the log alone."""
@@ -225,8 +261,24 @@ class Segment:
         except BadBatchError as bad:
             if cached_only:
                 raise NotCachedError from None
+            if bad.position == position and self._remake_index():
+                return self.locate(offset, cached_only=False)
             return self._locate_past_damage(offset, base, position, bad)
-        raise self._damage_error(self.size_bytes, offset, "the file ends before this offset")
+        raise self.damage_error(self.size_bytes, offset, "the file ends before this offset")
+
+    def batches_from(
+        self, entry_of: Callable[[SparseIndex], tuple[Offset, int] | None]
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of each batch from an index entry on; StorageError where damage is met."""
+        offset, position = entry_of(self.index) or (self.base, 0)
+        try:
+            yield from walk(self.file, position, offset, self.size_bytes)
+        except BadBatchError as bad:
+            if bad.position != position or not self._remake_index():
+                raise self.damage_error(bad.position, bad.offset, bad.reason) from None
+        else:
+            return
+        yield from self.batches_from(entry_of)
 
     def _locate_past_damage(
         self, offset: Offset, base: Offset, position: int, bad: BadBatchError
@@ -236,7 +288,7 @@ class Segment:
         for at, header in salvage(data, base, limit, self._epoch_at):
             if header.base_offset <= offset < header.next_offset:
                 return position + at, header.base_offset
-        raise self._damage_error(bad.position, bad.offset, bad.reason)
+        raise self.damage_error(bad.position, bad.offset, bad.reason)
 
     def _limit(self) -> Offset:
         return self.end if self.end is not None else Offset(2**63 - 1)
@@ -261,7 +313,7 @@ class Segment:
                 break
             fault = batch_fault(data, at, header, expected, size - at, self._epoch_at)
             if fault is not None:
-                error = self._damage_error(position + at, expected, fault)
+                error = self.damage_error(position + at, expected, fault)
                 if at == 0:
                     raise error
                 break
@@ -270,7 +322,7 @@ class Segment:
             at += header.size_bytes
             expected = header.next_offset
         if at == 0 and expected == start and size < HEADER_BYTES:
-            raise self._damage_error(position, expected, "the file ends inside a batch")
+            raise self.damage_error(position, expected, "the file ends inside a batch")
         return (data if at == size else memoryview(data)[:at]), expected, position + at
 
     def _damaged(self, position: int, offset: Offset, reason: str) -> Damage:
@@ -280,5 +332,6 @@ class Segment:
             self._report(damage)
         return damage
 
-    def _damage_error(self, position: int, offset: Offset, reason: str) -> StorageError:
+    def damage_error(self, position: int, offset: Offset, reason: str) -> StorageError:
+        """The answer to a read of damaged bytes; the first of its position is reported."""
         return StorageError(str(self._damaged(position, offset, reason)))

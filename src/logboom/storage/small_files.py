@@ -3,13 +3,12 @@
 A file that is missing, cut or garbled reads as None; nothing here is fatal.
 """
 
-from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
 from crc32c import crc32c
 
-from logboom.base.ports import Disk, File
+from logboom.base.ports import Disk
 
 _HEAD: Final = Struct(">4sIII")  # tag, version, length, CRC-32C of the payload
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -58,8 +57,3 @@ def replace_whole(disk: Disk, directory: str, name: str, data: bytes, *, sync: b
     disk.rename(temporary, path)
     if sync:
         disk.sync_dir(directory)
-
-
-def overwrite(file: File, data: Sequence[bytes]) -> None:
-    """Put new bytes over the old ones, which are of the same length or shorter."""
-    file.write(0, data)

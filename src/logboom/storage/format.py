@@ -1,0 +1,45 @@
+"""The version of a data directory's format, and the refusal of a newer one by name.
+
+It knows one small JSON file at the root of the data directory; each newer format adds its way of upgrading here.
+"""
+
+import json
+from typing import Final
+
+from logboom.base.errors import FormatVersionError
+from logboom.base.ports import Disk
+from logboom.storage.small_files import read_whole, replace_whole
+
+NAME: Final = "format.json"
+FORMAT_VERSION: Final = 1
+"""The format this program writes: 1, of November 2026."""
+
+
+def claim_format(disk: Disk, program: str) -> None:
+    """Check that the data directory is in a format this program knows, or mark a new one as its own.
+
+    `program` is its name and version, told to whoever finds the directory too new. FormatVersionError where it is
+    newer than this program or the file cannot be understood; nothing is touched then.
+    """
+    data = read_whole(disk, NAME)
+    if data is None:
+        content = json.dumps({"format": FORMAT_VERSION, "written_by": program}) + "\n"
+        replace_whole(disk, ".", NAME, content.encode(), sync=True)
+        return
+    version, writer = _parse(data)
+    if version > FORMAT_VERSION:
+        raise FormatVersionError(
+            f"The data directory is in format {version}, written by {writer}; {program} knows formats up to "
+            f"{FORMAT_VERSION}. Start it with {writer} or newer."
+        )
+
+
+def _parse(data: bytes) -> tuple[int, str]:
+    try:
+        content = json.loads(data)
+        version, writer = content["format"], str(content.get("written_by", "an unknown program"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatVersionError(f"{NAME} in the data directory cannot be understood: {error!r}.") from error
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise FormatVersionError(f"{NAME} in the data directory names the format {version!r}, which is none.")
+    return version, writer

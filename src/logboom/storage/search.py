@@ -1,0 +1,77 @@
+"""Finding records by time in a log's segments.
+
+Indexes narrow the search to a few batches; those are opened record by record, since a client's word for the newest
+time in a batch is only a hint.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from logboom.base.errors import LogboomError, StorageError
+from logboom.base.ids import Offset
+from logboom.records import BatchHeader, crc_ok, iter_records
+from logboom.storage.config import TimedOffset
+from logboom.storage.index import NO_TIME
+from logboom.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for: the first record of this time or later, from `floor` up to below `ceiling`."""
+
+    timestamp_ms: int
+    floor: Offset
+    ceiling: Offset
+    max_decompressed_bytes: int
+
+
+def first_at_or_after(segments: Sequence[Segment], wanted: Wanted) -> TimedOffset | None:
+    """The record wanted, None where there is none; StorageError where it may be damaged."""
+    for segment in segments:
+        if segment.base >= wanted.ceiling:
+            break
+        if segment.index.max_timestamp < wanted.timestamp_ms:
+            continue
+        for at, header in segment.batches_from(lambda index: index.floor_time(wanted.timestamp_ms)):
+            if header.base_offset >= wanted.ceiling:
+                break
+            if header.max_timestamp >= wanted.timestamp_ms:
+                found = _first_in_batch(segment, at, header, wanted)
+                if found is not None:
+                    return found
+    return None
+
+
+def _first_in_batch(segment: Segment, at: int, header: BatchHeader, wanted: Wanted) -> TimedOffset | None:
+    data = segment.file.read(at, header.size_bytes)
+    if not crc_ok(data, 0, header):
+        raise segment.damage_error(at, header.base_offset, "the CRC of the batch is wrong")
+    try:
+        for record in iter_records(data, 0, header, wanted.max_decompressed_bytes):
+            if record.timestamp_ms >= wanted.timestamp_ms and wanted.floor <= record.offset < wanted.ceiling:
+                return TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+    except LogboomError as error:
+        raise StorageError(f"The batch at offset {header.base_offset} of {segment.path} cannot be opened.") from error
+    return None
+
+
+def newest_time(segments: Sequence[Segment], ceiling: Offset) -> int:
+    """The newest time that any batch below `ceiling` claims, NO_TIME where there is none."""
+    return max((_newest_in(segment, ceiling) for segment in segments if segment.base < ceiling), default=NO_TIME)
+
+
+def _newest_in(segment: Segment, ceiling: Offset) -> int:
+    index = segment.index
+    if segment.end is not None and segment.end <= ceiling:
+        return index.max_timestamp
+    newest = index.time_before(ceiling)
+    for header in _below(segment, ceiling):
+        newest = max(newest, header.max_timestamp)
+    return newest
+
+
+def _below(segment: Segment, ceiling: Offset) -> Iterator[BatchHeader]:
+    for _, header in segment.batches_from(lambda index: index.floor(ceiling)):
+        if header.base_offset >= ceiling:
+            return
+        yield header

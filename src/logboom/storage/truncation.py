@@ -1,0 +1,72 @@
+"""Cutting a log back at its end, in an order that a crash at any moment leaves either done or not begun.
+
+The note of the durable end goes first: until the bytes are gone, recovery reads them as a tail and keeps them.
+"""
+
+from typing import TYPE_CHECKING
+
+from logboom.base.ids import Offset
+from logboom.storage.recovery import create_segment, rebuild_producers
+from logboom.storage.snapshots import drop_snapshots
+
+if TYPE_CHECKING:
+    from logboom.storage.log import PartitionLog
+
+
+def truncate(log: "PartitionLog", offset: Offset, now_ms: int) -> None:
+    """Remove every batch that reaches to or above `offset`, which is below the log end. Nothing may be staged."""
+    kept = [segment for segment in log.segments if segment.base < offset]
+    gone = [segment for segment in log.segments if segment.base >= offset]
+    if not kept:
+        _start_over(log, offset)
+        end = offset
+    else:
+        last = kept[-1]
+        if last.end == offset:
+            position, end = last.size_bytes, offset
+        else:
+            position, end = last.locate(offset, cached_only=False)
+        log.note_durable_end(end, last, position)
+        for segment in reversed(gone):
+            segment.remove()
+        log.disk.sync_dir(log.directory)
+        log.set_segments(kept)
+        last.shorten(position)
+    log.set_end(end)
+    log.epochs.truncate_end(end)
+    log.save_epochs()
+    drop_snapshots(log.disk, log.directory, end)
+    log.producers.clear()
+    rebuild_producers(log, now_ms)
+    log.plan_from_disk(now_ms)
+
+
+def _start_over(log: "PartitionLog", offset: Offset) -> None:
+    """Everything goes; the log begins again at `offset`, at or below its old start."""
+    for segment in reversed(log.segments):
+        segment.remove()
+    fresh = create_segment(log, offset)
+    log.set_segments([fresh])
+    log.log_start_offset = offset
+    log.note_durable_end(offset, fresh, 0)
+
+
+def delete_before(log: "PartitionLog", offset: Offset) -> int:
+    """Move the log start to `offset`, at most the durable end, and remove the segments below; how many went.
+
+    The new start is made durable first, so that no crash brings a record back.
+    """
+    if offset <= log.log_start_offset:
+        return 0
+    assert offset <= log.durable_end, "records above the durable end are not deleted"
+    log.log_start_offset = offset
+    log.write_checkpoint(sync=True)
+    gone = [segment for segment in log.segments if segment.end is not None and segment.end <= offset]
+    log.set_segments(log.segments[len(gone) :])
+    for segment in gone:
+        segment.remove()
+    if gone:
+        log.disk.sync_dir(log.directory)
+    if log.epochs.truncate_start(offset):
+        log.save_epochs()
+    return len(gone)
