@@ -61,8 +61,7 @@ class Target:
 
     def stage(self, flusher: Flusher) -> None:
         self.log.staged += 1
-        if not self.marked:
-            flusher.mark(self)
+        flusher.staged(self, 1)
 
     async def told(self) -> None:
         await asyncio.wait_for(self.changed.wait(), WAIT_S)

@@ -1,6 +1,7 @@
 """One partition from append to read, on the real disk."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_acks_come_in_order_and_only_after_the_disk_has_the_bytes(tmp_path: Path
                 answered.append((number, partition.high_watermark))
 
             for number in range(100):
-                partition.append(batch(b"x"), acks=-1, done=lambda result, number=number: done(number, result))
+                partition.append(batch(b"x"), acks=-1, done=partial(done, number))
             assert answered == []
             await append(partition, b"last")
             assert [number for number, _ in answered] == list(range(100))

@@ -19,10 +19,13 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import Offset
+from logboom.base.units import KIB
 from logboom.broker.metrics import Counters
 
 Result = TypeVar("Result")
 STOP_JOIN_S: Final = 30.0
+EARLY_BYTES: Final = 512 * KIB
+"""With so much staged the disk has enough to do: it starts at once and works while the turn goes on."""
 
 
 class Flushable(Protocol):
@@ -77,6 +80,7 @@ class Flusher:
         self._log = log
         self._on_failure = on_failure
         self._marked: list[Flushed] = []
+        self._marked_bytes = 0
         self._mailbox: SimpleQueue[list[Flushed] | _Job | None] = SimpleQueue()
         self._failure: StorageError | None = None
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
@@ -87,15 +91,19 @@ class Flusher:
         """Why the log dir takes no more writes, if so."""
         return self._failure
 
-    def mark(self, target: Flushed) -> None:
-        """Loop: `target`, not marked yet, has something staged."""
-        assert not target.marked
-        target.marked = True
-        if not self._marked:
-            self._loop.call_soon(self._hand_over)
-        self._marked.append(target)
+    def staged(self, target: Flushed, size_bytes: int) -> None:
+        """Loop: `target` has staged so many bytes."""
+        if not target.marked:
+            target.marked = True
+            if not self._marked:
+                self._loop.call_soon(self._hand_over)
+            self._marked.append(target)
+        self._marked_bytes += size_bytes
+        if self._marked_bytes >= EARLY_BYTES:
+            self._hand_over()
 
     def _hand_over(self) -> None:
+        self._marked_bytes = 0
         if self._marked:
             for target in self._marked:
                 target.marked = False

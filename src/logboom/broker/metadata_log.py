@@ -82,8 +82,7 @@ class MetadataLog:
         appended = self.log.append(batch, ((0, read_header(batch)),), leader_epoch=self._epoch, now_ms=now_ms)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((Offset(appended.last_offset + 1), future))
-        if not self.marked:
-            self._flusher.mark(self)
+        self._flusher.staged(self, len(batch))
         await future
 
     def flushed(self, end: Offset) -> None:

@@ -29,7 +29,7 @@ from logboom.base.ports import Clock
 from logboom.broker.flusher import Flusher
 from logboom.broker.metrics import Counters
 from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
-from logboom.records import RecordLimits, stamp_append_time, validate_produced
+from logboom.records import BatchHeader, RecordLimits, read_header, stamp_append_time, validate_produced
 from logboom.replication import (
     BelowMinimum,
     DurableEndMoved,
@@ -74,9 +74,22 @@ class Reach(NamedTuple):
     max_batch_records: int
 
 
-def log_config(config: StreamConfig) -> LogConfig:
+def log_config(config: StreamConfig, max_decompressed_bytes: int) -> LogConfig:
     """What storage must know of a stream's settings."""
-    return LogConfig(segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+
+
+def _stamped(
+    records: bytearray | memoryview, headers: tuple[tuple[int, BatchHeader], ...], now_ms: int
+) -> tuple[tuple[int, BatchHeader], ...]:
+    """Put the broker's time into the batches; their new heads."""
+    for position, _ in headers:
+        stamp_append_time(records, position, now_ms)
+    return tuple((position, read_header(records, position)) for position, _ in headers)
 
 
 class Partition:
@@ -86,6 +99,7 @@ class Partition:
         "_append_time",
         "_at_commit",
         "_at_leader",
+        "_below_minimum",
         "_core",
         "_last_handle",
         "_limits",
@@ -123,6 +137,7 @@ class Partition:
         self._last_handle = 0
         self._reads = 0
         self._reads_done: asyncio.Future[None] | None = None
+        self._below_minimum = True
         self._take_config(stream.config)
 
     def lead(self) -> None:
@@ -142,7 +157,7 @@ class Partition:
         self._limits = RecordLimits(config.max_message_bytes, reach.max_decompressed_bytes, reach.max_batch_records)
         self._append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.syncs = config.flush is Flush.COMMIT
-        self.log.config = log_config(config)
+        self.log.config = log_config(config, reach.max_decompressed_bytes)
 
     # --- what it is ---------------------------------------------------------------------------------------------
 
@@ -171,51 +186,45 @@ class Partition:
 
         `done` is called when acks is served: -1 at commit, 1 when the leader's own disk has it, 0 at once.
         """
-        if self._refusal is not None:
-            self._refuse(done, self._refusal)
-            return
-        log, reach = self.log, self._reach
+        reach, log = self._reach, self.log
         now_ms = reach.clock.wall_ms()
         try:
-            if acks == -1 and not self._core.has_minimum:
+            if self._refusal is not None:
+                raise self._refusal
+            if acks == -1 and self._below_minimum:
                 raise self._not_enough_replicas()
             headers = validate_produced(records, self._limits)
             if self._append_time:
-                for position, _ in headers:
-                    stamp_append_time(records, position, now_ms)
+                headers = _stamped(records, headers, now_ms)
             appended = log.append(records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except LogboomError as error:
             self._refuse(done, error)
             return
-        result = AppendResult(appended.base_offset, now_ms if self._append_time else NO_TIMESTAMP, log.log_start_offset)
-        needed = appended.last_offset + 1
-        if appended.duplicate:
-            reach.counters.duplicate_batches += 1
+        base_offset, last_offset, duplicate = appended.base_offset, appended.last_offset, appended.duplicate
+        result = AppendResult(base_offset, now_ms if self._append_time else NO_TIMESTAMP, log.log_start_offset)
+        counters = reach.counters
+        if duplicate:
+            counters.duplicate_batches += 1
         else:
-            self._count(records, headers)
-            if not self.marked:
-                reach.flusher.mark(self)
+            size_bytes = len(records)
+            counters.appended_batches += len(headers)
+            counters.appended_records += last_offset - base_offset + 1
+            counters.appended_bytes += size_bytes
+            reach.flusher.staged(self, size_bytes)
         if acks == 0:
             done(result)
+        elif duplicate:
+            self._wait_for_first(last_offset + 1, acks, done, result)
         else:
-            self._wait(needed, acks, done, result)
+            (self._at_commit if acks == -1 else self._at_leader).append((last_offset + 1, done, result))
 
-    def _count(self, records: bytearray | memoryview, headers: tuple[tuple[int, Any], ...]) -> None:
-        counters = self._reach.counters
-        counters.appended_batches += len(headers)
-        counters.appended_bytes += len(records)
-        for _, header in headers:
-            counters.appended_records += header.records_count
-
-    def _wait(self, needed: int, acks: int, done: Done, result: AppendResult) -> None:
-        if acks == -1:
-            waiting, reached = self._at_commit, int(self.high_watermark)
-        else:
-            waiting, reached = self._at_leader, int(self._safe_end)
+    def _wait_for_first(self, needed: int, acks: int, done: Done, result: AppendResult) -> None:
+        """A repeated batch is answered once its first copy is safe, which it may have been for long."""
+        waiting, reached = (self._at_commit, self.high_watermark) if acks == -1 else (self._at_leader, self._safe_end)
         if needed <= reached:
             done(result)
             return
-        # A repeated batch may ask for less than who came before it: it waits with them, which keeps the line in order.
+        # It may ask for less than who came before it: it waits with them, which keeps the line in order.
         if waiting and waiting[-1][0] > needed:
             needed = waiting[-1][0]
         waiting.append((needed, done, result))
@@ -251,6 +260,7 @@ class Partition:
             self.go_offline(error)
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:
+        self._below_minimum = not self._core.has_minimum
         for effect in effects:
             match effect:
                 case HighWatermarkMoved(offset):

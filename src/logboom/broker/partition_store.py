@@ -89,7 +89,11 @@ class PartitionStore:
         directory = directory_of(stream.name, index)
         report = partial(self._report, stream.name, index)
         log = PartitionLog.open(
-            self._disk, directory, log_config(stream.config), now_ms=self._clock.wall_ms(), report=report
+            self._disk,
+            directory,
+            log_config(stream.config, self._reach.max_decompressed_bytes),
+            now_ms=self._clock.wall_ms(),
+            report=report,
         )
         partition = Partition(stream, index, log, self._reach)
         partition.lead()
