@@ -1,1 +1,10 @@
-"""Row 4: the Kafka door. It turns frames of the Kafka protocol into calls on the broker and knows nothing of disks."""
+"""Row 4: the Kafka door. It turns frames of the Kafka protocol into calls on the broker and knows nothing of disks.
+
+Follow a request: `connection` -> `frames` -> `reading` -> `apis/NAME` -> the broker -> `connection`.
+"""
+
+from logboom.kafka.config import KafkaConfig
+from logboom.kafka.door import KafkaDoor
+from logboom.kafka.metrics import ApiMetrics, KafkaMetrics
+
+__all__ = ["ApiMetrics", "KafkaConfig", "KafkaDoor", "KafkaMetrics"]
