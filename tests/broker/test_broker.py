@@ -87,6 +87,20 @@ def test_what_was_acked_is_there_after_a_kill(tmp_path: Path, acks: int) -> None
     run(body)
 
 
+def test_each_start_is_a_leadership_even_if_nothing_is_written_in_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path / "one") as broker:
+            await broker.create_stream("orders")
+            await asyncio.to_thread(shutil.copytree, tmp_path / "one", tmp_path / "two")
+        async with running(tmp_path / "two") as broker:
+            assert broker.partition("orders", 0).leader_epoch == 1
+            await asyncio.to_thread(shutil.copytree, tmp_path / "two", tmp_path / "three")
+        async with running(tmp_path / "three") as broker:
+            assert broker.partition("orders", 0).leader_epoch == 2
+
+    run(body)
+
+
 def test_idempotence_survives_a_kill(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path / "one") as broker:

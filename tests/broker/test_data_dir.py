@@ -9,13 +9,13 @@ import pytest
 
 from logboom.base.errors import FormatVersionError
 from logboom.base.ids import BrokerId
-from logboom.broker.data_dir import FORMAT_VERSION, DataDir, DataDirError
-
-ONE = BrokerId(1)
+from logboom.broker.data_dir import DataDir, DataDirError
+from logboom.host import OsDisk
+from logboom.storage import FORMAT_VERSION
 
 
 def opened(path: Path, broker_id: int = 1, cluster_id: str | None = None) -> DataDir:
-    return DataDir.open(path, broker_id=BrokerId(broker_id), cluster_id=cluster_id)
+    return DataDir.open(path, OsDisk(path), broker_id=BrokerId(broker_id), cluster_id=cluster_id)
 
 
 def test_it_is_made_once_and_keeps_its_identity(tmp_path: Path) -> None:
@@ -48,7 +48,8 @@ def test_two_brokers_cannot_share_it(tmp_path: Path) -> None:
 def test_the_lock_holds_between_processes_and_ends_with_them(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from logboom.broker.data_dir import DataDir\n"
-        "DataDir.open(Path(sys.argv[1]), broker_id=1, cluster_id=None)\n"
+        "from logboom.host import OsDisk\n"
+        "DataDir.open(Path(sys.argv[1]), OsDisk(sys.argv[1]), broker_id=1, cluster_id=None)\n"
         "print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -72,16 +73,16 @@ def test_another_brokers_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     opened(tmp_path).close()
-    (tmp_path / "format.json").write_text(json.dumps({"version": FORMAT_VERSION + 1}))
-    with pytest.raises(FormatVersionError, match=f"has format {FORMAT_VERSION + 1}"):
+    (tmp_path / "format.json").write_text(json.dumps({"format": FORMAT_VERSION + 1}))
+    with pytest.raises(FormatVersionError, match=f"format {FORMAT_VERSION + 1}"):
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "one"}', "{"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "one"}', "{"])
 def test_a_format_file_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
     opened(tmp_path).close()
     (tmp_path / "format.json").write_text(text)
-    with pytest.raises(DataDirError):
+    with pytest.raises(FormatVersionError):
         opened(tmp_path)
 
 

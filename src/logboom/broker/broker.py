@@ -125,11 +125,15 @@ class Broker:
 
         Raises DataDirError (in use, another's, no data directory), FormatVersionError, StorageError, OSError.
         """
+        disk = open_disk(str(config.data_dir))
         data_dir = await asyncio.to_thread(
-            partial(DataDir.open, config.data_dir, broker_id=BrokerId(config.broker_id), cluster_id=config.cluster_id)
+            DataDir.open,
+            config.data_dir,
+            disk,
+            broker_id=BrokerId(config.broker_id),
+            cluster_id=config.cluster_id,
         )
         try:
-            disk = open_disk(str(config.data_dir))
             defaults = config.stream_defaults.as_stream_config()
             report = partial(_report_metadata, log)
             metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, defaults, clock, report)

@@ -6,7 +6,7 @@
     metadata/     the metadata log
     streams/      one directory per partition, `<stream>-<partition>`; `*.deleted` ones wait for removal
 
-Knows these files and the operating system; not what is in the two directories.
+Knows these files and the operating system; not what is in the two directories, nor what a format holds (`storage`).
 """
 
 import base64
@@ -15,14 +15,16 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from logboom.base.errors import FormatVersionError, StorageError
+from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId
+from logboom.base.ports import Disk
+from logboom.storage import claim_format
 
-FORMAT_VERSION: Final = 1
 METADATA_DIR: Final = "metadata"
 STREAMS_DIR: Final = "streams"
 _FORMAT_FILE: Final = "format.json"
@@ -53,12 +55,13 @@ class DataDir:
         self._lock_fd: int | None = lock_fd
 
     @classmethod
-    def open(cls, path: Path, *, broker_id: BrokerId, cluster_id: str | None) -> "DataDir":
+    def open(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None) -> "DataDir":
         """Make the directory or check the one that is there. Raises DataDirError, FormatVersionError or OSError."""
         path.mkdir(parents=True, exist_ok=True)
         lock_fd = _lock(path)
         try:
-            _check_format(path)
+            _check_strangers(path)
+            claim_format(disk, f"Logboom {version('logboom')}")
             identity = _identity(path, broker_id, cluster_id)
             for name in (METADATA_DIR, STREAMS_DIR):
                 (path / name).mkdir(exist_ok=True)
@@ -91,24 +94,15 @@ def _lock(path: Path) -> int:
     return fd
 
 
-def _check_format(path: Path) -> None:
-    file = path / _FORMAT_FILE
-    if not file.exists():
-        strangers = sorted({entry.name for entry in path.iterdir()} - {_LOCK_FILE, f"{_FORMAT_FILE}.new", "lost+found"})
-        if strangers:
-            raise DataDirError(
-                f"{path} holds other things ({', '.join(strangers[:3])}) and no {_FORMAT_FILE}: "
-                "it is no data directory of Logboom; name an empty or a new one"
-            )
-        _write(file, {"version": FORMAT_VERSION})
-        return
-    version = _read(file).get("version")
-    if not isinstance(version, int) or version < 1:
-        raise DataDirError(f"{file} does not say which version the data directory has")
-    if version > FORMAT_VERSION:
-        raise FormatVersionError(
-            f"the data directory {path} has format {version}, this Logboom knows formats up to {FORMAT_VERSION}; "
-            "start the newer Logboom that wrote it"
+def _check_strangers(path: Path) -> None:
+    """A directory without our mark must be empty but for what a start that was cut off left."""
+    ours = {_LOCK_FILE, "lost+found"}
+    found = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(_FORMAT_FILE))
+    strangers = [name for name in found if name not in ours]
+    if strangers and not (path / _FORMAT_FILE).exists():
+        raise DataDirError(
+            f"{path} holds other things ({', '.join(strangers[:3])}) and no {_FORMAT_FILE}: "
+            "it is no data directory of Logboom; name an empty or a new one"
         )
 
 

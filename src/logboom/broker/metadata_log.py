@@ -66,6 +66,7 @@ class MetadataLog:
         image = _replay(log, Image(defaults=defaults))
         epoch = Epoch(log.epochs.latest + 1)
         log.start_epoch(epoch, log.durable_end)
+        log.save_epochs()
         return cls(log, epoch, clock), image
 
     def attach(self, flusher: Flusher) -> None:

@@ -145,6 +145,7 @@ class Partition:
         epoch = Epoch(self.log.epochs.latest + 1)
         isr = frozenset({self._reach.broker_id})
         self._perform(self._core.step(LeadershipStarted(epoch, isr, self.log.durable_end, Offset(0))))
+        self.log.save_epochs()
 
     def configure(self, stream: Stream) -> None:
         """Take the stream's new settings."""
