@@ -332,8 +332,13 @@ class PartitionLog:
 
     def _save_hint(self, staged: Staged) -> None:
         assert staged.producers is not None
-        self.active.save_index()
-        save_snapshot(self.disk, self.directory, staged.next_offset, staged.producers)
+        try:
+            self.active.save_index()
+            save_snapshot(self.disk, self.directory, staged.next_offset, staged.producers)
+        except OSError as error:
+            # It only shortens recovery; the batches are written and must not be taken for lost.
+            if error.errno not in _FULL:
+                raise
 
     def _roll(self, staged: Staged) -> None:
         """Close the active segment, durable to its end, and begin the next one with `staged`."""
@@ -397,6 +402,9 @@ class PartitionLog:
             raise StorageError(self._failure)
 
     def _fail(self, error: OSError) -> StorageError:
+        """The error to raise; a full disk, in whatever file it showed, is no failure of the log."""
+        if error.errno in _FULL:
+            return DiskFullError(f"No room in {self.directory}: {error}.")
         self._failure = f"The log {self.directory} is closed for writing: {error}."
         return StorageError(self._failure)
 

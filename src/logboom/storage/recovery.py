@@ -90,7 +90,8 @@ def _load_epochs(log: "PartitionLog", durable: Offset) -> None:
             log.report(Notice(f"{log.directory}/{epoch_files.NAME}", "was missing or garbled and was made again"))
     else:
         log.mark_epochs_saved(history)
-    history.truncate_end(durable)
+    # A leadership that began exactly there and wrote nothing stays: its epoch must never be given again.
+    history.truncate_end(Offset(durable + 1))
     log.epochs.entries = history.entries
 
 
