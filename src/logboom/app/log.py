@@ -6,14 +6,15 @@ come out the same way.
 
 import logging
 import sys
-from typing import TextIO
+from typing import Final, TextIO
 
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from logboom.app.config import LogConfig, LogFormat
 
-SERVICE = "logboom"
+SERVICE: Final = "logboom"
+_FIRST: Final = ("timestamp", "level", "service", "message")
 
 
 def open_log(config: LogConfig, stream: TextIO | None = None) -> FilteringBoundLogger:
@@ -48,15 +49,20 @@ def _json() -> list[Processor]:
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
         structlog.processors.EventRenamer("message"),
+        _in_order,
         structlog.processors.JSONRenderer(default=str),
     ]
 
 
-def _name_service(
-    logger: structlog.typing.WrappedLogger, method: str, event: structlog.typing.EventDict
-) -> structlog.typing.EventDict:
+def _name_service(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     event["service"] = SERVICE
     return event
+
+
+def _in_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """What every line has comes first: people read these lines too."""
+    first = {key: event.pop(key) for key in _FIRST if key in event}
+    return {**first, **event}
 
 
 def _take_over_standard_logging(

@@ -1,0 +1,66 @@
+"""What the Kafka door counts, in Prometheus' words.
+
+Knows the door's counters and the shape of metrics; stands here because rooms of one row do not know each other.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from logboom.kafka.metrics import KafkaMetrics
+
+_NS_PER_S: Final = 1_000_000_000
+_GAUGES: Final = {
+    "connections": "Connections open.",
+    "inflight_requests": "Requests being answered.",
+    "inflight_bytes": "Request bytes being answered.",
+    "unsent_bytes": "Reply bytes that slow peers have not read.",
+    "waiting_fetches": "Fetches that wait for records.",
+}
+_COUNTERS: Final = {
+    "connections_total": "Connections taken.",
+    "connections_refused": "Connections closed at once because there were too many.",
+    "malformed": "Connections closed for bytes that were no request.",
+    "unsupported": "Connections closed for an API or version that is not served.",
+    "failures": "Connections closed for an error of this program.",
+    "trailing": "Requests with bytes behind their last field.",
+    "fetched_bytes": "Record bytes in fetch replies.",
+    "produced_bytes": "Record bytes in produce requests.",
+}
+_API_COUNTERS: Final = {
+    "requests": "Requests read.",
+    "replies": "Replies given.",
+    "request_bytes": "Request bytes.",
+    "reply_bytes": "Reply bytes.",
+}
+
+
+def kafka_metrics(metrics: KafkaMetrics) -> Iterator[Metric]:
+    """Every number of the door."""
+    for name, text in _GAUGES.items():
+        yield GaugeMetricFamily(f"logboom_kafka_{name}", text, value=getattr(metrics, name))
+    for name, text in _COUNTERS.items():
+        counted = name.removesuffix("_total")
+        counted = f"{counted}_opened" if counted in _GAUGES else counted
+        yield CounterMetricFamily(f"logboom_kafka_{counted}", text, value=getattr(metrics, name))
+    yield from _api_metrics(metrics)
+
+
+def _api_metrics(metrics: KafkaMetrics) -> Iterator[Metric]:
+    apis = list(metrics.apis.values())
+    for name, text in _API_COUNTERS.items():
+        family = CounterMetricFamily(f"logboom_kafka_api_{name}", text, labels=("api",))
+        for api in apis:
+            family.add_metric((api.name,), getattr(api, name))
+        yield family
+    spent = CounterMetricFamily(
+        "logboom_kafka_api_seconds", "Time from request to reply, waiting included.", labels=("api",)
+    )
+    errors = CounterMetricFamily("logboom_kafka_api_errors", "Error codes given.", labels=("api", "error"))
+    for api in apis:
+        spent.add_metric((api.name,), api.time_ns / _NS_PER_S)
+        for error, count in api.errors.items():
+            errors.add_metric((api.name, error), count)
+    yield spent
+    yield errors

@@ -1,0 +1,197 @@
+"""One node: a broker, its doors, and its life from start to stop.
+
+Start: HTTP first, so that `/readyz` can say what is being waited for; then the broker, which recovers; then Kafka, so
+that nobody is let in before there is somebody to answer. Stop goes the other way: no new connections, what was accepted
+is answered, everything is flushed and closed. Knows processes and signals; nothing of protocols or logs on disk.
+"""
+
+import asyncio
+import contextlib
+import faulthandler
+import gc
+import importlib.metadata
+import os
+import resource
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import uvloop
+from structlog.typing import FilteringBoundLogger
+
+from logboom.app.config import NodeConfig
+from logboom.app.kafka_metrics import kafka_metrics
+from logboom.app.log import open_log
+from logboom.app.notify import notify_systemd
+from logboom.base.errors import LogboomError
+from logboom.base.settings import join_address
+from logboom.broker.broker import Broker
+from logboom.host import SystemClock
+from logboom.http.broker_metrics import broker_metrics
+from logboom.http.door import HttpDoor, Source
+from logboom.kafka.door import KafkaDoor
+
+ANSWER_GRACE_S: Final = 2.5
+"""What was accepted has so long to be answered; with the flush that follows, a stop stays below 5 s."""
+
+STOP_MAX_S: Final = 20.0
+"""A disk that hangs may keep a stop from ending; after this the process ends without it, as a crash would."""
+
+START_CANCEL_MAX_S: Final = 1.0
+"""A start that is told to stop has nothing to answer and ends after this whatever it is doing."""
+
+
+class ListenError(LogboomError):
+    """An address cannot be listened on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a node says of itself when it is ready."""
+
+    kafka: str
+    http: str | None
+    data: str
+    pid: int
+
+
+class Node:
+    """The parts of one node. Life: `start`, then `stop`, both once, on one loop."""
+
+    def __init__(self, config: NodeConfig, log: FilteringBoundLogger) -> None:
+        self._config = config
+        self._log = log
+        self._sources: list[Source] = []
+        self._http: HttpDoor | None = None
+        self._broker: Broker | None = None
+        self._kafka: KafkaDoor | None = None
+        self._phase: str | None = "starting"
+
+    async def start(self) -> Ready:
+        """Everything up and recovered. Raises LogboomError or OSError, with nothing left behind."""
+        try:
+            self._start_http()
+            self._broker = broker = await Broker.start(self._config.broker, clock=SystemClock(), log=self._log)
+            version = importlib.metadata.version("logboom")
+            self._sources.append(lambda: broker_metrics(broker, version))
+            kafka = await self._start_kafka(broker)
+        except BaseException:
+            await self.stop()
+            raise
+        self._phase = None
+        return Ready(
+            kafka=kafka,
+            http=self._http.address if self._http else None,
+            data=str(self._config.broker.data_dir.absolute()),
+            pid=os.getpid(),
+        )
+
+    def _start_http(self) -> None:
+        if self._config.http.listen is None:
+            return
+        with _listening("HTTP", self._config.http.listen, "http.listen"):
+            self._http = HttpDoor(self._config.http, self._sources, self._not_ready)
+        self._http.start()
+
+    async def _start_kafka(self, broker: Broker) -> str:
+        door = KafkaDoor(broker, self._config.kafka)
+        with _listening("Kafka", self._config.kafka.listen, "kafka.listen"):
+            host, port = await door.start()
+        self._kafka = door
+        self._sources.append(lambda: kafka_metrics(door.metrics))
+        return join_address(host, port)
+
+    def _not_ready(self) -> str | None:
+        if self._phase is not None or self._broker is None:
+            return self._phase
+        failure = self._broker.log_dir().failure
+        return str(failure) if failure else None
+
+    async def stop(self) -> None:
+        """Accept nothing new, answer what was accepted, flush, close."""
+        self._phase = "stopping"
+        if self._kafka is not None:
+            await self._kafka.stop(ANSWER_GRACE_S)
+        self._sources.clear()
+        if self._broker is not None:
+            await self._broker.stop()
+        if self._http is not None:
+            await self._http.stop()
+        self._kafka = self._broker = self._http = None
+
+
+@contextlib.contextmanager
+def _listening(door: str, address: str, setting: str) -> Any:
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ListenError(f"cannot listen on {address} for {door}: {reason}; choose another with {setting}") from error
+
+
+class _Signals:
+    """The first SIGTERM or SIGINT asks for a stop; a second one ends the process at once."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self.asked = asyncio.Event()
+        self._log = log
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._take, number)
+
+    def _take(self, number: signal.Signals) -> None:
+        if self.asked.is_set():
+            self._log.warning("stopped at once by a second signal", signal=number.name)
+            os._exit(128 + number)
+        self._log.info("stopping", signal=number.name)
+        self.asked.set()
+
+
+async def _until_asked(work: Coroutine[Any, Any, Ready], asked: asyncio.Event) -> Ready | None:
+    """The result of a start, or None where a stop was asked for before it was done."""
+    task, waiting = asyncio.create_task(work), asyncio.create_task(asked.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.wait([task], timeout=START_CANCEL_MAX_S)
+    return None
+
+
+async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None]) -> None:
+    signals = _Signals(log)
+    node = Node(config, log)
+    ready = await _until_asked(node.start(), signals.asked)
+    if ready is None:
+        log.info("stopped before it was ready")
+        _end_now(0)
+    # What the start has made lives as long as the process; the collector need never look at it again.
+    gc.collect()
+    gc.freeze()
+    announce(ready)
+    notify_systemd("READY=1")
+    await signals.asked.wait()
+    notify_systemd("STOPPING=1")
+    try:
+        await asyncio.wait_for(node.stop(), STOP_MAX_S)
+    except TimeoutError:
+        log.critical("the stop did not end in time; the next start recovers", seconds=STOP_MAX_S)
+        _end_now(1)
+
+
+def _end_now(code: int) -> NoReturn:
+    """End without waiting for threads in the middle of disk work: to them it is a crash, which they are built for."""
+    os._exit(code)
+
+
+def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
+    """Run a node until it is told to stop. Raises LogboomError or OSError where it cannot start."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    log = open_log(config.log)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_live(config, log, announce))

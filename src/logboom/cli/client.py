@@ -1,0 +1,154 @@
+"""The Kafka client behind the commands, and what its errors mean to a person.
+
+Knows librdkafka through confluent-kafka. Works with any server that speaks the Kafka protocol.
+"""
+
+import logging
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, TopicMetadata
+
+from logboom.base.settings import split_address
+from logboom.cli.common import fail
+
+CONNECT_TIMEOUT_S: Final = 3.0
+ANSWER_TIMEOUT_S: Final = 10.0
+
+_SENTENCES: Final = {
+    "TOPIC_ALREADY_EXISTS": "it exists already",
+    "UNKNOWN_TOPIC_OR_PART": "there is no such stream or partition; `logboom streams list` shows what there is",
+    "_UNKNOWN_TOPIC": "there is no such stream; `logboom streams list` shows what there is",
+    "_UNKNOWN_PARTITION": "there is no such partition; `logboom streams describe STREAM` shows what there is",
+    "_TRANSPORT": "the connection to the broker was lost; is it still running?",
+    "_ALL_BROKERS_DOWN": "no broker answers; is it still running?",
+    "_TIMED_OUT": "the broker did not answer in time",
+    "_MSG_TIMED_OUT": "the broker did not acknowledge it in time",
+    "MSG_SIZE_TOO_LARGE": "it is larger than the stream takes (max.message.bytes)",
+    "INVALID_MSG_SIZE": "it is larger than the stream takes (max.message.bytes)",
+    "KAFKA_STORAGE_ERROR": "the broker's disk failed or is full; its log says more",
+    "NON_EMPTY_GROUP": "the group has live members; stop them first",
+    "GROUP_ID_NOT_FOUND": "there is no such group; `logboom groups list` shows what there is",
+}
+
+
+def explain(error: KafkaError) -> str:
+    """What an error means, and what to do about it where that is known."""
+    known = _SENTENCES.get(error.name())
+    return known or f"{error.str()} ({error.name()})"
+
+
+def sentence(error: BaseException) -> str:
+    """The same for an exception of the client."""
+    inner = error.args[0] if error.args else error
+    return explain(inner) if isinstance(inner, KafkaError) else str(inner)
+
+
+def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
+    """Settings of any client: quick to notice that nobody is there, silent where we report ourselves."""
+    quiet = logging.getLogger("logboom.cli.client")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "logboom-cli",
+        "socket.connection.setup.timeout.ms": int(CONNECT_TIMEOUT_S * 1_000),
+        "reconnect.backoff.max.ms": 1_000,
+        "broker.address.family": "any",
+        "logger": quiet,
+        **more,
+    }
+
+
+def reach(bootstrap: str) -> None:
+    """Return once something listens at one of the addresses; else end the command, naming why not."""
+    reasons = []
+    for address in bootstrap.split(","):
+        try:
+            host, port = split_address(address.strip())
+        except ValueError as error:
+            fail(f"--bootstrap: {error}")
+        try:
+            socket.create_connection((host or "127.0.0.1", port), CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            reasons.append(f"{address.strip()}: {error.strerror or error}")
+            continue
+        return
+    fail(f"no broker answers ({'; '.join(reasons)}): start one with `logboom serve`, or name another with --bootstrap")
+
+
+def admin(bootstrap: str) -> AdminClient:
+    """A client for administration, of a broker that is there."""
+    reach(bootstrap)
+    return AdminClient(client_config(bootstrap))
+
+
+def metadata(client: AdminClient | Consumer, bootstrap: str) -> ClusterMetadata:
+    """All streams there are; creates none."""
+    try:
+        return client.list_topics(timeout=ANSWER_TIMEOUT_S)
+    except KafkaException as error:
+        fail(f"{bootstrap} takes connections but does not answer as a Kafka broker does: {sentence(error)}")
+
+
+def find_stream(client: AdminClient | Consumer, bootstrap: str, stream: str) -> TopicMetadata:
+    """A stream that must be there."""
+    topic = metadata(client, bootstrap).topics.get(stream)
+    if topic is None:
+        fail(
+            f"there is no stream {stream!r}: `logboom streams list` shows what there is, "
+            f"`logboom streams create {stream}` makes it"
+        )
+    return topic
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a partition holds."""
+
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        """How many there are, as far as offsets tell."""
+        return self.end - self.first
+
+
+def bounds(client: AdminClient, counts: Mapping[str, int]) -> dict[tuple[str, int], Bounds]:
+    """First offset and end of every partition of streams with so many partitions; one that cannot tell is left out."""
+    partitions = [TopicPartition(name, index) for name, count in counts.items() for index in range(count)]
+    first = offsets_at(client, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    end = offsets_at(client, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    return {where: Bounds(first[where], end[where]) for where in first if where in end}
+
+
+def offsets_at(
+    client: AdminClient, partitions: Iterable[TopicPartition], spec: OffsetSpec
+) -> dict[tuple[str, int], int]:
+    """Offset that a spec comes to in each partition; a partition that cannot tell is left out.
+
+    A time after the last record comes to -1.
+    """
+    asked = {TopicPartition(each.topic, each.partition): spec for each in partitions}
+    if not asked:
+        return {}
+    found: dict[tuple[str, int], int] = {}
+    for partition, future in client.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S).items():
+        try:
+            found[partition.topic, partition.partition] = future.result().offset
+        except KafkaException:
+            continue
+    return found
+
+
+def offsets_at_time(
+    client: AdminClient, ends: Mapping[tuple[str, int], Bounds], moment_ms: int
+) -> dict[tuple[str, int], int]:
+    """The first offset at or after a moment in each partition, its end where nothing is that young."""
+    partitions = [TopicPartition(*where) for where in ends]
+    found = offsets_at(client, partitions, OffsetSpec.for_timestamp(moment_ms))
+    return {where: found[where] if found.get(where, -1) >= 0 else ends[where].end for where in ends}

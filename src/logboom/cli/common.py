@@ -1,0 +1,93 @@
+"""What every command shares: where the broker is, how errors end, how results are printed.
+
+Knows terminals; no protocol and no client library, so that a command that needs neither starts at once.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+from logboom.base.errors import LogboomError
+
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="LOGBOOM_BOOTSTRAP",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="The broker to ask.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+class CommandError(LogboomError):
+    """A command cannot go on; the text says why and what to do next."""
+
+
+def fail(sentence: str) -> NoReturn:
+    """End the command with an error: one sentence for a person, exit code 1."""
+    raise CommandError(sentence)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON on standard output."""
+    typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns under headings, numbers to the right; easy to read and to cut up."""
+    body = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    numeric = [all(_is_number(row[column]) for row in body) for column in range(len(headers))]
+    widths = [max(len(line[column]) for line in [list(headers), *body]) for column in range(len(headers))]
+    for line in [[header.upper() for header in headers], *body]:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _is_number(text: str) -> bool:
+    return text in ("-", "") or text.lstrip("-").replace(".", "", 1).isdigit()
+
+
+def note(sentence: str) -> None:
+    """Something to know beside the result, on standard error."""
+    typer.echo(sentence, err=True)
+
+
+def plural(count: int, word: str) -> str:
+    """A count and its word.
+
+    >>> plural(1, "record"), plural(2_500, "record")
+    ('1 record', '2,500 records')
+    """
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def human_bytes(size_bytes: float) -> str:
+    """A size for people.
+
+    >>> human_bytes(1_500_000)
+    '1.5 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1_000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1_000
+    return f"{size_bytes:.1f} TB"
+
+
+def error_line(sentence: str) -> None:
+    """An error as every command shows it."""
+    label = typer.style("logboom:", fg="red", bold=True) if sys.stderr.isatty() else "logboom:"
+    lines = sentence.splitlines() or ["an error without a text"]
+    typer.echo("\n".join(f"{label} {line}" for line in lines), err=True)

@@ -1,0 +1,72 @@
+"""`logboom config`: show, check and explain the broker's configuration."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logboom.app.config import NodeConfig
+from logboom.app.reference import Section, reference_page
+from logboom.cli.common import AsJson, print_json
+from logboom.cli.serve import ConfigFile, Setting, node_config
+
+config = typer.Typer(no_args_is_help=True, help="Show and check the broker's configuration.")
+
+_INTRODUCTION = """\
+Written from the models by `logboom config reference`; a test keeps it current.
+
+A file is YAML. An unknown key is an error that names the nearest known one, and all errors of a file are told at once,
+with their lines. A length of time is written `250ms`, `30s`, `15m`, `12h` or `7d`, a size `512B`, `64KiB`, `16MiB` or
+`1GiB`; a bare number is in the unit that ends the setting's name.
+"""
+
+_NODE = """\
+`logboom serve --config logboom.yaml`. Any setting can also be given by an environment variable, `LOGBOOM_` and the path
+in capitals with two underscores between its parts (`LOGBOOM_KAFKA__LISTEN=0.0.0.0:9092`), or by a flag
+(`--set kafka.listen=0.0.0.0:9092`, and the flags of `serve` for the most common). Flags win over the environment, the
+environment wins over the file. `logboom config show` prints what comes of them, `logboom config check FILE` checks a
+file without starting anything.
+"""
+
+
+@config.command("show")
+def show(file: ConfigFile = None, settings: Setting = None, as_json: AsJson = False) -> None:
+    """Print the configuration that `serve` would run with, as YAML."""
+    values = node_config(file, settings, {}).model_dump(mode="json")
+    if as_json:
+        print_json(values)
+        return
+    typer.echo(_yaml(values), nl=False)
+
+
+def _yaml(values: object) -> str:
+    from io import StringIO
+
+    from ruamel.yaml import YAML
+
+    text = StringIO()
+    YAML().dump(values, text)
+    return text.getvalue()
+
+
+@config.command("check")
+def check(file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]) -> None:
+    """Tell all that is wrong with a configuration file; say so if nothing is."""
+    node_config(file, None, {})
+    typer.echo(f"{file} is in order")
+
+
+@config.command("reference")
+def reference() -> None:
+    """Print every setting with its default and what it does, as Markdown."""
+    typer.echo(reference_page("Configuration", _INTRODUCTION, sections()), nl=False)
+
+
+def sections() -> list[Section]:
+    """The files that the page describes."""
+    return [Section("The broker", _NODE, NodeConfig)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(config, name="config")

@@ -1,0 +1,113 @@
+"""The command `logboom`: the list of its commands, each loaded when it is called for, and the end of every error.
+
+A command's module offers `register(app)`, which adds commands to a Typer application. `logboom --help` loads none of
+them, and none loads another's libraries.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import traceback
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from logboom.base.errors import LogboomError
+from logboom.cli.common import error_line
+
+_PROGRAM: Final = "logboom"
+_EXIT_ERROR: Final = 1
+_EXIT_BUG: Final = 70
+_EXIT_INTERRUPTED: Final = 130
+
+_COMMANDS: Final = {
+    "serve": "Run a broker.",
+    "streams": "Create, list, describe and delete streams.",
+    "publish": "Send lines to a stream.",
+    "tail": "Read a stream.",
+    "groups": "List, describe and reset consumer groups.",
+    "collect": "Ship log lines of this host to a stream.",
+    "pipeline": "Check, test and run a pipeline on Spark.",
+    "bench": "Measure a broker.",
+    "config": "Show and check the broker's configuration.",
+}
+
+
+class _Later(TyperCommand):
+    """A command that is known by name and help, and loaded when it is run or completed."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(name, help=text)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return _load(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+
+
+def _module(name: str) -> str:
+    return f"logboom.cli.{name}"
+
+
+def _load(name: str) -> Any:
+    app = typer.Typer()
+    app.callback()(lambda: None)  # with it, one command alone is still a command of a group
+    importlib.import_module(_module(name)).register(app)
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    return group.commands[name]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"{_PROGRAM} {importlib.metadata.version('logboom')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A durable log that speaks the Kafka protocol, with a collector and a pipeline on Spark."""
+
+
+def application() -> TyperGroup:
+    """The whole command with all that this installation has."""
+    app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+    app.callback()(_root)
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, text in _COMMANDS.items():
+        if importlib.util.find_spec(_module(name)) is not None:
+            group.add_command(_Later(name, text))
+    return group
+
+
+def main() -> None:
+    """Entry point: runs a command and turns whatever goes wrong into a sentence and an exit code."""
+    try:
+        application().main(prog_name=_PROGRAM)
+    except LogboomError as error:
+        error_line(str(error))
+        sys.exit(_EXIT_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(_EXIT_INTERRUPTED)
+    except Exception as error:  # noqa: BLE001  # the outermost edge: nobody should have to read a traceback
+        sys.exit(_unforeseen(error))
+
+
+def _unforeseen(error: Exception) -> int:
+    if type(error).__name__ == "KafkaException":
+        from logboom.cli.client import sentence  # loaded already: it raised
+
+        error_line(sentence(error))
+        return _EXIT_ERROR
+    if isinstance(error, OSError):
+        error_line(f"{error.filename or 'the system'}: {error.strerror or error}")
+        return _EXIT_ERROR
+    if os.environ.get("LOGBOOM_DEBUG"):
+        traceback.print_exception(error)
+    error_line(f"this is a bug ({type(error).__name__}: {error}); LOGBOOM_DEBUG=1 shows where")
+    return _EXIT_BUG

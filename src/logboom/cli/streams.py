@@ -1,0 +1,166 @@
+"""`logboom streams`: create, list, describe and delete streams."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, PartitionMetadata, ResourceType
+
+from logboom.cli.client import ANSWER_TIMEOUT_S, Bounds, admin, bounds, find_stream, metadata, sentence
+from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, fail, note, plural, print_json, print_table
+
+streams = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete streams.")
+
+Name = Annotated[str, typer.Argument(metavar="STREAM", show_default=False)]
+
+
+@streams.command("create")
+def create(
+    stream: Name,
+    partitions: Annotated[int | None, typer.Option(min=1, help="How many. (default: the broker's)")] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as segment.bytes=16777216; repeatable."),
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content if it is there.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Create a stream."""
+    client = admin(bootstrap)
+    topic = NewTopic(stream, num_partitions=partitions or -1, replication_factor=-1, config=_settings(config))
+    try:
+        client.create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[stream].result()
+        created = True
+    except KafkaException as error:
+        if not (if_not_exists and error.args[0].name() == "TOPIC_ALREADY_EXISTS"):
+            fail(f"cannot create stream {stream!r}: {_reason(error)}")
+        created = False
+    count = len(find_stream(client, bootstrap, stream).partitions)
+    if as_json:
+        print_json({"stream": stream, "partitions": count, "created": created})
+    else:
+        typer.echo(f"{'created' if created else 'exists:'} {stream} ({plural(count, 'partition')})")
+
+
+def _settings(pairs: list[str] | None) -> dict[str, str]:
+    split = [pair.partition("=") for pair in pairs or []]
+    for key, equals, _ in split:
+        if not equals:
+            fail(f"--config {key}: write it as KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in split}
+
+
+def _reason(error: KafkaException) -> str:
+    """The broker's own words where it sent some: they name the setting or the limit."""
+    text: str = error.args[0].str()
+    known = sentence(error)
+    return known if error.args[0].name() in ("TOPIC_ALREADY_EXISTS", "_TIMED_OUT", "_TRANSPORT") else text or known
+
+
+@streams.command("list")
+def list_(
+    everything: Annotated[bool, typer.Option("--all", help="Internal streams too.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List streams with their partitions and records."""
+    client = admin(bootstrap)
+    topics = metadata(client, bootstrap).topics
+    names = sorted(name for name in topics if everything or not name.startswith("__"))
+    held = bounds(client, {name: len(topics[name].partitions) for name in names})
+    rows = [
+        {
+            "stream": name,
+            "partitions": len(topics[name].partitions),
+            "records": sum(each.records for (stream, _), each in held.items() if stream == name),
+        }
+        for name in names
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(("stream", "partitions", "records"), [tuple(row.values()) for row in rows])
+    else:
+        note("there are no streams yet: `logboom streams create NAME` makes one, and so does publishing to it")
+
+
+@streams.command("describe")
+def describe(stream: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: AsJson = False) -> None:
+    """Show a stream's partitions and settings."""
+    client = admin(bootstrap)
+    topic = find_stream(client, bootstrap, stream)
+    held = bounds(client, {stream: len(topic.partitions)})
+    rows = [
+        _partition_row(partition, held.get((stream, index))) for index, partition in sorted(topic.partitions.items())
+    ]
+    identity, settings = _identity(client, stream), _config(client, stream)
+    if as_json:
+        print_json({"stream": stream, "id": identity, "partitions": rows, "config": settings})
+        return
+    typer.echo(f"{stream}  id {identity}  {plural(len(rows), 'partition')}\n")
+    shown = [{**row, "in_sync": ",".join(map(str, row["in_sync"])), "error": row["error"] or ""} for row in rows]
+    print_table(
+        ("partition", "leader", "in sync", "first", "end", "records", ""), [tuple(row.values()) for row in shown]
+    )
+    typer.echo("")
+    print_table(
+        ("setting", "value", "set"),
+        [(name, entry["value"], "here" if entry["set"] else "default") for name, entry in settings.items()],
+    )
+
+
+def _partition_row(partition: PartitionMetadata, held: Bounds | None) -> dict[str, Any]:
+    error = sentence(KafkaException(partition.error)) if partition.error else None
+    return {
+        "partition": partition.id,
+        "leader": partition.leader,
+        "in_sync": list(partition.isrs),
+        "first": held.first if held else None,
+        "end": held.end if held else None,
+        "records": held.records if held else None,
+        "error": error or (None if held else "does not answer for its offsets"),
+    }
+
+
+def _identity(client: AdminClient, stream: str) -> str:
+    described = client.describe_topics(TopicCollection([stream]), request_timeout=ANSWER_TIMEOUT_S)
+    return str(described[stream].result().topic_id)
+
+
+def _config(client: AdminClient, stream: str) -> dict[str, dict[str, Any]]:
+    resource = ConfigResource(ResourceType.TOPIC, stream)
+    entries = client.describe_configs([resource], request_timeout=ANSWER_TIMEOUT_S)[resource].result()
+    return {name: {"value": entry.value, "set": not entry.is_default} for name, entry in sorted(entries.items())}
+
+
+@streams.command("delete")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="STREAM...", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Delete streams with all their records."""
+    client = admin(bootstrap)
+    for name in names:
+        find_stream(client, bootstrap, name)
+    if not yes:
+        if not sys.stdin.isatty():
+            fail(f"deleting {', '.join(names)} cannot be undone: add --yes to do it without being asked")
+        typer.confirm(f"Delete {', '.join(names)} with all records? This cannot be undone", abort=True)
+    for name, future in client.delete_topics(names, request_timeout=ANSWER_TIMEOUT_S).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            fail(f"cannot delete stream {name!r}: {sentence(error)}")
+        if not as_json:
+            typer.echo(f"deleted {name}")
+    if as_json:
+        print_json({"deleted": names})
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(streams, name="streams")

@@ -1,0 +1,69 @@
+"""What the shell counts, in Prometheus' words.
+
+Knows the shell's counters and the shape of metrics. Called on the loop.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from logboom.broker.broker import Broker
+
+_NS_PER_S: Final = 1_000_000_000
+_HELP: Final = {
+    "appended_batches": "Record batches appended.",
+    "appended_records": "Records appended.",
+    "appended_bytes": "Bytes appended, compressed as they came.",
+    "duplicate_batches": "Batches an idempotent producer sent again, answered and not appended.",
+    "refused_appends": "Appends answered with an error.",
+    "reads_cached": "Reads answered from memory.",
+    "reads_disk": "Reads that may have waited for the disk.",
+    "read_bytes": "Bytes read for consumers.",
+    "damaged_reads": "Reads that met a damaged batch.",
+    "disk_full": "Flushes that found no room.",
+    "flush_rounds": "Group commits.",
+    "flushed_partitions": "Partitions written by group commits.",
+    "metadata_commits": "Commits to the metadata log.",
+}
+
+
+def broker_metrics(broker: Broker, version: str) -> Iterator[Metric]:
+    """Every number of one broker, those of each partition included."""
+    info = GaugeMetricFamily("logboom_broker_info", "Who this is.", labels=("version", "cluster_id", "broker_id"))
+    info.add_metric((version, broker.identity.cluster_id, str(broker.identity.broker_id)), 1)
+    yield info
+    for name, value in broker.counters.as_dict().items():
+        if name.endswith("_ns"):
+            yield _counter(
+                f"{name.removesuffix('_ns')}_seconds", f"Time spent: {name.removesuffix('_ns')}.", value / _NS_PER_S
+            )
+        else:
+            yield _counter(name, _HELP.get(name, name.replace("_", " ")), value)
+    yield from _partition_metrics(broker)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"logboom_{name}", text, value=value)
+
+
+def _partition_metrics(broker: Broker) -> Iterable[Metric]:
+    labels = ("stream", "partition")
+    families = {
+        "high_watermark": GaugeMetricFamily(
+            "logboom_partition_high_watermark", "Everything below is committed.", labels=labels
+        ),
+        "log_end_offset": GaugeMetricFamily(
+            "logboom_partition_log_end_offset", "The next offset to be given.", labels=labels
+        ),
+        "log_start_offset": GaugeMetricFamily(
+            "logboom_partition_log_start_offset", "The first offset there is.", labels=labels
+        ),
+        "size_bytes": GaugeMetricFamily("logboom_partition_size_bytes", "Bytes on the disk.", labels=labels),
+        "offline": GaugeMetricFamily("logboom_partition_offline", "1 where no append is taken.", labels=labels),
+    }
+    for partition in broker.partitions():
+        where = (partition.stream.name, str(partition.index))
+        for attribute, family in families.items():
+            family.add_metric(where, getattr(partition, attribute))
+    return families.values()
