@@ -1,6 +1,5 @@
 """Readers compiled from kio's schema read what kio's writers wrote, and nothing that strangers made up."""
 
-import io
 import random
 from typing import Any
 
@@ -9,34 +8,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema
 from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
-from kio.schema.index import api_key_map, schema_name_map
 from kio.schema.metadata.v9.request import MetadataRequest
 from kio.schema.produce.v7.request import PartitionProduceData, ProduceRequest, TopicProduceData
-from kio.serial import entity_writer
-from kio.static.constants import EntityType
 from kio.static.primitive import Records
+from tests.kafka.door import written
 
-from logboom.kafka.messages import milliseconds
+from logboom.kafka.messages import make, milliseconds
 from logboom.kafka.reading import MalformedError, compile_reader, read_uvarint, reader_for, skip_tags
+from logboom.kafka.registry import load_handlers
 
-ALL = [
-    (key, version)
-    for key, name in sorted(api_key_map.items())
-    for version, kinds in sorted(schema_name_map[name].items())
-    if EntityType.request in kinds
+SERVED = [
+    (handler.api_key, version)
+    for handler in load_handlers().values()
+    for version in range(handler.min_version, handler.max_version + 1)
 ]
 BUDGET = 10_000
 
 st.register_type_strategy(Records, st.binary(max_size=100))
 
 
-def written(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize(("api_key", "version"), ALL)
+@pytest.mark.parametrize(("api_key", "version"), SERVED)
 def test_reads_what_kio_writes(api_key: int, version: int) -> None:
     cls = load_request_schema(api_key, version)
     read = reader_for(api_key, version)
@@ -76,7 +67,7 @@ def mutations(body: bytes, chance: random.Random) -> bytes:
     return bytes(broken)
 
 
-@pytest.mark.parametrize(("api_key", "version"), ALL)
+@pytest.mark.parametrize(("api_key", "version"), SERVED)
 def test_broken_bodies_give_an_entity_or_a_malformed_error(api_key: int, version: int) -> None:
     cls = load_request_schema(api_key, version)
     read = reader_for(api_key, version)
@@ -97,12 +88,17 @@ def test_broken_bodies_give_an_entity_or_a_malformed_error(api_key: int, version
 
 
 def test_records_are_a_writable_view_of_the_frame() -> None:
-    request = ProduceRequest(
+    request = make(
+        ProduceRequest,
         transactional_id=None,
-        acks=-1,  # type: ignore[arg-type]
-        timeout=milliseconds(5),  # type: ignore[arg-type]
+        acks=-1,
+        timeout=milliseconds(5),
         topic_data=(
-            TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=b"abc"),)),  # type: ignore[arg-type]
+            make(
+                TopicProduceData,
+                name="t",
+                partition_data=(make(PartitionProduceData, index=0, records=b"abc"),),
+            ),
         ),
     )
     frame = bytearray(written(request))
@@ -141,13 +137,13 @@ def test_unknown_tagged_fields_are_passed_over_and_count() -> None:
 
 
 def test_known_tags_come_once_and_fill_their_length() -> None:
-    request = FetchRequest(
+    part = make(FetchPartition, partition=0, fetch_offset=0, partition_max_bytes=1)
+    request = make(
+        FetchRequest,
         cluster_id="c",
-        max_wait=milliseconds(1),  # type: ignore[arg-type]
-        min_bytes=1,  # type: ignore[arg-type]
-        topics=(
-            FetchTopic(topic="t", partitions=(FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1),)),
-        ),  # type: ignore[arg-type]
+        max_wait=milliseconds(1),
+        min_bytes=1,
+        topics=(make(FetchTopic, topic="t", partitions=(part,)),),
         forgotten_topics_data=(),
     )
     body = written(request)

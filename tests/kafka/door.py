@@ -1,0 +1,149 @@
+"""A door on a real broker for the tests of this room, and a client that speaks kio's own reader and writer."""
+
+import asyncio
+import io
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import structlog
+import uvloop
+from kio.index import KioIndexError, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from logboom.base.ids import Offset
+from logboom.broker.broker import Broker
+from logboom.broker.config import BrokerConfig
+from logboom.host import SystemClock
+from logboom.kafka.config import KafkaConfig
+from logboom.kafka.door import KafkaDoor
+from logboom.kafka.messages import make
+from logboom.records import Record, build_batch
+
+WAIT_S = 60.0
+Result = TypeVar("Result")
+
+
+def run(body: Callable[[], Awaitable[Result]], *, fast: bool = True) -> Result:
+    """Run one test's coroutine, bounded; on uvloop as the broker does, or on asyncio's own loop."""
+
+    async def bounded() -> Result:
+        return await asyncio.wait_for(body(), WAIT_S)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
+        return runner.run(bounded())
+
+
+def written(entity: Any) -> bytes:
+    """An entity's bytes by kio's writer."""
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def batch(*values: bytes, timestamp_ms: int = 1_000, **fields: Any) -> bytes:
+    """One record batch."""
+    return bytes(build_batch([Record(Offset(n), timestamp_ms, None, v, ()) for n, v in enumerate(values)], **fields))
+
+
+def frame(api_key: int, version: int, correlation_id: int, body: bytes, client_id: bytes | None = b"test") -> bytes:
+    """A whole request with its length in front; the header of the version as kio's schema has it."""
+    try:
+        tags = b"\0" if load_request_schema(api_key, version).__header_schema__.__flexible__ else b""
+    except KioIndexError:  # a version kio does not know: what the header holds matters to nobody
+        tags = b""
+    client = struct.pack(">h", -1) if client_id is None else struct.pack(">h", len(client_id)) + client_id
+    payload = struct.pack(">hhi", api_key, version, correlation_id) + client + tags + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+class Client:
+    """One raw connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation = 0
+        self._waiting: list[tuple[int, int, int]] = []
+
+    @classmethod
+    async def connect(cls, address: tuple[str, int]) -> Self:
+        return cls(*await asyncio.open_connection(*address, limit=1 << 27))
+
+    def send(self, api_key: int, version: int, entity: Any = None, *, body: bytes | None = None) -> None:
+        """Send a request without waiting."""
+        self._correlation += 1
+        self._waiting.append((api_key, version, self._correlation))
+        self.writer.write(frame(api_key, version, self._correlation, written(entity) if body is None else body))
+
+    async def frame(self) -> bytes:
+        """The next reply's bytes, its correlation id included. IncompleteReadError where the connection is closed."""
+        (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+        return await self.reader.readexactly(size)
+
+    async def reply(self) -> Any:
+        """The next reply; its correlation id must be that of the oldest request unanswered."""
+        api_key, version, correlation = self._waiting.pop(0)
+        payload = await self.frame()
+        cls: Any = load_response_schema(api_key, version)
+        start = 5 if cls.__header_schema__.__flexible__ else 4
+        assert struct.unpack_from(">i", payload)[0] == correlation
+        entity, size = entity_reader(cls)(payload, start)
+        assert start + size == len(payload), "the reply has bytes nobody asked for"
+        return entity
+
+    async def ask(self, api_key: int, version: int, **fields: Any) -> Any:
+        """Send a request built by `make` and wait for its reply."""
+        self.send(api_key, version, make(load_request_schema(api_key, version), **fields))
+        return await self.reply()
+
+    async def closed(self) -> bytes:
+        """What still comes until the other side closes."""
+        try:
+            return await self.reader.read()
+        except ConnectionError:
+            return b""
+
+    async def close(self) -> None:
+        self.writer.close()
+        with suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+class Running:
+    """A broker and its door."""
+
+    def __init__(self, broker: Broker, door: KafkaDoor, address: tuple[str, int], log: Any) -> None:
+        self.broker = broker
+        self.door = door
+        self.address = address
+        self.log = log
+
+    @property
+    def metrics(self) -> Any:
+        return self.door.metrics
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        client = await Client.connect(self.address)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def running(path: Path, kafka: dict[str, Any] | None = None, **broker_config: Any) -> AsyncIterator[Running]:
+    """A door on a free port of 127.0.0.1 on a fresh broker."""
+    log: Any = structlog.testing.CapturingLogger()
+    config = BrokerConfig(data_dir=path / "data", **broker_config)
+    broker = await Broker.start(config, clock=SystemClock(), log=structlog.wrap_logger(log))
+    door = KafkaDoor(broker, KafkaConfig.model_validate({"listen": "127.0.0.1:0", **(kafka or {})}))
+    address = await door.start()
+    try:
+        yield Running(broker, door, address, log)
+    finally:
+        await door.stop(5.0)
+        await broker.stop()
