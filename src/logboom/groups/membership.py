@@ -98,12 +98,14 @@ class Membership:
         member = group.members.get(join.member_id)
         if join.member_id == NO_MEMBER and join.instance_id in group.static_ids:
             return  # takes the place of the one it replaces
-        if group.is_in(State.PREPARING_REBALANCE):
-            # Members who joined already keep their places; where the limit was lowered the last ones to come lose.
-            fits = (member is not None and member.join_token is not None) or group.awaiting_join_count < size_max
+        if member is None:
+            fits = len(group.members) < size_max
+            fits &= join.member_id != NO_MEMBER or len(group.pending_joins) < size_max
         else:
-            fits = member is not None or len(group.members) < size_max
-        if fits and (join.member_id != NO_MEMBER or len(group.pending_joins) < size_max):
+            # Where the limit was lowered, those who come last to the next rebalance lose their places.
+            late = group.is_in(State.PREPARING_REBALANCE) and member.join_token is None
+            fits = not late or group.awaiting_join_count < size_max
+        if fits:
             return
         if member is not None:
             self._rebalance.expel(group, join.member_id, GroupMaxSizeReachedError("the group is full"))
@@ -324,7 +326,7 @@ class Membership:
     def _leave_one(self, group: Group, leaver: Leaver) -> LogboomError | None:
         member_id = leaver.member_id
         if member_id == NO_MEMBER:
-            known = group.static_ids.get(leaver.instance_id or "")
+            known = None if leaver.instance_id is None else group.static_ids.get(leaver.instance_id)
             if known is None:
                 return UnknownMemberError(f"no member with instance id {leaver.instance_id!r}")
             member_id = known
