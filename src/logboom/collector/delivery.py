@@ -1,0 +1,355 @@
+"""Sends lines through librdkafka and tells when they are safe. It never gives up, and never loses the order of a lane.
+
+The producer is idempotent and gapless: an error that would leave a gap is fatal to it, so nothing overtakes what
+failed. Then the producer is made anew and everything that was not acknowledged is sent again, from memory, in order. A
+record that the broker refuses for what it is (too large, invalid) is found by sending less and less at a time,
+counted, and left out.
+
+One thread calls all of this. Nothing waits but `poll`.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError
+from logboom.collector.batch import Lines
+from logboom.collector.config import MESSAGE_MAX_BYTES
+from logboom.collector.shipment import POSITION_HEADER, UNFINISHED_HEADER, DeliveryError, Lane, Shipment
+
+MAX_RECORDS_IN_FLIGHT: Final = 300_000
+_QUEUE_MAX_RECORDS: Final = 5_000_000
+_QUEUE_MAX_KIB: Final = 2_097_151
+_SAY_EVERY_S: Final = 30.0
+_FIRST_RETRY_S: Final = 0.5
+_LAST_RETRY_S: Final = 30.0
+_PURGE_S: Final = 5.0
+
+# The library spells its local errors with an underscore.
+_FATAL: Final = KafkaError._FATAL  # noqa: SLF001
+_TRANSPORT: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001
+_QUEUE_FULL: Final = KafkaError._QUEUE_FULL  # noqa: SLF001
+
+REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+    }
+)
+"""A broker says these of a record for what it is; sending it again would not help."""
+
+
+class OutputConfigError(LogboomError):
+    """librdkafka does not take the options it was given."""
+
+
+@dataclass(slots=True)
+class DeliveryCounters:
+    """What the delivery says of itself."""
+
+    records: int = 0
+    bytes: int = 0
+    refused: int = 0
+    retries: int = 0
+    producers: int = 0
+
+
+class _State(Enum):
+    """What a stream does: send as lines come, rest after an error, or search a lane for a refused record."""
+
+    FLOWING = auto()
+    RESTING = auto()
+    SEARCHING = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """A stream and the lanes that have something outstanding in it."""
+
+    lanes: dict[Lane, None] = field(default_factory=dict)
+    suspects: dict[Lane, None] = field(default_factory=dict)
+    state: _State = _State.FLOWING
+    retry_at_s: float = 0.0
+    wait_s: float = _FIRST_RETRY_S
+
+    def rest(self, wait_s: float) -> None:
+        """Send nothing for a while."""
+        self.state, self.retry_at_s = _State.RESTING, time.monotonic() + wait_s
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything of it is under way."""
+        return any(shipment.pending for lane in self.lanes for shipment in lane.outstanding)
+
+
+def producer_options(bootstrap: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """librdkafka's configuration: ours, with the user's over it, with what is never the user's over that."""
+    return {
+        "client.id": "logboom-collector",
+        "compression.type": "zstd",
+        "linger.ms": 20,
+        "partitioner": "murmur2_random",
+        "reconnect.backoff.max.ms": 2_000,
+        "socket.keepalive.enable": True,
+        "log_level": 2,
+        **options,
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "enable.gapless.guarantee": True,
+        "message.timeout.ms": 0,
+        "message.max.bytes": MESSAGE_MAX_BYTES,
+        "queue.buffering.max.messages": _QUEUE_MAX_RECORDS,
+        "queue.buffering.max.kbytes": _QUEUE_MAX_KIB,
+    }
+
+
+class Delivery:
+    """The way out. Life: made, `send` and `poll` again and again, `close`."""
+
+    def __init__(self, options: Mapping[str, Any], max_in_flight_bytes: int, log: FilteringBoundLogger) -> None:
+        self._options = dict(options)
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._log = log
+        self._streams: dict[str, _Stream] = {}
+        self._settled: deque[Shipment] = deque()
+        self._fatal: DeliveryError | None = None
+        self._said: dict[str, float] = {}
+        self.in_flight_bytes = 0
+        self.in_flight_records = 0
+        self.waiting = False
+        self.counters = DeliveryCounters()
+        self._producer = self._make_producer()
+
+    # --- what the agent asks ---
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent; if not, reading waits."""
+        return self.in_flight_bytes < self._max_in_flight_bytes and self.in_flight_records < MAX_RECORDS_IN_FLIGHT
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything that was sent is safe."""
+        return not any(stream.lanes for stream in self._streams.values())
+
+    def is_blocked(self, stream: str) -> bool:
+        """Whether a stream takes nothing for now."""
+        known = self._streams.get(stream)
+        return known is not None and known.state is not _State.FLOWING
+
+    def send(self, lane: Lane, lines: Lines, time_ms: int, done: Callable[[], None]) -> None:
+        """Send lines behind all that the lane sent before; `done` is called, in order, once they are safe."""
+        shipment = Shipment(lane, lines, time_ms, lines.size_bytes, done, self._settled)
+        stream = self._streams.setdefault(lane.stream, _Stream())
+        lane.outstanding.append(shipment)
+        stream.lanes[lane] = None
+        self.in_flight_bytes += shipment.size_bytes
+        self.in_flight_records += shipment.count
+        if stream.state is _State.FLOWING:
+            self._produce(shipment, shipment.count)
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what came back, waiting up to `timeout_s` for it; send again what is due."""
+        self._producer.poll(timeout_s)
+        if self._fatal is not None:
+            self._renew()
+        self._settle()
+        now_s = time.monotonic()
+        for stream in self._streams.values():
+            if stream.state is _State.RESTING and now_s >= stream.retry_at_s and not stream.pending:
+                self._send_again(stream)
+
+    def hurry(self) -> None:
+        """Send what lingers, without waiting for the answers."""
+        self._producer.flush(0)
+
+    def close(self, *, drop: bool) -> None:
+        """Let the producer go; with `drop`, also what it still holds."""
+        if drop:
+            self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._producer.flush(1.0)
+
+    # --- sending ---
+
+    def _make_producer(self) -> Any:
+        self.counters.producers += 1
+        try:
+            return Producer(
+                {**self._options, "error_cb": self._on_error, "logger": logging.getLogger("librdkafka")},
+            )
+        except (KafkaException, TypeError, ValueError) as error:
+            reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise OutputConfigError(f"output.librdkafka: {reason}.") from None
+
+    def _produce(self, shipment: Shipment, count: int) -> None:
+        """Hand `count` records, from the first unacknowledged one on, to the client."""
+        lane, lines = shipment.lane, shipment.lines
+        produce, stream, key, report = self._producer.produce, lane.stream, lane.key, shipment.report
+        shared, time_ms = lane.headers(shipment.time_ms), shipment.time_ms
+        values, starts, unfinished = lines.values, lines.starts, lines.unfinished
+        shipment.error = shipment.stopped_by = None
+        first = shipment.acked
+        for index in range(first, min(first + count, len(values))):
+            headers = [*shared, (POSITION_HEADER, b"%d" % starts[index])]
+            if index in unfinished:
+                headers.append((UNFINISHED_HEADER, b"true"))
+            try:
+                produce(stream, values[index], key, -1, report, None, time_ms, headers)
+            except BufferError:
+                shipment.stopped_by = KafkaError(_QUEUE_FULL)
+                break
+            except KafkaException as error:
+                shipment.stopped_by = error.args[0]
+                if shipment.stopped_by.code() == _FATAL:
+                    self._fatal = shipment.stopped_by
+                break
+            shipment.pending += 1
+        shipment.sent = shipment.pending
+        if not shipment.pending:
+            self._settled.append(shipment)
+
+    def _settle(self) -> None:
+        while self._settled:
+            shipment = self._settled.popleft()
+            if shipment.pending:
+                continue
+            lane = shipment.lane
+            stream = self._streams[lane.stream]
+            error = shipment.error or shipment.stopped_by
+            if error is not None:
+                self._failed(shipment, error, stream)
+            else:
+                self._went_through(lane, stream)
+            self._hand_back(lane, stream)
+            if stream.state is _State.SEARCHING:
+                self._search_on(lane, stream)
+
+    def _hand_back(self, lane: Lane, stream: _Stream) -> None:
+        """In order, tell the source of every shipment that is safe."""
+        while lane.outstanding and lane.outstanding[0].complete:
+            shipment = lane.outstanding.popleft()
+            self.in_flight_bytes -= shipment.size_bytes
+            self.in_flight_records -= shipment.count
+            self.counters.records += shipment.count
+            self.counters.bytes += shipment.size_bytes
+            shipment.done()
+        if not lane.outstanding:
+            stream.lanes.pop(lane, None)
+
+    def _went_through(self, lane: Lane, stream: _Stream) -> None:
+        stream.wait_s = _FIRST_RETRY_S
+        if lane.window is not None:
+            lane.window *= 2
+        if self.waiting:
+            self.waiting = False
+            self._said.clear()
+            self._log.info("output_recovered", in_flight_records=self.in_flight_records)
+
+    # --- failing and trying again ---
+
+    def _failed(self, shipment: Shipment, error: DeliveryError, stream: _Stream) -> None:
+        lane = shipment.lane
+        if error.code() in REFUSED:
+            stream.suspects[lane] = None
+            if stream.state is _State.SEARCHING and shipment.sent <= 1:
+                self._leave_out(shipment, error.str())
+            else:
+                lane.window = max(1, shipment.sent // 2)
+            wait_s = 0.0
+        else:
+            self._say("output_refuses", stream=lane.stream, reason=error.str())
+            wait_s = stream.wait_s
+        if stream.state is not _State.RESTING:
+            stream.rest(wait_s)
+            stream.wait_s = min(2 * stream.wait_s, _LAST_RETRY_S)
+
+    def _leave_out(self, shipment: Shipment, reason: str) -> None:
+        """The one record that was sent alone is refused for what it is."""
+        index = shipment.acked
+        self.counters.refused += 1
+        self._log.error(
+            "record_refused",
+            stream=shipment.lane.stream,
+            path=shipment.lane.path,
+            position=shipment.lines.starts[index],
+            size_bytes=len(shipment.lines.values[index]),
+            reason=reason,
+        )
+        shipment.acked += 1
+
+    def _send_again(self, stream: _Stream) -> None:
+        """All of a stream that was not acknowledged, in order; suspected lanes alone and before the others, so that no
+        record is taken for the refused one of another lane."""
+        self.counters.retries += 1
+        suspect = next(iter(stream.suspects), None)
+        if suspect is not None:
+            stream.state = _State.SEARCHING
+            self._search_on(suspect, stream)
+            return
+        stream.state = _State.FLOWING
+        for lane in list(stream.lanes):
+            for shipment in lane.outstanding:
+                if not shipment.complete:
+                    self._produce(shipment, shipment.count)
+
+    def _search_on(self, lane: Lane, stream: _Stream) -> None:
+        """Send more and more at a time of a suspected lane, until an error says less, or all of it is through."""
+        if not lane.outstanding:
+            lane.window = None
+            stream.suspects.pop(lane, None)
+            stream.rest(0.0)
+            return
+        assert lane.window is not None
+        self._produce(lane.outstanding[0], lane.window)
+
+    # --- the producer itself ---
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == _FATAL:
+            self._fatal = error
+        elif not error.retriable() and error.code() not in _TRANSPORT:
+            self._say("output_error", reason=error.str())
+        else:
+            self._say("output_waiting", reason=error.str(), in_flight_records=self.in_flight_records)
+
+    def _renew(self) -> None:
+        """The producer came to its end. What it still held is of unknown fate and will be sent again."""
+        assert self._fatal is not None
+        self._say("producer_renewed", reason=self._fatal.str())
+        old = self._producer
+        old.purge(in_queue=True, in_flight=True, blocking=False)
+        deadline_s = time.monotonic() + _PURGE_S
+        while self._anything_pending() and time.monotonic() < deadline_s:
+            old.poll(0.05)
+        for stream in self._streams.values():
+            for lane in stream.lanes:
+                for shipment in lane.outstanding:
+                    self._give_up(shipment, self._fatal)
+        self._fatal = None
+        self._producer = self._make_producer()
+
+    def _anything_pending(self) -> bool:
+        return any(stream.pending for stream in self._streams.values())
+
+    def _give_up(self, shipment: Shipment, reason: DeliveryError) -> None:
+        if shipment.pending:
+            shipment.pending = 0
+            shipment.error = shipment.error or reason
+            self._settled.append(shipment)
+
+    def _say(self, event: str, **fields: Any) -> None:
+        """One line per kind of trouble and half minute, however often it happens."""
+        self.waiting = True
+        now_s = time.monotonic()
+        if now_s - self._said.get(event, -_SAY_EVERY_S) >= _SAY_EVERY_S:
+            self._said[event] = now_s
+            self._log.warning(event, **fields)

@@ -1,0 +1,91 @@
+"""Lines on their way: what is sent, in which order, and what has come back. It knows no Kafka client."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from logboom.collector.batch import Lines
+
+HOST_HEADER = "host.name"
+INPUT_HEADER = "log.input"
+PATH_HEADER = "log.file.path"
+POSITION_HEADER = "log.file.position"
+TIME_HEADER = "log.observed_time_ms"
+UNFINISHED_HEADER = "log.unfinished"
+
+RecordHeaders = list[tuple[str, bytes]]
+
+
+class DeliveryError(Protocol):
+    """Why a record was not taken, as the client library says it."""
+
+    def code(self) -> int: ...
+    def str(self) -> str: ...
+
+
+class Lane:
+    """Lines that keep their order: those of one path, or of one buffer. One key, so one partition."""
+
+    __slots__ = ("_headers", "input", "key", "outstanding", "path", "stream", "window")
+
+    def __init__(self, stream: str, host: str, input_name: str, path: str) -> None:
+        self.stream = stream
+        self.input = input_name
+        self.path = path
+        path_bytes = path.encode("utf-8", "surrogateescape")
+        self.key = host.encode() + b":" + path_bytes
+        self._headers: RecordHeaders = [
+            (HOST_HEADER, host.encode()),
+            (INPUT_HEADER, input_name.encode()),
+            (PATH_HEADER, path_bytes),
+        ]
+        self.outstanding: deque[Shipment] = deque()
+        self.window: int | None = None
+        """Records to send at a time while a refused one is searched for."""
+
+    def headers(self, time_ms: int) -> RecordHeaders:
+        """Those that all records read at one time share."""
+        return [*self._headers, (TIME_HEADER, b"%d" % time_ms)]
+
+
+@dataclass(slots=True, eq=False)
+class Shipment:
+    """Lines of one lane that are sent and acknowledged together.
+
+    `acked` counts records from the first on. After an error nothing more is counted, so `acked` is where sending has to
+    begin again. `stopped_by` is why the client took no more than `sent` of them.
+    """
+
+    lane: Lane
+    lines: Lines
+    time_ms: int
+    size_bytes: int
+    done: Callable[[], None]
+    settled: deque["Shipment"] = field(repr=False)
+    acked: int = 0
+    pending: int = 0
+    sent: int = 0
+    error: DeliveryError | None = None
+    stopped_by: DeliveryError | None = None
+
+    def report(self, error: DeliveryError | None, _message: object) -> None:
+        """Called once for every record that was handed to the client."""
+        self.pending -= 1
+        if error is None:
+            if self.error is None:
+                self.acked += 1
+        elif self.error is None:
+            self.error = error
+        if not self.pending:
+            self.settled.append(self)
+
+    @property
+    def count(self) -> int:
+        """Records in it."""
+        return len(self.lines.values)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it was acknowledged or given up."""
+        return not self.pending and self.acked >= len(self.lines.values)
