@@ -73,7 +73,7 @@ class House:
         self.counters = Counters()
         self.failures: list[StorageError] = []
         self.flusher = Flusher(
-            counters=self.counters, log=structlog.testing.CapturingLogger(), on_failure=self.failures.append
+            threads=4, counters=self.counters, log=structlog.testing.CapturingLogger(), on_failure=self.failures.append
         )
 
 
@@ -96,6 +96,22 @@ def test_all_that_is_staged_in_one_turn_goes_with_one_flush() -> None:
         await other.told()
         assert (target.ends, target.log.flushes, other.ends) == ([10], 1, [1])
         assert (house.counters.flush_rounds, house.counters.flushed_partitions) == (1, 2)
+
+    run(body)
+
+
+def test_a_round_of_many_logs_tells_each_its_own_end() -> None:
+    async def body(house: House) -> None:
+        targets = [Target() for _ in range(30)]
+        for number, target in enumerate(targets):
+            for _ in range(number + 1):
+                target.stage(house.flusher)
+        targets[7].log.fault = DiskFullError("no room")
+        for target in targets:
+            await target.told()
+        assert [target.ends for target in targets] == [[n + 1] if n != 7 else [] for n in range(30)]
+        assert house.counters.flush_rounds == 1
+        assert len(targets[7].errors) == 1
 
     run(body)
 

@@ -90,7 +90,9 @@ class Broker:
         self._metadata_log = metadata_log
         self._metadata_lock = asyncio.Lock()
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
-        self._flusher = Flusher(counters=self.counters, log=log, on_failure=self._log_dir_failed)
+        self._flusher = Flusher(
+            threads=config.flush_threads, counters=self.counters, log=log, on_failure=self._log_dir_failed
+        )
         metadata_log.attach(self._flusher)
         reach = Reach(
             broker_id=self.identity.broker_id,

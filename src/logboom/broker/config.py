@@ -59,6 +59,8 @@ class BrokerConfig(Settings):
     """The most that one compressed batch may unpack to."""
     max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
     """The most records one batch may hold."""
+    flush_threads: Annotated[int, Field(ge=1, le=64)] = 4
+    """Partitions that are synced at the same time, where one group commit has several."""
     read_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads that read from the disk what is not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4

@@ -12,6 +12,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +25,8 @@ from logboom.broker.metrics import Counters
 
 Result = TypeVar("Result")
 STOP_JOIN_S: Final = 30.0
+LANES_FROM: Final = 3
+"""Fewer logs than this are synced one after the other: waking helpers would cost what they save."""
 EARLY_BYTES: Final = 512 * KIB
 """With so much staged the disk has enough to do: it starts at once and works while the turn goes on."""
 
@@ -73,7 +76,12 @@ class Flusher:
     """Group commit of one log dir. Life: made and started on the loop, `stop`ped on the loop, once."""
 
     def __init__(
-        self, *, counters: Counters, log: FilteringBoundLogger, on_failure: Callable[[StorageError], None]
+        self,
+        *,
+        threads: int,
+        counters: Counters,
+        log: FilteringBoundLogger,
+        on_failure: Callable[[StorageError], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._counters = counters
@@ -83,6 +91,9 @@ class Flusher:
         self._marked_bytes = 0
         self._mailbox: SimpleQueue[list[Flushed] | _Job | None] = SimpleQueue()
         self._failure: StorageError | None = None
+        self._failing = threading.Lock()
+        self._threads = threads
+        self._helpers = ThreadPoolExecutor(threads, thread_name_prefix="flush")
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self._thread.start()
 
@@ -125,6 +136,7 @@ class Flusher:
         await self.run(lambda: None)
         self._mailbox.put(None)
         await self._loop.run_in_executor(None, self._thread.join, STOP_JOIN_S)
+        self._helpers.shutdown(wait=False)
 
     # --- on the thread ------------------------------------------------------------------------------------------
 
@@ -155,11 +167,25 @@ class Flusher:
 
     def _round(self, targets: Iterable[Flushed]) -> None:
         started_ns = time.monotonic_ns()
-        outcomes: list[_Outcome] = [(target, self._flush(target)) for target in targets if not target.blocked]
+        outcomes = self._flush_all([target for target in targets if not target.blocked])
         self._counters.flush_rounds += 1
         self._counters.flushed_partitions += len(outcomes)
         self._counters.flush_ns += time.monotonic_ns() - started_ns
         self._loop.call_soon_threadsafe(self._deliver, outcomes)
+
+    def _flush_all(self, targets: list[Flushed]) -> list[_Outcome]:
+        """Flush each; many share the helpers, since syncs of several files at once cost little more than one."""
+        lanes = min(len(targets), self._threads)
+        if lanes < LANES_FROM:
+            return [(target, self._flush(target)) for target in targets]
+        helped = [self._helpers.submit(self._flush_lane, targets[lane::lanes]) for lane in range(1, lanes)]
+        outcomes = self._flush_lane(targets[::lanes])
+        for lane in helped:
+            outcomes += lane.result()
+        return outcomes
+
+    def _flush_lane(self, targets: list[Flushed]) -> list[_Outcome]:
+        return [(target, self._flush(target)) for target in targets]
 
     def _flush(self, target: Flushed) -> Offset | LogboomError:
         if self._failure is not None:
@@ -191,11 +217,12 @@ class Flusher:
             self._settle(job.future, result=result)
 
     def _fail(self, error: StorageError | OSError) -> StorageError:
-        if self._failure is None:
-            told = error if isinstance(error, StorageError) else StorageError(f"the disk failed: {error}")
-            self._failure = told
-            self._loop.call_soon_threadsafe(self._on_failure, told)
-        return self._failure
+        with self._failing:
+            if self._failure is None:
+                told = error if isinstance(error, StorageError) else StorageError(f"the disk failed: {error}")
+                self._failure = told
+                self._loop.call_soon_threadsafe(self._on_failure, told)
+            return self._failure
 
     def _settle(self, future: asyncio.Future[Any], *, result: Any = None, error: Exception | None = None) -> None:
         self._loop.call_soon_threadsafe(_settle, future, result, error)
