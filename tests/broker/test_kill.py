@@ -1,4 +1,4 @@
-"""kill -9 in the middle of appends: what was acked is there, in order, whole; and the same again after the next kill."""
+"""kill -9 in the middle of appends: what was acked is there, in order and whole; and again after the next kill."""
 
 import subprocess
 import sys
@@ -47,19 +47,22 @@ def test_acked_records_survive_kill_9(tmp_path: Path, acks_before_kill: int) -> 
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as writer:
             assert writer.stdout is not None
             for _ in range(acks_before_kill):
-                number, offset = writer.stdout.readline().split()
-                acked[int(number)] = int(offset)
+                _note(acked, writer.stdout.readline())
             writer.kill()
             for line in writer.stdout.read().splitlines(keepends=True):
                 if line.endswith("\n"):
-                    number, offset = line.split()
-                    acked[int(number)] = int(offset)
+                    _note(acked, line)
     stored = run(lambda: _stored(tmp_path))
     for number, offset in acked.items():
         assert stored[number % 2].get(offset) == number
     for numbers in stored:
         assert list(numbers) == list(range(len(numbers)))  # no hole in the offsets
         assert list(numbers.values()) == sorted(set(numbers.values()))  # no reordering, nothing twice
+
+
+def _note(acked: dict[int, int], line: str) -> None:
+    number, offset = line.split()
+    acked[int(number)] = int(offset)
 
 
 async def _stored(path: Path) -> list[dict[int, int]]:
