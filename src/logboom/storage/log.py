@@ -466,11 +466,11 @@ class PartitionLog:
         place = self._places.get(offset)
         if place is not None and place[1] < place[0].size_bytes:
             segment, position = place
-            base = offset
+            found = segment.read_at(position, offset, max_bytes, ceiling, cached_only=cached_only)
         else:
             segment = self.segment_of(offset)
-            position, base = segment.locate(offset, cached_only=cached_only)
-        data, next_offset, end = segment.read(position, base, max_bytes, ceiling, cached_only=cached_only)
+            found = segment.read(offset, max_bytes, ceiling, cached_only=cached_only)
+        data, next_offset, end = found
         if len(self._places) >= _MAX_HINTS:
             self._places.clear()
         self._places[next_offset] = (segment, end)

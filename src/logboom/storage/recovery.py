@@ -26,9 +26,10 @@ def recover(log: "PartitionLog", now_ms: int) -> None:
     known = checkpoints.load(log.disk, log.directory)
     _find_segments(log, known)
     durable, position = _durable_end(log, known)
-    log.log_start_offset = max(log.segments[0].base, known.log_start if known else Offset(0))
+    file_bytes, log.active.size_bytes = log.active.size_bytes, position
+    _set_start(log, known)
     _load_epochs(log, durable)
-    changed = _read_tail(log, durable, position)
+    changed = _read_tail(log, durable, file_bytes)
     _load_producers(log, now_ms)
     if changed or known is None:
         log.checkpoint()
@@ -48,9 +49,17 @@ def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
         segment.size_bytes = log.disk.size(segment.path)
     if not segments:
         segments.append(create_segment(log, known.durable_end if known else Offset(0)))
-        if known and known.durable_end > known.log_start:
-            log.report(Damage(log.directory, 0, known.log_start, "all segments are missing"))
     log.set_segments(segments)
+
+
+def _set_start(log: "PartitionLog", known: Checkpoint | None) -> None:
+    """Offsets of a first segment that is missing stay in the log and answer with an error: no reader skips them."""
+    first = log.segments[0]
+    log.log_start_offset = known.log_start if known else first.base
+    if log.log_start_offset < first.base:
+        log.report(
+            Damage(log.directory, 0, log.log_start_offset, f"the segments before offset {first.base} are missing")
+        )
 
 
 def create_segment(log: "PartitionLog", base: Offset) -> Segment:
@@ -104,15 +113,14 @@ def _epochs_of_log(log: "PartitionLog") -> EpochHistory:
     return history
 
 
-def _read_tail(log: "PartitionLog", durable: Offset, position: int) -> bool:
+def _read_tail(log: "PartitionLog", durable: Offset, file_bytes: int) -> bool:
     """Take every whole batch past the durable end, cut the rest, sync what was taken; whether there was any of it."""
     active = log.active
-    file_bytes = active.size_bytes
-    active.size_bytes = position
+    position = active.size_bytes
     active.index = active.load_index(position)
     end = durable
     try:
-        for at, header in walk_checked(active.file, position, durable, file_bytes, None):
+        for at, header in walk_checked(active.file, position, durable, file_bytes):
             if header.leader_epoch < log.epochs.latest:
                 raise BadBatchError(at, header.base_offset, "the batch is of an older leader epoch than the one before")
             log.epochs.begin(header.leader_epoch, header.base_offset)

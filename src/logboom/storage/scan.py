@@ -8,22 +8,24 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from logboom.base.errors import StorageError
-from logboom.base.ids import Epoch, Offset
+from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Bytes, File
 from logboom.records import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, MIN_BATCH_LENGTH, BatchHeader, crc_ok, read_header
+from logboom.storage.config import Damage
 
 WINDOW_BYTES: Final = 64 * 1024
 _MAGIC_POSITION: Final = 16
 _MAGIC_BYTE: Final = bytes((MAGIC,))
 
 EpochAt = Callable[[Offset], Epoch]
+"""The leader epoch that a batch at an offset must have; NO_EPOCH where that is not known."""
 
 
 class BadBatchError(StorageError):
     """What lies at `position` is not the batch that must lie there."""
 
-    def __init__(self, position: int, offset: Offset, reason: str) -> None:
-        super().__init__(reason)
+    def __init__(self, position: int, offset: Offset, reason: str, path: str = "a segment") -> None:
+        super().__init__(str(Damage(path, position, offset, reason)))
         self.position = position
         self.offset = offset
         self.reason = reason
@@ -57,14 +59,15 @@ def head_fault(header: BatchHeader, expected: Offset, room: int) -> str | None:
 
 
 def batch_fault(
-    data: Bytes, at: int, header: BatchHeader, expected: Offset, room: int, epoch_at: EpochAt | None
+    data: Bytes, at: int, header: BatchHeader, expected: Offset, room: int, epoch_at: EpochAt
 ) -> str | None:
     """As `head_fault`, and the epoch, which no CRC covers, and the CRC."""
     fault = head_fault(header, expected, room)
     if fault is not None:
         return fault
-    if epoch_at is not None and header.leader_epoch != epoch_at(expected):
-        return f"the batch says leader epoch {header.leader_epoch} where {epoch_at(expected)} was"
+    epoch = epoch_at(expected)
+    if epoch not in (header.leader_epoch, NO_EPOCH):
+        return f"the batch says leader epoch {header.leader_epoch} where {epoch} was"
     if not crc_ok(data, at, header):
         return "the CRC of the batch is wrong"
     return None
@@ -91,15 +94,12 @@ def walk(
         expected = header.next_offset
 
 
-def walk_checked(
-    file: File, position: int, expected: Offset, end: int, epoch_at: EpochAt | None
-) -> Iterator[tuple[int, BatchHeader]]:
-    """As `walk`, with the CRC of every batch checked: reads everything."""
+def walk_checked(file: File, position: int, expected: Offset, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """As `walk`, with the CRC of every batch checked: reads everything. The epochs are not known yet."""
     for at, header in walk(file, position, expected, end):
         data = file.read(at, header.size_bytes)
-        fault = batch_fault(data, 0, header, header.base_offset, len(data), epoch_at)
-        if fault is not None:
-            raise BadBatchError(at, header.base_offset, fault)
+        if not crc_ok(data, 0, header):
+            raise BadBatchError(at, header.base_offset, "the CRC of the batch is wrong")
         yield at, header
 
 

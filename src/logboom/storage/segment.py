@@ -224,27 +224,35 @@ class Segment:
     def walk_past_damage(self, position: int, expected: Offset, end_position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and head of every batch that can be found, damage reported and left out."""
         while position < end_position:
+            suspect = position, expected
             try:
                 for at, header in walk(self.file, position, expected, end_position):
                     yield at, header
+                    suspect = at, header.base_offset
                     position, expected = at + header.size_bytes, header.next_offset
                 return
             except BadBatchError as bad:
                 self._damaged(bad.position, bad.offset, bad.reason)
-            found = self._next_good(position, expected, end_position)
+            found = self._next_good(suspect, position, end_position)
             if found is None:
                 return
             position, expected = found
 
-    def _next_good(self, position: int, expected: Offset, end_position: int) -> tuple[int, Offset] | None:
+    def _next_good(self, suspect: tuple[int, Offset], position: int, end_position: int) -> tuple[int, Offset] | None:
+        """The first good batch at or behind `position`.
+
+        The batch before it is looked at again: it may be its head that led here wrongly.
+        """
+        start, expected = suspect
         limit = self._limit()
-        while position < end_position:
-            data = self.file.read(position, min(SALVAGE_BYTES, end_position - position))
+        while start < end_position:
+            data = self.file.read(start, min(SALVAGE_BYTES, end_position - start))
             for at, header in salvage(data, expected, limit, self._epoch_at):
-                return position + at, header.base_offset
+                if start + at >= position:
+                    return start + at, header.base_offset
             if len(data) < SALVAGE_BYTES:
                 return None
-            position += SALVAGE_BYTES // 2
+            start += SALVAGE_BYTES // 2
         return None
 
     # --- reading ------------------------------------------------------------------------------------------------
@@ -253,6 +261,8 @@ class Segment:
         """Position and base offset of the batch that holds `offset`; StorageError where it is damaged."""
         if cached_only and (self._index is None or self._file is None):
             raise NotCachedError
+        if offset < self.base:
+            raise self.damage_error(0, offset, "the segment that held this offset is missing")
         base, position = self.index.floor(offset) or (self.base, 0)
         try:
             for at, header in walk(self.file, position, base, self.size_bytes, cached_only=cached_only):
@@ -263,7 +273,7 @@ class Segment:
                 raise NotCachedError from None
             if bad.position == position and self._remake_index():
                 return self.locate(offset, cached_only=False)
-            return self._locate_past_damage(offset, base, position, bad)
+            return self._locate_past_damage(offset, bad)
         raise self.damage_error(self.size_bytes, offset, "the file ends before this offset")
 
     def batches_from(
@@ -280,9 +290,8 @@ class Segment:
             return
         yield from self.batches_from(entry_of)
 
-    def _locate_past_damage(
-        self, offset: Offset, base: Offset, position: int, bad: BadBatchError
-    ) -> tuple[int, Offset]:
+    def _locate_past_damage(self, offset: Offset, bad: BadBatchError) -> tuple[int, Offset]:
+        base, position = self.index.floor(offset) or (self.base, 0)
         limit, end = self.index.after(position) or (self._limit(), self.size_bytes)
         data = self.file.read(position, end - position)
         for at, header in salvage(data, base, limit, self._epoch_at):
@@ -294,36 +303,54 @@ class Segment:
         return self.end if self.end is not None else Offset(2**63 - 1)
 
     def read(
+        self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
+    ) -> tuple[bytes | memoryview, Offset, int]:
+        """Whole checked batches from the one that holds `offset` on, as `read_at` gives them."""
+        position, base = self.locate(offset, cached_only=cached_only)
+        try:
+            return self.read_at(position, base, max_bytes, ceiling, cached_only=cached_only)
+        except BadBatchError as bad:
+            if base == offset:
+                raise
+            if cached_only:
+                raise NotCachedError from None
+            # The head that claims to hold this offset is of a damaged batch: the offset may lie behind it.
+            position, base = self._locate_past_damage(offset, bad)
+        return self.read_at(position, base, max_bytes, ceiling, cached_only=False)
+
+    def read_at(
         self, position: int, expected: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset, int]:
         """Whole checked batches from the one at `position` on, the first whatever its size.
 
-        Also the offset and position behind them. StorageError where the first is damaged.
+        Also the offset and position behind them. BadBatchError where the first is damaged.
         """
-        room = self.size_bytes - position
-        data = read_some(self.file, position, min(max(max_bytes, HEADER_BYTES), room), cached_only)
-        if len(data) >= HEADER_BYTES:
-            first = read_header(data).size_bytes
-            if len(data) < first <= room:
-                data = read_some(self.file, position, first, cached_only)
-        start, at, size = expected, 0, len(data)
+        data = self._read_at_least_one(position, max_bytes, cached_only)
+        at, size = 0, len(data)
         while size - at >= HEADER_BYTES and expected < ceiling:
             header = read_header(data, at)
             if at and header.size_bytes > size - at:
                 break
             fault = batch_fault(data, at, header, expected, size - at, self._epoch_at)
             if fault is not None:
-                error = self.damage_error(position + at, expected, fault)
+                self._damaged(position + at, expected, fault)
                 if at == 0:
-                    raise error
+                    raise BadBatchError(position, expected, fault, self.path)
                 break
             if header.next_offset > ceiling:
                 break
             at += header.size_bytes
             expected = header.next_offset
-        if at == 0 and expected == start and size < HEADER_BYTES:
-            raise self.damage_error(position, expected, "the file ends inside a batch")
         return (data if at == size else memoryview(data)[:at]), expected, position + at
+
+    def _read_at_least_one(self, position: int, max_bytes: int, cached_only: bool) -> bytes:
+        room = self.size_bytes - position
+        data = read_some(self.file, position, min(max(max_bytes, HEADER_BYTES), room), cached_only)
+        if len(data) < HEADER_BYTES:
+            reason = "the file ends inside a batch"
+            raise BadBatchError(position, self.base, reason, self.path)
+        first = read_header(data).size_bytes
+        return read_some(self.file, position, first, cached_only) if len(data) < first <= room else data
 
     def _damaged(self, position: int, offset: Offset, reason: str) -> Damage:
         damage = Damage(self.path, position, offset, reason)

@@ -44,7 +44,7 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
 
 def replace_whole(disk: Disk, directory: str, name: str, data: bytes, *, sync: bool) -> None:
     """Write a file under another name and rename it into place, so that either the old or the new one is there."""
-    path = f"{directory}/{name}"
+    path = name if directory == "." else f"{directory}/{name}"
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, create=True)
     try:

@@ -67,6 +67,7 @@ def delete_before(log: "PartitionLog", offset: Offset) -> int:
         segment.remove()
     if gone:
         log.disk.sync_dir(log.directory)
-    if log.epochs.truncate_start(offset):
+    # The first batch may begin below the new start.
+    if log.epochs.truncate_start(log.segments[0].base):
         log.save_epochs()
     return len(gone)

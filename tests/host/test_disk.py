@@ -1,0 +1,178 @@
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from tests.support.logs import append, batch, open_log, read_batches
+
+from logboom.base.ids import Offset
+from logboom.base.ports import Clock, Disk
+from logboom.host import OsDisk, SystemClock
+from logboom.storage import LogConfig
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> OsDisk:
+    return OsDisk(tmp_path)
+
+
+def test_reads_and_writes_at_positions(disk: OsDisk) -> None:
+    file = disk.open("a", create=True)
+    file.write(3, [b"abc", memoryview(b"def"), bytearray(b"g")])
+    assert file.size() == 10
+    assert file.read(0, 100) == b"\0\0\0abcdefg"
+    assert file.read(4, 2) == b"bc"
+    assert file.read(10, 5) == b""
+    file.truncate(5)
+    assert file.read(0, 100) == b"\0\0\0ab"
+    file.sync()
+    file.close()
+    file.close()
+    assert disk.size("a") == 5
+
+
+def test_more_buffers_than_one_call_takes(disk: OsDisk) -> None:
+    file = disk.open("a", create=True)
+    buffers = [b"%06d" % n for n in range(5000)]
+    file.write(0, buffers)
+    assert file.read(0, 40_000) == b"".join(buffers)
+
+
+def test_a_short_write_is_carried_on(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    whole = os.pwrite
+
+    def short(fd: int, buffers: Sequence[bytes], offset: int) -> int:
+        return whole(fd, b"".join(buffers)[:4], offset)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    file.write(0, [b"abc", b"defgh"])
+    assert file.read(0, 10) == b"abcdefgh"
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: 0)
+    with pytest.raises(OSError, match="no progress"):
+        file.write(0, [b"abc", b"defgh"])
+
+
+def test_a_short_read_is_carried_on(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    file.write(0, [b"abcdefgh"])
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, length, offset: whole(fd, min(3, length), offset))
+    assert file.read(0, 7) == b"abcdefg"
+    assert file.read(2, 100) == b"cdefgh"
+
+
+def test_cached_reads(disk: OsDisk) -> None:
+    file = disk.open("a", create=True)
+    file.write(0, [b"abcdefgh"])
+    assert file.read_cached(2, 3) == b"cde"
+    assert file.read_cached(6, 100) == b"gh"
+    assert file.read_cached(8, 100) == b""
+
+
+def refusing(number: int) -> Callable[..., int]:
+    def preadv(*arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return preadv
+
+
+def test_a_read_that_would_wait_gives_none(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    file.write(0, [b"abcdefgh"])
+    monkeypatch.setattr(os, "preadv", refusing(errno.EAGAIN))
+    assert file.read_cached(0, 4) is None
+    # Part of it in memory, the rest not.
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset, flags: 2)
+    assert file.read_cached(0, 4) is None
+
+
+def test_a_file_system_without_such_reads_is_read_plainly(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    file.write(0, [b"abcdefgh"])
+    monkeypatch.setattr(os, "preadv", refusing(errno.EOPNOTSUPP))
+    assert file.read_cached(1, 3) == b"bcd"
+    monkeypatch.setattr(os, "preadv", refusing(errno.EIO))
+    assert file.read_cached(1, 3) == b"bcd"
+    other = disk.open("a")
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        other.read_cached(1, 3)
+
+
+def test_room_is_reserved(disk: OsDisk) -> None:
+    file = disk.open("a", create=True)
+    file.write(0, [b"abc"])
+    file.allocate(100_000)
+    assert file.size() == 100_000
+    assert file.read(0, 5) == b"abc\0\0"
+
+
+def test_a_deleted_file_is_read_to_the_end_by_who_has_it(disk: OsDisk) -> None:
+    file = disk.open("a", create=True)
+    file.write(0, [b"abc"])
+    disk.unlink("a")
+    assert file.read(0, 3) == b"abc"
+    assert not disk.exists("a")
+    with pytest.raises(FileNotFoundError):
+        disk.open("a")
+
+
+def test_directories(disk: OsDisk) -> None:
+    disk.make_dir("streams/web-0")
+    disk.make_dir("streams/web-0")
+    for name in ("b", "a"):
+        disk.open(f"streams/web-0/{name}", create=True)
+    assert disk.list("streams/web-0") == ["a", "b"]
+    disk.rename("streams/web-0/a", "streams/web-0/b")
+    disk.sync_dir("streams/web-0")
+    assert disk.list("streams/web-0") == ["b"]
+    disk.remove_tree("streams/web-0")
+    assert disk.list("streams") == []
+    with pytest.raises(FileNotFoundError):
+        disk.list("nowhere")
+
+
+def test_the_ports_are_whole(disk: OsDisk) -> None:
+    port: Disk = disk
+    clock: Clock = SystemClock()
+    assert port.exists(".")
+    assert clock.wall_ms() > 1_600_000_000_000
+    assert clock.monotonic_s() <= clock.monotonic_s()
+
+
+def test_a_log_on_a_real_disk_with_readers_beside_the_writer(disk: OsDisk) -> None:
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=500, preallocate_bytes=8000)
+    log = open_log(disk, config)
+    batches = [batch(3, 100) for _ in range(300)]
+    wrong: list[int] = []
+
+    def read_all() -> None:
+        done = 0
+        while done < 900:
+            end = log.durable_end
+            if end > done:
+                data = log.read(Offset(done), 3000, ceiling=end)
+                assert data is not None
+                size = len(batches[0])
+                for at in range(0, len(data), size):
+                    if bytes(data[at : at + size]) != batches[done // 3]:
+                        wrong.append(done)
+                    done += 3
+
+    readers = [Thread(target=read_all) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for n, buffer in enumerate(batches):
+        append(log, buffer)
+        if n % 4 == 3:
+            log.flush(sync=True)
+    for reader in readers:
+        reader.join(60)
+        assert not reader.is_alive()
+    assert wrong == []
+    again = open_log(disk, config)
+    assert again.log_end_offset == 900
+    log.close()
+    assert [read_batches(again, 3 * n, 1)[0] for n in range(300)] == batches
