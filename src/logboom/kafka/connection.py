@@ -106,16 +106,14 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closed:
             return
-        try:
-            frames = self._frames.received(nbytes)
-        except MalformedError as error:
-            self._metrics.malformed += 1
-            self._refuse("bytes that are no Kafka request", str(error))
-            return
+        frames = self._frames.received(nbytes)
         self._heard_s = self._loop.time()
         if frames:
             self._backlog.extend(frames)
             self._turn()
+        if self._frames.broken is not None and not self._closed:
+            self._metrics.malformed += 1
+            self._refuse("bytes that are no Kafka request", self._frames.broken)
 
     def eof_received(self) -> bool:
         return False

@@ -8,7 +8,6 @@ from struct import Struct
 from typing import Final
 
 from logboom.base.units import KIB, MIB
-from logboom.kafka.reading import MalformedError
 
 SCRATCH_BYTES: Final = 128 * KIB
 """What one read takes at most between frames."""
@@ -28,7 +27,7 @@ class FrameReader:
     `scratch` may be shared by all connections of a loop: it holds nothing between `buffer` and `received`.
     """
 
-    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_scratch", "_size")
+    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_scratch", "_size", "broken")
 
     def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
         self._scratch = scratch
@@ -37,6 +36,8 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._size = 0
         self._filled = 0
+        self.broken: str | None = None
+        """Why nothing more can be read, once a length came that no request has."""
 
     @property
     def in_frame(self) -> bool:
@@ -53,7 +54,8 @@ class FrameReader:
         return self._scratch
 
     def received(self, count: int) -> list[bytearray]:
-        """The frames that `count` more bytes completed. Raises MalformedError on a length no request has."""
+        """The frames that `count` more bytes completed; look at `broken` behind them."""
+        assert self.broken is None
         if self._frame is None:
             return self._cut(len(self._head) + count)
         self._filled += count
@@ -73,9 +75,8 @@ class FrameReader:
         while end - position >= _HEAD_BYTES:
             (size,) = _LENGTH.unpack_from(scratch, position)
             if not _REQUEST_BYTES_MIN <= size <= self._max_bytes:
-                raise MalformedError(
-                    unlikely_length(bytes(scratch[position : min(end, position + 8)]), self._max_bytes)
-                )
+                self.broken = unlikely_length(bytes(scratch[position:end][:8]), self._max_bytes)
+                return frames
             position += _HEAD_BYTES
             if end - position < size:
                 self._begin(size, scratch[position:end])
