@@ -11,14 +11,19 @@ from logboom.base.units import SECOND_MS
 from logboom.cli.common import fail
 
 
+def span_ms(option: str, text: str) -> int:
+    """A length of time given with an option, in milliseconds."""
+    if text.strip().isdigit():
+        fail(f"{option} {text}: say the unit, such as {text}s or {text}m")
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        fail(f"{option}: {error}")
+
+
 def ago_ms(since: str) -> int:
     """The moment so long ago, in milliseconds since 1970."""
-    if since.strip().isdigit():
-        fail(f"--since {since}: say the unit, such as {since}s or {since}m")
-    try:
-        return int(time.time() * SECOND_MS) - parse_duration_ms(since)
-    except ValueError as error:
-        fail(f"--since: {error}")
+    return int(time.time() * SECOND_MS) - span_ms("--since", since)
 
 
 def moment_ms(text: str) -> int | None:

@@ -12,7 +12,7 @@ from typing import IO, Annotated, Any, Final
 import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from logboom.base.units import MIB
+from logboom.base.units import MIB, SECOND_MS
 from logboom.cli.client import client_config, explain, reach, sentence
 from logboom.cli.common import (
     BOOTSTRAP_DEFAULT,
@@ -25,10 +25,11 @@ from logboom.cli.common import (
     plural,
     print_json,
 )
+from logboom.cli.moments import span_ms
 
 LINE_MAX_BYTES: Final = 64 * MIB
-ACK_TIMEOUT_S: Final = 30.0
 _LINGER_MS: Final = 5
+_GIVE_UP_SLACK_S: Final = 5.0
 _QUEUE_MAX_RECORDS: Final = 100_000
 _QUEUE_MAX_KIB: Final = 256 * 1024
 _PROGRESS_TERMINAL_S: Final = 0.5
@@ -83,6 +84,7 @@ def publish(
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Send all to this partition.")] = None,
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "zstd",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Give a record up after so long.")] = "30s",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -95,7 +97,8 @@ def publish(
     parts = key_field.split(".") if key_field else []
     if parts and key:
         fail("--key and --key-field exclude each other: give one of them")
-    producer = _producer(bootstrap, compression)
+    timeout_ms = span_ms("--timeout", timeout)
+    producer = _producer(bootstrap, compression, timeout_ms)
     totals, began_s = Totals(), time.monotonic()
     progress = _Progress(totals, began_s)
     more: dict[str, Any] = {} if partition is None else {"partition": partition}
@@ -109,11 +112,11 @@ def publish(
             if totals.error:
                 break
     except (CommandError, KeyboardInterrupt):
-        _finish(producer, totals)
+        _finish(producer, totals, timeout_ms)
         progress.clear()
         note(f"acknowledged before that: {plural(totals.acked, 'record')}")
         raise
-    _finish(producer, totals)
+    _finish(producer, totals, timeout_ms)
     progress.clear()
     _report(stream, totals, time.monotonic() - began_s, as_json)
 
@@ -126,7 +129,7 @@ def _headers(pairs: list[str] | None) -> list[tuple[str, bytes]]:
     return [(key, value.encode()) for key, _, value in split]
 
 
-def _producer(bootstrap: str, compression: str) -> Producer:
+def _producer(bootstrap: str, compression: str, timeout_ms: int) -> Producer:
     reach(bootstrap)
     config = client_config(
         bootstrap,
@@ -134,7 +137,7 @@ def _producer(bootstrap: str, compression: str) -> Producer:
             "enable.idempotence": True,
             "compression.type": compression,
             "linger.ms": _LINGER_MS,
-            "message.timeout.ms": int(ACK_TIMEOUT_S * 1_000),
+            "message.timeout.ms": timeout_ms,
             "message.max.bytes": LINE_MAX_BYTES,
             "queue.buffering.max.messages": _QUEUE_MAX_RECORDS,
             "queue.buffering.max.kbytes": _QUEUE_MAX_KIB,
@@ -203,11 +206,11 @@ def _send(producer: Producer, totals: Totals, stream: str, value: bytes, **more:
         return
 
 
-def _finish(producer: Producer, totals: Totals) -> None:
-    """Wait until the fate of everything sent is known; the client gives each record up after ACK_TIMEOUT_S."""
+def _finish(producer: Producer, totals: Totals, timeout_ms: int) -> None:
+    """Wait until the fate of everything sent is known; the client gives each record up in time."""
     if totals.error:
         producer.purge()
-    producer.flush(ACK_TIMEOUT_S + 5)
+    producer.flush(timeout_ms / SECOND_MS + _GIVE_UP_SLACK_S)
 
 
 def _report(stream: str, totals: Totals, seconds: float, as_json: bool) -> None:

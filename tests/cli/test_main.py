@@ -1,0 +1,83 @@
+"""The command as a whole: help, versions, typing errors, and errors without tracebacks."""
+
+import subprocess
+import sys
+
+import pytest
+from tests.cli.running import logboom, ok, refused
+from tests.support.server import free_port
+
+COMMANDS = ["serve", "streams", "publish", "tail", "groups", "config"]
+
+
+def test_help_lists_every_command() -> None:
+    text = ok("--help").out
+    assert [command for command in COMMANDS if command not in text] == []
+
+
+def test_help_loads_no_command() -> None:
+    code = """
+import sys
+from logboom.cli.main import application
+try:
+    application().main(["--help"])
+except SystemExit:
+    print([name for name in sys.modules if name.split(".")[0] in ("confluent_kafka", "pyspark", "kio", "uvloop")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_serve_imports_no_spark() -> None:
+    code = "import sys, logboom.cli.serve; print([m for m in sys.modules if m.split('.')[0] in ('pyspark', 'pyarrow')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", [[each] for each in COMMANDS])
+def test_every_command_explains_itself(command: list[str]) -> None:
+    assert "Usage: logboom" in ok(*command, "--help").out
+
+
+def test_version_is_told() -> None:
+    assert ok("--version").out.startswith("logboom ")
+
+
+def test_mistyped_command_names_the_nearest() -> None:
+    ran = logboom("stream", "list")
+    assert ran.code == 2
+    assert "Did you mean 'streams'?" in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["streams", "list"],
+        ["streams", "create", "x"],
+        ["publish", "x"],
+        ["tail", "x"],
+        ["groups", "list"],
+        ["groups", "reset", "g", "--to", "earliest"],
+    ],
+    ids=" ".join,
+)
+def test_broker_that_is_not_there_is_named_and_what_to_do_said(command: list[str]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said = refused(*command, bootstrap=address)
+    assert f"no broker answers ({address}: Connection refused)" in said
+    assert "logboom serve" in said
+
+
+def test_address_that_is_none_is_refused() -> None:
+    assert "--bootstrap: 'nonsense' is not an address" in refused("streams", "list", "-b", "nonsense")
+
+
+def test_completion_knows_commands_and_options() -> None:
+    environment = {"_LOGBOOM_COMPLETE": "complete_bash", "COMP_WORDS": "logboom str", "COMP_CWORD": "1"}
+    assert "streams" in logboom(**environment).out
+    environment = {
+        "_LOGBOOM_COMPLETE": "complete_bash",
+        "COMP_WORDS": "logboom streams create --part",
+        "COMP_CWORD": "3",
+    }
+    assert "--partitions" in logboom(**environment).out

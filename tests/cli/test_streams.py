@@ -1,0 +1,58 @@
+"""logboom streams."""
+
+from collections.abc import Callable
+
+from tests.cli.running import ok, refused
+from tests.support.server import BrokerProcess
+
+Name = Callable[[], str]
+
+
+def test_created_listed_described_and_deleted(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    made = ok(
+        "streams", "create", stream, "--partitions", "3", "--config", "segment.bytes=16777216", bootstrap=broker.kafka
+    )
+    assert made.out == f"created {stream} (3 partitions)\n"
+    ok("publish", stream, bootstrap=broker.kafka, stdin="a\nb\n")
+    listed = ok("streams", "list", "--json", bootstrap=broker.kafka).json
+    assert {"stream": stream, "partitions": 3, "records": 2} in listed
+    described = ok("streams", "describe", stream, "--json", bootstrap=broker.kafka).json
+    assert len(described["partitions"]) == 3
+    assert sum(each["records"] for each in described["partitions"]) == 2
+    assert described["config"]["segment.bytes"] == {"value": "16777216", "set": True}
+    assert described["config"]["logboom.flush"]["set"] is False
+    assert "yes" in refused("streams", "delete", stream, bootstrap=broker.kafka)
+    ok("streams", "delete", stream, "--yes", bootstrap=broker.kafka)
+    assert stream not in ok("streams", "list", bootstrap=broker.kafka).out
+
+
+def test_tables_are_for_people(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    ok("streams", "create", stream, "--partitions", "2", bootstrap=broker.kafka)
+    text = ok("streams", "describe", stream, bootstrap=broker.kafka).out.splitlines()
+    assert text[0].startswith(f"{stream}  id ")
+    assert text[2].split() == ["PARTITION", "LEADER", "IN", "SYNC", "FIRST", "END", "RECORDS"]
+    assert text[3].split()[0] == "0"
+    lines = ok("streams", "list", bootstrap=broker.kafka).out.splitlines()
+    assert lines[0].split() == ["STREAM", "PARTITIONS", "RECORDS"]
+    assert [stream, "2", "0"] in [line.split() for line in lines]
+    assert "__consumer_offsets" in ok("streams", "list", "--all", bootstrap=broker.kafka).out
+
+
+def test_what_cannot_be_created_is_explained(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    ok("streams", "create", stream, bootstrap=broker.kafka)
+    assert "it exists already" in refused("streams", "create", stream, bootstrap=broker.kafka)
+    again = ok("streams", "create", stream, "--if-not-exists", "--json", bootstrap=broker.kafka).json
+    assert again == {"stream": stream, "partitions": 1, "created": False}
+    assert "did you mean 'segment.bytes'" in refused(
+        "streams", "create", name(), "--config", "segment.byte=1", bootstrap=broker.kafka
+    )
+    assert "KEY=VALUE" in refused("streams", "create", name(), "--config", "x", bootstrap=broker.kafka)
+    assert "characters" in refused("streams", "create", "a/b", bootstrap=broker.kafka)
+
+
+def test_stream_that_is_not_there_is_named(broker: BrokerProcess) -> None:
+    for command in (["describe", "nope"], ["delete", "nope", "--yes"]):
+        assert "there is no stream 'nope'" in refused("streams", *command, bootstrap=broker.kafka)
