@@ -1,0 +1,27 @@
+"""DeleteGroups (KIP-229): empty groups, with all their offsets."""
+
+import asyncio
+from typing import Any, Final
+
+from logboom.groups import DeleteGroup
+from logboom.kafka.errors import error_code
+from logboom.kafka.handler import Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 42
+
+
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """Each group has an answer of its own; a group named twice has one."""
+    names = tuple(dict.fromkeys(request.groups_names))
+    groups = context.broker.groups
+    replies = await asyncio.gather(*(groups.delete_group(DeleteGroup(group_id=name)) for name in names))
+    cls = response_class(_API_KEY, context.api_version)
+    one = nested(cls, "results")
+    results = tuple(
+        make(one, group_id=name, error_code=error_code(reply.error)) for name, reply in zip(names, replies, strict=True)
+    )
+    return make(cls, throttle_time=milliseconds(0), results=results)
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)

@@ -1,0 +1,66 @@
+"""DescribeGroups: state, protocol, members with what they subscribed to and were assigned."""
+
+from typing import Any, Final
+
+from logboom.base.errors import LogboomError
+from logboom.groups import GroupDescription
+from logboom.groups.errors import GroupIdNotFoundError
+from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 15
+_FIRST_WITH_NOT_FOUND: Final = 6
+"""From KIP-1043 on; older versions hear of a group that is Dead."""
+_NOT_ASKED: Final = -(2**31)
+_READ_DELETE_DESCRIBE: Final = 1 << 3 | 1 << 6 | 1 << 8
+"""What may be done with a group, as bits of Kafka's AclOperation; nothing is forbidden here."""
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """Each group has an answer of its own."""
+    cls = response_class(_API_KEY, context.api_version)
+    one = nested(cls, "groups")
+    operations = _READ_DELETE_DESCRIBE if getattr(request, "include_authorized_operations", False) else _NOT_ASKED
+    groups = tuple(_describe(context, one, group_id, operations) for group_id in request.groups)
+    return make(cls, throttle_time=milliseconds(0), groups=groups)
+
+
+def _describe(context: RequestContext, cls: Any, group_id: str, operations: int) -> Entity:
+    error: LogboomError | None = None
+    group: GroupDescription | None = None
+    try:
+        group = context.broker.groups.describe(group_id)
+        if group is None and context.api_version >= _FIRST_WITH_NOT_FOUND:
+            error = GroupIdNotFoundError(f"there is no group {group_id!r}")
+    except LogboomError as refused:
+        error = refused
+    if group is None:
+        state = "Dead" if error is None or isinstance(error, GroupIdNotFoundError) else ""
+        group = GroupDescription(group_id, state, "", "", ())
+    one = nested(cls, "members")
+    return make(
+        cls,
+        error_code=error_code(error),
+        error_message=error_message(error),
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=tuple(
+            make(
+                one,
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ),
+        authorized_operations=operations,
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=6, handle=handle)

@@ -1,0 +1,48 @@
+"""FindCoordinator: this broker, for every group. Batched from version 4 on (KIP-699).
+
+Version 6 is not offered: it exists for share groups, which are not served.
+"""
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 10
+_FIRST_BATCHED: Final = 4
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+
+
+def handle(context: RequestContext, request: Any) -> Reply:
+    """One coordinator for each key, or the one of the only key."""
+    cls = response_class(_API_KEY, context.api_version)
+    key_type = getattr(request, "key_type", _GROUP)
+    if context.api_version < _FIRST_BATCHED:
+        return make(cls, throttle_time=milliseconds(0), **_coordinator(context, key_type))
+    one = nested(cls, "coordinators")
+    found: tuple[Entity, ...] = tuple(
+        make(one, key=key, **_coordinator(context, key_type)) for key in request.coordinator_keys
+    )
+    return make(cls, throttle_time=milliseconds(0), coordinators=found)
+
+
+def _coordinator(context: RequestContext, key_type: int) -> dict[str, object]:
+    if key_type != _GROUP:
+        what = "transactions are" if key_type == _TRANSACTION else f"coordinator type {key_type} is"
+        message = f"{what} not served by this broker"
+        return {
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+            "error_code": ErrorCode.invalid_request,
+            "error_message": message,
+        }
+    host, port = context.shared.advertised
+    node_id = context.broker.identity.broker_id
+    return {"node_id": node_id, "host": host, "port": port, "error_code": ErrorCode.none, "error_message": None}
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=5, handle=handle)
