@@ -419,24 +419,32 @@ class PartitionLog:
                 raise self._fail(error) from error
 
     def close(self) -> None:
-        """Flush, and leave everything so that the next open has nothing to do. Harmless after a failure."""
-        if self._failure is None:
-            self.flush(sync=True)
-            with self._io:
-                try:
-                    self.active.trim()
-                    self.active.save_index()
-                    save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers)
-                    drop_snapshots(self.disk, self.directory, self.log_end_offset)
-                    self.save_epochs()
-                    self.active.file.sync()
-                    self.write_checkpoint(sync=True)
-                except OSError as error:
-                    raise self._fail(error) from error
-        self._failure = self._failure or f"The log {self.directory} is closed."
-        self._checkpoint_file.close()
-        for segment in self.segments:
-            segment.release()
+        """Flush, and leave everything so that the next open has nothing to do. Harmless after a failure.
+
+        The files are let go of even where an error is raised: a full disk gets the room of a deleted log back.
+        """
+        try:
+            if self._failure is None:
+                self._settle()
+        finally:
+            self._failure = self._failure or f"The log {self.directory} is closed."
+            self._checkpoint_file.close()
+            for segment in self.segments:
+                segment.release()
+
+    def _settle(self) -> None:
+        self.flush(sync=True)
+        with self._io:
+            try:
+                self.active.trim()
+                self.active.save_index()
+                save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers)
+                drop_snapshots(self.disk, self.directory, self.log_end_offset)
+                self.save_epochs()
+                self.active.file.sync()
+                self.write_checkpoint(sync=True)
+            except OSError as error:
+                raise self._fail(error) from error
 
     # --- reading ------------------------------------------------------------------------------------------------
 
