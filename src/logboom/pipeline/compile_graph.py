@@ -84,7 +84,8 @@ class Graph:
         for node in transforms:
             if isinstance(node, RouteTransform) and node.name == given:
                 return f"{given!r} is a route: name one of its outputs ({', '.join(dict.fromkeys(node.outputs))})"
-        return f"unknown input {given!r} ({hint(given, [edge for edge in dict.fromkeys(edges) if edge.split('.')[0] != reader])})"
+        others = [edge for edge in dict.fromkeys(edges) if edge.split(".")[0] != reader]
+        return f"unknown input {given!r} ({hint(given, others)})"
 
     # --- order ---------------------------------------------------------------------------------------------------
 

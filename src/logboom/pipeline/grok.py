@@ -54,6 +54,7 @@ def expand(pattern: str, own: Mapping[str, str], *, rename: bool = True) -> Expa
     text = _replace(_rename_groups(pattern, fields) if rename else pattern, own, fields, ())
     if len(text) > _LENGTH_MAX:
         raise PatternError(f"grows to {len(text)} characters; at most {_LENGTH_MAX} are allowed")
+    fields.sort(key=lambda field: text.index(f"(?P<{field.group}>"))
     return Expanded(text, tuple(fields))
 
 

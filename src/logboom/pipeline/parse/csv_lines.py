@@ -1,0 +1,62 @@
+"""One CSV row per record (RFC 4180).
+
+It knows quoting and columns. It must not know what a column means. An empty value is an absent one; a quote in the
+middle of a value that does not start with one stands for itself; line ends inside quotes belong to the value.
+"""
+
+import pyarrow as pa
+
+from logboom.pipeline.normalise_rows import Row
+from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
+
+
+def read_csv(lines: pa.Array, columns: tuple[str, ...], delimiter: str) -> list[Row]:
+    """Rows of a string array."""
+    return [_row(line, columns, delimiter) for line in lines.to_pylist()]
+
+
+def _row(line: str | None, columns: tuple[str, ...], delimiter: str) -> Row:
+    if line is None:
+        return NO_VALUE
+    if not line:
+        return EMPTY
+    values = line.split(delimiter) if '"' not in line else _quoted(line, delimiter)
+    if isinstance(values, str):
+        return values
+    if delimiter.isspace():  # what was cut off the end of the line were empty values
+        values += [""] * (len(columns) - len(values))
+    if len(values) != len(columns):
+        return f"has {len(values)} values where {len(columns)} are expected"
+    if tuple(values) == columns:
+        return "is the row of column names"
+    return {name: value for name, value in zip(columns, values, strict=True) if value}
+
+
+def _quoted(line: str, delimiter: str) -> list[str] | str:
+    values: list[str] = []
+    position, end = 0, len(line)
+    while True:
+        if line.startswith('"', position):
+            close = _closing_quote(line, position + 1)
+            if close < 0:
+                return "has a quote that is never closed"
+            values.append(line[position + 1 : close].replace('""', '"'))
+            position = close + 1
+            if position < end and line[position] != delimiter:
+                return f"has text behind a closing quote at character {position + 1}"
+        else:
+            stop = line.find(delimiter, position)
+            stop = end if stop < 0 else stop
+            values.append(line[position:stop])
+            position = stop
+        if position >= end:
+            return values
+        position += 1
+
+
+def _closing_quote(line: str, position: int) -> int:
+    while True:
+        close = line.find('"', position)
+        if close < 0 or line[close + 1 : close + 2] != '"':
+            return close
+        position = close + 2

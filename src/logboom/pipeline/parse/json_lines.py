@@ -1,0 +1,81 @@
+"""One JSON object per record (RFC 8259).
+
+It knows JSON. It must not know what a field means. Defined here: the last of duplicate keys wins; NaN and Infinity are
+no JSON; whole numbers of any length are kept as they are and others as IEEE doubles, those out of range being no
+record; text that is no UTF-8, lone surrogates and anything deeper than `DEPTH_MAX` are no record.
+"""
+
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from logboom.pipeline.normalise_rows import Row
+from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
+
+DEPTH_MAX: Final = 100
+"""Objects and lists inside one another; Spark's VARIANT and every later reader can follow so far."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def read_json(values: pa.Array) -> list[Row]:
+    """Rows of a binary array."""
+    rows: list[Row] = []
+    append = rows.append
+    given = values.to_pylist()
+    for value in given:
+        try:
+            append(_decode(value))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
+            append(_second_look(value, error))
+    for index in _deep_rows(given):
+        row = rows[index]
+        if isinstance(row, dict) and not is_shallow(row, DEPTH_MAX):
+            rows[index] = f"JSON is nested deeper than {DEPTH_MAX}"
+    return rows
+
+
+def object_of(value: bytes) -> dict[str, Any] | None:
+    """The object a text holds, or None."""
+    try:
+        found = _decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if is_shallow(found, DEPTH_MAX) else None
+
+
+def is_shallow(value: object, depth: int) -> bool:
+    """Whether nothing in the value lies deeper than `depth`."""
+    if isinstance(value, dict):
+        return depth > 0 and all(is_shallow(inner, depth - 1) for inner in value.values())
+    if isinstance(value, list):
+        return depth > 0 and all(is_shallow(inner, depth - 1) for inner in value)
+    return True
+
+
+def _second_look(value: bytes | None, error: Exception) -> Row:
+    if value is None:
+        return NO_VALUE
+    if value.startswith(_BOM):
+        found = object_of(value[len(_BOM) :])
+        if found is not None:
+            return found
+    if not value.strip():
+        return EMPTY
+    if isinstance(error, UnicodeDecodeError):
+        return "JSON is not UTF-8"
+    if isinstance(error, RecursionError):
+        return f"JSON is nested deeper than {DEPTH_MAX}"
+    reason = str(error).removesuffix(" - at `$[...]`")
+    return reason if reason.startswith("JSON") else f"no JSON object: {reason}"
+
+
+def _deep_rows(values: list[bytes | None]) -> list[int]:
+    """Rows with so many opening brackets that they could be too deep; nearly always none."""
+    return [
+        index
+        for index, value in enumerate(values)
+        if value is not None and value.count(b"{") + value.count(b"[") > DEPTH_MAX
+    ]

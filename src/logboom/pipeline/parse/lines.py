@@ -1,0 +1,29 @@
+"""From a record's bytes to the text of a line, for every format that is text.
+
+It knows bytes and line ends. It must not know any format. Defined here: a byte order mark at the start and blanks and
+line ends at the end belong to nobody; bytes that are no UTF-8 become U+FFFD; NUL stays; no value is None.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NO_VALUE = "the record has no value"
+EMPTY = "the line is empty"
+
+_BOM = "\ufeff"
+
+
+def text_lines(values: pa.Array) -> pa.Array:
+    """A string array of the same length; null where there is no value."""
+    text = _decoded(values)
+    if pc.any(pc.starts_with(text, _BOM)).as_py():
+        text = pc.replace_substring_regex(text, r"\A\x{FEFF}", "")
+    return pc.utf8_rtrim(text, " \t\r\n")
+
+
+def _decoded(values: pa.Array) -> pa.Array:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = (None if value is None else value.decode(errors="replace") for value in values.to_pylist())
+        return pa.array(texts, pa.string())
