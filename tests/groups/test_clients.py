@@ -1,0 +1,304 @@
+"""Consumer groups of unmodified clients against a real broker: sharing, leaving, static members, kill -9 in between."""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.server import BrokerProcess
+
+WAIT_S = 90
+PARTITIONS = 4
+
+
+def eventually(what: str, condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+    """Return when the condition holds."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with start(tmp_path_factory.mktemp("groups")) as process:
+        yield process
+
+
+def start(directory: Path) -> BrokerProcess:
+    quick = {"LOGBOOM_BROKER__GROUPS__INITIAL_REBALANCE_DELAY_MS": "300ms"}
+    return BrokerProcess(directory / "data", environment=quick)
+
+
+def new_stream(bootstrap: str, partitions: int = PARTITIONS) -> str:
+    name = f"s-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions)])[name].result(WAIT_S)
+    return name
+
+
+def produce(bootstrap: str, stream: str, first: int, count: int) -> None:
+    """Records `first` to `first + count - 1`, spread over the partitions in turn."""
+    failed: list[object] = []
+
+    def delivered(error: object, _message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(first, first + count):
+        producer.produce(stream, str(number), partition=number % PARTITIONS, on_delivery=delivered)
+    assert producer.flush(WAIT_S) == 0
+    assert not failed
+
+
+class Reader:
+    """A confluent-kafka consumer in a thread of its own: reads, commits after each record, keeps what it saw."""
+
+    def __init__(self, bootstrap: str, stream: str, group: str, **settings: object) -> None:
+        self.seen: list[int] = []
+        self.assigned: set[int] = set()
+        self.assignments = 0
+        self.revocations = 0
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._leave = True
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 500,
+                "reconnect.backoff.max.ms": 500,
+            }
+            | {name.replace("_", "."): value for name, value in settings.items()}
+        )
+        self._cooperative = settings.get("partition_assignment_strategy") == "cooperative-sticky"
+        self._consumer.subscribe([stream], on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _on_assign(self, _consumer: object, partitions: list[TopicPartition]) -> None:
+        self.assignments += 1
+        fresh = {partition.partition for partition in partitions}
+        self.assigned = self.assigned | fresh if self._cooperative else fresh
+
+    def _on_revoke(self, _consumer: object, partitions: list[TopicPartition]) -> None:
+        self.revocations += 1
+        self.assigned -= {partition.partition for partition in partitions}
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            message = self._consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error():
+                self.errors.append(str(message.error()))
+                continue
+            value = message.value()
+            assert value is not None
+            self.seen.append(int(value))
+            try:
+                self._consumer.commit(message=message, asynchronous=False)
+            except KafkaException as error:  # in a rebalance; the checks judge what came of it
+                self.errors.append(str(error))
+        self._consumer.close()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def shared_evenly(*readers: Reader) -> bool:
+    shares = [reader.assigned for reader in readers]
+    return sorted(p for share in shares for p in share) == list(range(PARTITIONS)) and all(shares)
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_members_come_share_and_go(broker: BrokerProcess, strategy: str) -> None:
+    stream, group = new_stream(broker.kafka), f"share-{strategy}"
+    produce(broker.kafka, stream, 0, 40)
+    with Reader(broker.kafka, stream, group, partition_assignment_strategy=strategy) as first:
+        eventually("the first has all", lambda: first.assigned == set(range(PARTITIONS)))
+        with Reader(broker.kafka, stream, group, partition_assignment_strategy=strategy) as second:
+            eventually("both have some", lambda: shared_evenly(first, second))
+            produce(broker.kafka, stream, 40, 40)
+            eventually("all is read", lambda: len(set(first.seen + second.seen)) == 80)
+            assert second.seen
+        eventually("the first has all again", lambda: first.assigned == set(range(PARTITIONS)))
+        produce(broker.kafka, stream, 80, 20)
+        eventually("all is read", lambda: len(set(first.seen + second.seen)) == 100)
+    assert sorted(first.seen + second.seen) == list(range(100)), "committed records are not read again"
+
+
+def test_a_static_member_restarts_without_disturbing_the_others(broker: BrokerProcess) -> None:
+    stream, group = new_stream(broker.kafka), "static"
+    settings = {"session_timeout_ms": 30_000}
+    with Reader(broker.kafka, stream, group, group_instance_id="a", **settings) as first:
+        second = Reader(broker.kafka, stream, group, group_instance_id="b", **settings)
+        eventually("both have some", lambda: shared_evenly(first, second))
+        share, assignments = set(second.assigned), first.assignments
+        second.stop()  # a static member does not leave
+        produce(broker.kafka, stream, 0, 20)
+        with Reader(broker.kafka, stream, group, group_instance_id="b", **settings) as again:
+            eventually("it has its old share", lambda: again.assigned == share)
+            eventually("all is read", lambda: len(set(first.seen + again.seen)) == 20)
+            assert first.assignments == assignments, "the other one was rebalanced"
+
+
+def test_members_work_on_through_a_kill_of_the_broker(tmp_path: Path) -> None:
+    with start(tmp_path) as broker:
+        stream = new_stream(broker.kafka)
+        produce(broker.kafka, stream, 0, 20)
+        with (
+            Reader(broker.kafka, stream, "survivors", session_timeout_ms=30_000) as first,
+            Reader(broker.kafka, stream, "survivors", session_timeout_ms=30_000) as second,
+        ):
+            eventually("both have some", lambda: shared_evenly(first, second))
+            eventually("all is read", lambda: len(set(first.seen + second.seen)) == 20)
+            before = (first.assignments, second.assignments)
+            broker.kill9()
+            broker.restart()
+            produce(broker.kafka, stream, 20, 40)
+            eventually("all is read", lambda: len(set(first.seen + second.seen)) == 60)
+            assert (first.assignments, second.assignments) == before, "a needless rebalance"
+            committed = Consumer({"bootstrap.servers": broker.kafka, "group.id": "survivors"})
+            ends = [TopicPartition(stream, partition, 15) for partition in range(PARTITIONS)]
+            eventually("all is committed", lambda: committed.committed(ends, WAIT_S) == ends)
+            committed.close()
+
+
+def test_offsets_of_groups_are_read_changed_and_deleted_by_tools(broker: BrokerProcess) -> None:
+    stream, group = new_stream(broker.kafka), "tools"
+    produce(broker.kafka, stream, 0, 40)
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    with Reader(broker.kafka, stream, group) as reader:
+        eventually("all is read", lambda: len(reader.seen) == 40)
+        listed = {g.group_id: g for g in admin.list_consumer_groups().result(WAIT_S).valid}
+        assert listed[group].state.name == "STABLE"
+        described = admin.describe_consumer_groups([group])[group].result(WAIT_S)
+        assert (described.state.name, described.partition_assignor) == ("STABLE", "range")
+        (member,) = described.members
+        assert {p.partition for p in member.assignment.topic_partitions} == set(range(PARTITIONS))
+        with pytest.raises(Exception, match="NON_EMPTY_GROUP"):
+            admin.delete_consumer_groups([group])[group].result(WAIT_S)
+    eventually("the group is empty", lambda: _state(admin, group) == "EMPTY")
+    wanted = [TopicPartition(stream, partition, 3) for partition in range(PARTITIONS)]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(WAIT_S)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(WAIT_S)
+    assert sorted((p.partition, p.offset) for p in found.topic_partitions) == [(p, 3) for p in range(PARTITIONS)]
+    with Reader(broker.kafka, stream, group) as reader:
+        eventually("the rest is read again", lambda: len(reader.seen) == 28)
+    eventually("the group is empty", lambda: _state(admin, group) == "EMPTY")
+    admin.delete_consumer_groups([group])[group].result(WAIT_S)
+    assert group not in {g.group_id for g in admin.list_consumer_groups().result(WAIT_S).valid}
+
+
+def _state(admin: AdminClient, group: str) -> str:
+    return str(admin.describe_consumer_groups([group])[group].result(WAIT_S).state.name)
+
+
+def test_offsets_of_a_deleted_stream_are_gone_for_the_next_of_its_name(broker: BrokerProcess) -> None:
+    stream, group = new_stream(broker.kafka), "reborn"
+    produce(broker.kafka, stream, 0, 8)
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    with Reader(broker.kafka, stream, group) as reader:
+        eventually("all is read", lambda: len(reader.seen) == 8)
+    admin.delete_topics([stream])[stream].result(WAIT_S)
+    admin.create_topics([NewTopic(stream, PARTITIONS)])[stream].result(WAIT_S)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(WAIT_S)
+    assert not found.topic_partitions
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kafka_python_members(broker: BrokerProcess) -> None:
+    from kafka import KafkaConsumer  # importing it warns
+
+    stream = new_stream(broker.kafka)
+    produce(broker.kafka, stream, 0, 40)
+    seen: list[int] = []
+    lock = threading.Lock()
+
+    def member() -> None:
+        consumer = KafkaConsumer(
+            stream,
+            bootstrap_servers=broker.kafka,
+            group_id="kp",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+        while not done.is_set():
+            records = consumer.poll(timeout_ms=200)
+            with lock:
+                seen.extend(int(record.value) for batch in records.values() for record in batch)
+            if records:
+                consumer.commit()
+        consumer.close()
+
+    done = threading.Event()
+    threads = [threading.Thread(target=member) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        eventually("all is read", lambda: len(set(seen)) == 40)
+        admin = AdminClient({"bootstrap.servers": broker.kafka})
+        described = admin.describe_consumer_groups(["kp"])["kp"].result(WAIT_S)
+        assert len(described.members) <= 2
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(WAIT_S)
+    eventually("the group is empty", lambda: _state(admin, "kp") == "EMPTY")
+
+
+def test_aiokafka_members(broker: BrokerProcess) -> None:
+    stream = new_stream(broker.kafka)
+    produce(broker.kafka, stream, 0, 40)
+    seen: set[int] = set()
+
+    async def member(stop: asyncio.Event) -> set[int]:
+        consumer = AIOKafkaConsumer(
+            stream,
+            bootstrap_servers=broker.kafka,
+            group_id="aio",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+        await consumer.start()
+        try:
+            while not stop.is_set():
+                for batch in (await consumer.getmany(timeout_ms=200)).values():
+                    seen.update(int(record.value) for record in batch)
+                    await consumer.commit()
+                if len(seen) == 40 and consumer.assignment():
+                    stop.set()
+            return {partition.partition for partition in consumer.assignment()}
+        finally:
+            await consumer.stop()
+
+    async def play() -> None:
+        stop = asyncio.Event()
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.gather(member(stop), member(stop))
+
+    asyncio.run(play())
+    assert seen == set(range(40))
