@@ -180,7 +180,7 @@ def _by_time(message: Message) -> tuple[int, int, int]:
 
 def _endless(consumer: Consumer) -> Iterator[Message]:
     while True:
-        for message in consumer.consume(_BATCH, timeout=_POLL_S):
+        for message in _arrived(consumer):
             if _is_record(message):
                 yield message
 
@@ -190,7 +190,7 @@ def _up_to_the_end(consumer: Consumer, plan: Plan) -> Iterator[Message]:
     unfinished = {index for index, start in plan.starts.items() if start < plan.ends[index]}
     silent_s = 0.0
     while unfinished:
-        messages = consumer.consume(_BATCH, timeout=_POLL_S)
+        messages = _arrived(consumer)
         silent_s = 0.0 if messages else silent_s + _POLL_S
         if silent_s > _SILENT_MAX_S:
             fail(f"the broker has sent nothing for {_SILENT_MAX_S:.0f} s: is it still running?")
@@ -204,6 +204,12 @@ def _up_to_the_end(consumer: Consumer, plan: Plan) -> Iterator[Message]:
             # The end itself is told of as an event; what fills the offsets before it need not be a record.
             if at + is_record >= plan.ends[index]:
                 unfinished.discard(index)
+
+
+def _arrived(consumer: Consumer) -> list[Message]:
+    """What is there, as soon as there is anything: `consume` alone would wait for a full batch."""
+    first = consumer.poll(_POLL_S)
+    return [] if first is None else [first, *consumer.consume(_BATCH, timeout=0)]
 
 
 def _is_record(message: Message) -> bool:
