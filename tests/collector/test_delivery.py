@@ -66,7 +66,7 @@ class FakeProducer:
             report(KafkaError(code), None)
         self.on_error(KafkaError(KafkaError._FATAL))
 
-    def purge(self, **_: Any) -> None:
+    def purge(self, **_options: Any) -> None:
         for _, _, report, _ in self.queue:
             report(KafkaError(KafkaError._PURGE_QUEUE), None)
         self.queue.clear()

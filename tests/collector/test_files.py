@@ -67,7 +67,7 @@ class Rig:
 
     def take(self, batches: int = 1_000_000) -> int:
         taken = 0
-        while taken < batches and (batch := self.input.next_batch(self.now_ms, lambda _: False)) is not None:
+        while taken < batches and (batch := self.input.next_batch(self.now_ms)) is not None:
             self.sunk += [(batch.generation.path, value) for value in batch.lines.values]
             self.positions += batch.lines.starts
             self.unacked.append(batch)

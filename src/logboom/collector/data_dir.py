@@ -29,6 +29,10 @@ class DataDirError(LogboomError):
     """The data directory cannot be used as it is."""
 
 
+class DataDirInUseError(DataDirError):
+    """Another collector has the data directory."""
+
+
 class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
     """Where reading of one file's content stands."""
 
@@ -95,7 +99,7 @@ class DataDir:
         except OSError:
             holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "another process"
             os.close(lock)
-            raise DataDirError(
+            raise DataDirInUseError(
                 f"The data directory {path} is in use by a collector (process {holder}); stop it or set data_dir."
             ) from None
         os.ftruncate(lock, 0)

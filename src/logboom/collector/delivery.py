@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError
 from logboom.collector.batch import Lines
-from logboom.collector.config import MESSAGE_MAX_BYTES
+from logboom.collector.config import MESSAGE_MAX_BYTES, OutputConfig
 from logboom.collector.shipment import POSITION_HEADER, UNFINISHED_HEADER, DeliveryError, Lane, Shipment
 
 MAX_RECORDS_IN_FLIGHT: Final = 300_000
@@ -112,6 +112,19 @@ def producer_options(bootstrap: str, options: Mapping[str, Any]) -> dict[str, An
     }
 
 
+def check_options(output: OutputConfig) -> None:
+    """OutputConfigError where librdkafka does not take an option. Nothing is connected to."""
+    _new_producer(producer_options(output.bootstrap, output.librdkafka))
+
+
+def _new_producer(options: Mapping[str, Any]) -> Any:
+    try:
+        return Producer(dict(options))
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        raise OutputConfigError(f"output.librdkafka: {reason}.") from None
+
+
 class Delivery:
     """The way out. Life: made, `send` and `poll` again and again, `close`."""
 
@@ -182,13 +195,8 @@ class Delivery:
 
     def _make_producer(self) -> Any:
         self.counters.producers += 1
-        try:
-            return Producer(
-                {**self._options, "error_cb": self._on_error, "logger": logging.getLogger("librdkafka")},
-            )
-        except (KafkaException, TypeError, ValueError) as error:
-            reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise OutputConfigError(f"output.librdkafka: {reason}.") from None
+        ours = {"error_cb": self._on_error, "logger": logging.getLogger("librdkafka")}
+        return _new_producer({**self._options, **ours})
 
     def _produce(self, shipment: Shipment, count: int) -> None:
         """Hand `count` records, from the first unacknowledged one on, to the client."""

@@ -11,7 +11,7 @@ first.
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
@@ -126,23 +126,21 @@ class FileInput:
                 watch.due_ms = now_ms + self._rule.idle_ms
                 self._refuse(watch.tail.location, error)
 
-    def next_batch(self, now_ms: int, is_blocked: Callable[[str], bool]) -> FileBatch | None:
-        """Lines of the next file that has some and whose path is not blocked; None where none has any."""
-        for batch in self._emitted:
-            if not is_blocked(batch.generation.path):
-                self._emitted.remove(batch)
-                return batch
+    def next_batch(self, now_ms: int) -> FileBatch | None:
+        """Lines of the next file that has some; None where none has any."""
+        if self._emitted:
+            return self._emitted.popleft()
         passed_over = 0
         while passed_over < len(self._ready):
             watch = self._ready.popleft()
-            if watch.must_wait or is_blocked(watch.tail.generation.path):
+            if watch.must_wait:
                 self._ready.append(watch)
                 passed_over += 1
                 continue
             passed_over = 0
-            batch_read = self._read(watch, now_ms)
-            if batch_read is not None:
-                return batch_read
+            batch = self._read(watch, now_ms)
+            if batch is not None:
+                return batch
             if self._emitted:
                 return self._emitted.popleft()
         return None
@@ -161,7 +159,7 @@ class FileInput:
 
     def read_to_end(self, now_ms: int) -> bool:
         """Whether every file was read to its end; then unfinished last lines and events are handed out as well."""
-        if self._ready or self._held or self._unclaimed:
+        if self._ready or self._held or not self._next_discover_ms:
             return False
         for watch in self._live.values():
             self._emit(watch.tail.finish(now_ms))

@@ -27,7 +27,7 @@ class DeliveryError(Protocol):
 class Lane:
     """Lines that keep their order: those of one path, or of one buffer. One key, so one partition."""
 
-    __slots__ = ("_headers", "input", "key", "outstanding", "path", "stream", "window")
+    __slots__ = ("__weakref__", "_headers", "input", "key", "outstanding", "path", "stream", "window")
 
     def __init__(self, stream: str, host: str, input_name: str, path: str) -> None:
         self.stream = stream

@@ -1,0 +1,290 @@
+"""The collector as a whole: one loop that moves lines from the inputs to the delivery, and acknowledgements back.
+
+    files    -> FileInput --\
+                             >-- Lane -> Delivery -> the log
+    sockets  -> Intake -> DiskBuffer --/
+
+A turn looks at the files, reads while the delivery has room, takes what was acknowledged, and now and then writes the
+positions down. A position moves only past what the log has acknowledged, so whatever dies at whatever moment, what was
+not acknowledged is read again.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+from weakref import WeakValueDictionary
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import Offset
+from logboom.base.ports import Clock
+from logboom.collector.buffer import DiskBuffer, buffer_directory
+from logboom.collector.config import CollectorConfig, FileInputConfig, StartAt
+from logboom.collector.data_dir import DataDir, Positions
+from logboom.collector.delivery import Delivery, producer_options
+from logboom.collector.discover import Discovery
+from logboom.collector.files import FileInput, WatchRule
+from logboom.collector.intake import Inlet, Intake
+from logboom.collector.shipment import Lane
+from logboom.collector.stats import Snapshot, take_snapshot
+from logboom.collector.tail import FileBatch, Generation, Identity, ReadRule
+from logboom.host import OsDisk, SystemClock
+from logboom.storage import Damage, Notice
+
+_IDLE_WAIT_S: Final = 0.1
+_BATCHES_A_TURN: Final = 16
+_SOCKET_INPUT_PATH: Final = {"stdin": "-"}
+
+
+class CollectorError(LogboomError):
+    """The collector cannot go on."""
+
+
+class Agent:
+    """One collector. Life: `open`, `run` until a signal, an error or the end of all input, `close`."""
+
+    def __init__(
+        self, config: CollectorConfig, log: FilteringBoundLogger, *, stdin: int = 0, once: bool = False
+    ) -> None:
+        self.config = config
+        self._log = log
+        self._stdin = stdin
+        self._once = once
+        self._clock: Clock = SystemClock()
+        self.files: dict[str, FileInput] = {}
+        self.inlets: dict[str, Inlet] = {}
+        self._lanes: WeakValueDictionary[tuple[str, str], Lane] = WeakValueDictionary()
+        self._stop_asked = threading.Event()
+        self._dirty = True
+        self._next_checkpoint_s = 0.0
+        self.checkpoint_errors = 0
+        self._started_s = time.monotonic()
+
+    # --- life ---
+
+    def open(self) -> None:
+        """Take the data directory, the files, the sockets and the way out. Any of them may say no, by its own error."""
+        self._data_dir = DataDir.open(Path(self.config.data_dir))
+        saved = self._data_dir.load()
+        output = self.config.output
+        self.delivery = Delivery(
+            producer_options(output.bootstrap, output.librdkafka), output.max_in_flight_bytes, self._log
+        )
+        disk = OsDisk(self._data_dir.path)
+        for name, one in self.config.inputs.items():
+            if isinstance(one, FileInputConfig):
+                known = saved.files.get(name) if saved else None
+                self.files[name] = self._file_input(
+                    one, None if known is None else [file.generation() for file in known]
+                )
+                continue
+            buffer = DiskBuffer(
+                disk,
+                buffer_directory(name),
+                one.buffer,
+                reading_from=saved.buffers.get(name, 0) if saved else 0,
+                now_ms=self._clock.wall_ms(),
+                report=self._report_storage,
+            )
+            self.inlets[name] = Inlet(name, one, buffer)
+        self._keep_others(saved or Positions())
+        self._intake = Intake(list(self.inlets.values()), self._stdin, self._log, self._clock.wall_ms)
+        self._intake.open()
+
+    def stop(self) -> None:
+        """Ask it to end: from a signal or another thread."""
+        self._stop_asked.set()
+
+    def handle_signals(self) -> None:
+        """SIGTERM and Ctrl-C end it in order."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+
+    def run(self, *, every_s: float | None = None) -> None:
+        """Until it is asked to stop or everything there is was sent; `every_s` seconds it says how far it is."""
+        next_line_s = time.monotonic() + (every_s or 0.0)
+        self._intake.start()
+        self._log.info("collecting", inputs=sorted(self.config.inputs), output=self.config.output.bootstrap)
+        while not self._stop_asked.is_set():
+            moved = self._turn()
+            self.delivery.poll(0.0 if moved else _IDLE_WAIT_S)
+            self._checkpoint_when_due()
+            if every_s is not None and time.monotonic() >= next_line_s:
+                next_line_s += every_s
+                self._log.info("so_far", **self.snapshot().line())
+            if not moved and self._is_done():
+                break
+            if self.inlets and not self._intake.is_alive:
+                raise CollectorError("The intake of sockets and standard input has died; see the log.")
+
+    def close(self) -> None:
+        """Take what has arrived, wait a while for acknowledgements, write the positions down, give everything back."""
+        self._intake.stop()
+        deadline_s = time.monotonic() + self.config.drain_ms / 1000
+        while time.monotonic() < deadline_s and self._drain_turn():
+            self.delivery.hurry()
+            self.delivery.poll(0.02)
+        left = self.delivery.in_flight_records
+        self.delivery.close(drop=not self.delivery.is_empty)
+        self._checkpoint()
+        for inlet in self.inlets.values():
+            inlet.close_buffer(self._log)
+        for one in self.files.values():
+            one.close()
+        self._data_dir.close()
+        if left:
+            self._log.warning("stopped_before_all_was_acknowledged", records_sent_again_next_time=left)
+
+    def snapshot(self) -> Snapshot:
+        """What it says of itself. From any thread."""
+        return take_snapshot(self, time.monotonic() - self._started_s)
+
+    # --- a turn ---
+
+    def _turn(self) -> bool:
+        """Move some lines; whether there were any."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        for one in self.files.values():
+            one.poll(now_ms)
+        moved = False
+        movers = self._movers(now_ms)
+        for _ in range(_BATCHES_A_TURN):
+            progress = [mover for mover in movers if self.delivery.has_room and mover()]
+            moved = moved or bool(progress)
+            if not progress:
+                break
+        return moved
+
+    def _drain_turn(self) -> bool:
+        """Move what the buffers have; whether anything was not acknowledged before."""
+        for name, inlet in self.inlets.items():
+            while self.delivery.has_room and not self.delivery.is_blocked(self.config.stream_of(name)):
+                if not self._move_buffered(name, inlet):
+                    break
+        return not self.delivery.is_empty
+
+    def _movers(self, now_ms: int) -> list[Callable[[], bool]]:
+        """One per input that may send: each call moves one batch and says whether there was one."""
+        movers: list[Callable[[], bool]] = []
+        for name in self.config.inputs:
+            if self.delivery.is_blocked(self.config.stream_of(name)):
+                continue
+            if name in self.files:
+                movers.append(partial(self._move_file, name, self.files[name], now_ms))
+            else:
+                movers.append(partial(self._move_buffered, name, self.inlets[name]))
+        return movers
+
+    def _move_file(self, name: str, one: FileInput, now_ms: int) -> bool:
+        batch = one.next_batch(now_ms)
+        if batch is None:
+            return False
+        self._dirty = True
+
+        def done(batch: FileBatch = batch) -> None:
+            one.acked(batch)
+            self._dirty = True
+
+        lane = self._lane(name, batch.generation.path)
+        self.delivery.send(lane, batch.lines, self._clock.wall_ms(), done)
+        return True
+
+    def _move_buffered(self, name: str, inlet: Inlet) -> bool:
+        buffered = inlet.buffer.read()
+        if buffered is None:
+            return False
+
+        def done(next_offset: Offset = buffered.next_offset) -> None:
+            inlet.buffer.acknowledge(next_offset)
+            self._dirty = True
+
+        path = getattr(inlet.config, "path", _SOCKET_INPUT_PATH.get(inlet.config.type, ""))
+        self.delivery.send(self._lane(name, path), buffered.lines, buffered.time_ms, done)
+        return True
+
+    def _lane(self, name: str, path: str) -> Lane:
+        lane = self._lanes.get((name, path))
+        if lane is None:
+            lane = self._lanes[name, path] = Lane(self.config.stream_of(name), self.config.host, name, path)
+        return lane
+
+    def _is_done(self) -> bool:
+        """Whether nothing more can come: with `once` when all files are read, without when there is only a closed
+        standard input; and all of it is safe."""
+        if self.files and not self._once:
+            return False
+        now_ms = time.monotonic_ns() // 1_000_000
+        files_done = [one.read_to_end(now_ms) for one in self.files.values()]
+        buffers_done = all(inlet.ended and inlet.buffer.is_drained for inlet in self.inlets.values())
+        return all(files_done) and buffers_done and self.delivery.is_empty
+
+    # --- positions ---
+
+    def _checkpoint_when_due(self) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_checkpoint_s:
+            self._next_checkpoint_s = now_s + self.config.checkpoint_ms / 1000
+            if self._dirty:
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        buffers = {name: int(inlet.buffer.acked) for name, inlet in self.inlets.items()}
+        try:
+            files = {name: one.generations() for name, one in self.files.items()}
+            self._data_dir.save({**self._other_files, **files}, {**self._other_buffers, **buffers})
+        except OSError as error:
+            self.checkpoint_errors += 1
+            self._log.error("positions_not_written", reason=error.strerror)
+            return
+        self._dirty = False
+        for name, offset in buffers.items():
+            self.inlets[name].buffer.release(offset)
+
+    def _keep_others(self, saved: Positions) -> None:
+        """Positions of inputs that are not configured now stay, for when they are again."""
+        names = self.config.inputs
+        self._other_files = {
+            name: [file.generation() for file in files] for name, files in saved.files.items() if name not in names
+        }
+        self._other_buffers = {name: offset for name, offset in saved.buffers.items() if name not in names}
+        for name in self._other_buffers:
+            self._log.warning("buffer_without_input", input=name, directory=buffer_directory(name))
+
+    # --- parts ---
+
+    def _file_input(self, config: FileInputConfig, saved: list[Generation] | None) -> FileInput:
+        discovery = Discovery(
+            config.include, config.exclude, own=frozenset(_own_outputs()), own_dir=self.config.data_dir
+        )
+        read_rule = ReadRule(
+            config.max_line_bytes, config.block_bytes, config.multiline.rule() if config.multiline else None
+        )
+        watch_rule = WatchRule(
+            start_at_end=config.start_at is StartAt.END,
+            discover_ms=config.discover_ms,
+            rotate_wait_ms=config.rotate_wait_ms,
+            max_open_files=config.max_open_files,
+        )
+        return FileInput(discovery, read_rule, watch_rule, saved, self._log)
+
+    def _report_storage(self, what: Damage | Notice) -> None:
+        if isinstance(what, Damage):
+            self._log.error("buffer_damaged", reason=str(what))
+        else:
+            self._log.info("buffer_recovered", reason=str(what))
+
+
+def _own_outputs() -> Iterator[Identity]:
+    """Files that this process itself writes its log to: reading them would never end."""
+    for handle in (1, 2):
+        try:
+            status = os.fstat(handle)
+        except OSError:
+            continue
+        yield Identity(status.st_dev, status.st_ino)

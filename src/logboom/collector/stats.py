@@ -1,0 +1,181 @@
+"""What a collector says of itself: a snapshot of plain numbers, as one line and as Prometheus metrics."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import start_http_server
+from prometheus_client.registry import Collector
+
+from logboom.base.settings import split_address
+
+if TYPE_CHECKING:
+    from logboom.collector.agent import Agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileNumbers:
+    """Of one input of files."""
+
+    files: int
+    handles: int
+    lag_bytes: int
+    rotations: int
+    truncations: int
+    bytes_lost: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferNumbers:
+    """Of one input with a disk buffer."""
+
+    lines: int
+    bytes: int
+    waiting_lines: int
+    fill_bytes: int
+    max_bytes: int
+    dropped: int
+    damaged: int
+    cut: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Of the whole collector."""
+
+    seconds: float
+    records: int
+    bytes: int
+    refused: int
+    in_flight_records: int
+    in_flight_bytes: int
+    waiting: bool
+    producers: int
+    checkpoint_errors: int
+    files: dict[str, FileNumbers]
+    buffers: dict[str, BufferNumbers]
+
+    def line(self) -> dict[str, Any]:
+        """The one-line summary, as fields."""
+        fields: dict[str, Any] = {
+            "records": self.records,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 1),
+            "in_flight": self.in_flight_records,
+            "refused": self.refused,
+            "dropped": sum(one.dropped for one in self.buffers.values()),
+            "damaged": sum(one.damaged for one in self.buffers.values()),
+            "lag_bytes": sum(one.lag_bytes for one in self.files.values()),
+            "buffered_lines": sum(one.waiting_lines for one in self.buffers.values()),
+            "bytes_lost": sum(one.bytes_lost for one in self.files.values()),
+        }
+        return fields
+
+
+def take_snapshot(agent: "Agent", seconds: float) -> Snapshot:
+    """The numbers as they are now."""
+    delivery = agent.delivery
+    return Snapshot(
+        seconds=seconds,
+        records=delivery.counters.records,
+        bytes=delivery.counters.bytes,
+        refused=delivery.counters.refused,
+        in_flight_records=delivery.in_flight_records,
+        in_flight_bytes=delivery.in_flight_bytes,
+        waiting=delivery.waiting,
+        producers=delivery.counters.producers,
+        checkpoint_errors=agent.checkpoint_errors,
+        files={
+            name: FileNumbers(
+                files=one.files_watched,
+                handles=one.handles_open,
+                lag_bytes=one.lag_bytes,
+                rotations=one.counters.rotations,
+                truncations=one.counters.truncations,
+                bytes_lost=one.counters.bytes_lost,
+                errors=one.counters.errors,
+            )
+            for name, one in agent.files.items()
+        },
+        buffers={
+            name: BufferNumbers(
+                lines=inlet.lines,
+                bytes=inlet.bytes,
+                waiting_lines=inlet.buffer.lines_waiting,
+                fill_bytes=inlet.buffer.fill_bytes,
+                max_bytes=inlet.buffer.max_bytes,
+                dropped=inlet.dropped,
+                damaged=inlet.buffer.lines_damaged,
+                cut=inlet.cut,
+                errors=inlet.errors,
+            )
+            for name, inlet in agent.inlets.items()
+        },
+    )
+
+
+_FILE_METRICS = (
+    ("lag_bytes", GaugeMetricFamily, "Bytes seen in files and not acknowledged yet."),
+    ("files", GaugeMetricFamily, "Files that are followed."),
+    ("handles", GaugeMetricFamily, "Handles that are held."),
+    ("rotations", CounterMetricFamily, "Files that were renamed, replaced or deleted."),
+    ("truncations", CounterMetricFamily, "Files that were truncated in place."),
+    ("bytes_lost", CounterMetricFamily, "Bytes that were truncated away before they were read."),
+    ("errors", CounterMetricFamily, "Failures to open or read."),
+)
+_BUFFER_METRICS = (
+    ("lines", CounterMetricFamily, "Lines taken."),
+    ("bytes", CounterMetricFamily, "Bytes of lines taken."),
+    ("waiting_lines", GaugeMetricFamily, "Lines taken and not acknowledged yet."),
+    ("fill_bytes", GaugeMetricFamily, "Bytes of the buffer on disk."),
+    ("max_bytes", GaugeMetricFamily, "Bytes the buffer may have."),
+    ("dropped", CounterMetricFamily, "Lines dropped because the buffer was full."),
+    ("damaged", CounterMetricFamily, "Lines lost because the disk damaged the buffer."),
+    ("cut", CounterMetricFamily, "Datagrams cut at max_line_bytes."),
+    ("errors", CounterMetricFamily, "Failures of connections or of the buffer's disk."),
+)
+_OUTPUT_METRICS = (
+    ("records", CounterMetricFamily, "Records acknowledged by the log."),
+    ("bytes", CounterMetricFamily, "Bytes of lines acknowledged by the log."),
+    ("refused", CounterMetricFamily, "Records the broker refused for what they are; left out."),
+    ("in_flight_records", GaugeMetricFamily, "Records on their way."),
+    ("in_flight_bytes", GaugeMetricFamily, "Bytes of lines on their way."),
+    ("waiting", GaugeMetricFamily, "1 while the output takes nothing."),
+    ("producers", CounterMetricFamily, "Producers made, the first included."),
+    ("checkpoint_errors", CounterMetricFamily, "Failures to write the positions down."),
+)
+
+
+class _Metrics(Collector):
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._agent.snapshot()
+        for name, family, text in _OUTPUT_METRICS:
+            metric = family(f"logboom_collector_output_{name}", text)
+            metric.add_metric([], getattr(snapshot, name))
+            yield metric
+        yield from _by_input("file", _FILE_METRICS, snapshot.files)
+        yield from _by_input("buffer", _BUFFER_METRICS, snapshot.buffers)
+
+
+def _by_input(prefix: str, metrics: Any, numbers: dict[str, Any]) -> Iterator[Metric]:
+    for name, family, text in metrics:
+        metric = family(f"logboom_collector_{prefix}_{name}", text, labels=["input"])
+        for input_name, one in numbers.items():
+            metric.add_metric([input_name], getattr(one, name))
+        yield metric
+
+
+def serve_metrics(agent: "Agent", address: str) -> str:
+    """Answer /metrics from a thread; the address it listens on. OSError where it is taken."""
+    host, port = split_address(address)
+    registry = CollectorRegistry()
+    registry.register(_Metrics(agent))
+    every_interface = "0.0.0.0"  # noqa: S104  # what `:9600` asks for
+    server, _thread = start_http_server(port, host or every_interface, registry)
+    return f"{server.server_address[0]!s}:{server.server_address[1]}"
