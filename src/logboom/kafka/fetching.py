@@ -44,6 +44,7 @@ class Want:
     high_watermark: int = -1
     size_bytes: int = 0
     """The partition's size when it was read: what it grew by since is new."""
+    offline: bool = False
 
     def fail(self, error: LogboomError) -> None:
         """This partition is answered with an error."""
@@ -83,6 +84,7 @@ class Fetch:
         "_committed",
         "_context",
         "_deadline_s",
+        "_found_bytes",
         "_later",
         "_loop",
         "_max_bytes",
@@ -100,6 +102,7 @@ class Fetch:
         self._wants = [want for _, wants in topics for want in wants]
         self._min_bytes: int = request.min_bytes
         self._max_bytes = max(0, min(request.max_bytes, config.max_fetch_bytes))
+        self._found_bytes = 0
         self._committed = bool(request.isolation_level)
         self._loop = asyncio.get_running_loop()
         wait_ms = min(max(0, as_milliseconds(request.max_wait)), config.max_fetch_wait_ms)
@@ -175,6 +178,7 @@ class Fetch:
             return False
         want.high_watermark = partition.high_watermark
         want.size_bytes = partition.size_bytes
+        want.offline = partition.offline
         return True
 
     def _read_from_disk(self) -> None:
@@ -196,6 +200,7 @@ class Fetch:
     # --- waiting ---
 
     def _is_enough(self, found: _Round) -> bool:
+        self._found_bytes = found.total
         return found.total >= self._min_bytes or any(want.error is not None for want in self._wants)
 
     def _sleep(self) -> bool:
@@ -222,15 +227,19 @@ class Fetch:
         self._wake()
 
     def _may_be_enough(self) -> bool:
-        grown = 0
-        still = True
+        """Whether a read can give more than the last one: judged by sizes alone, since this is asked at every flush."""
+        expected = self._found_bytes
         for want in self._wants:
             partition = want.partition
-            if partition is not None and partition.high_watermark != want.high_watermark:
-                still = False
-                grown += partition.size_bytes - want.size_bytes
-        # Nothing has grown and yet we were called: a partition is gone or offline, which a read will tell.
-        return still or self._min_bytes <= 1 or grown >= self._min_bytes
+            if partition is None:
+                continue
+            if partition.offline != want.offline:
+                return True  # it failed or is gone, which the read will tell
+            if partition.high_watermark != want.high_watermark:
+                if self._min_bytes <= 1:
+                    return True
+                expected += partition.size_bytes - want.size_bytes
+        return expected >= self._min_bytes
 
     def _wake(self) -> None:
         self._stop_waiting()
