@@ -2,7 +2,7 @@ import errno
 from random import Random
 
 import pytest
-from tests.support.logs import DIRECTORY, SMALL, Reports, append, batch, open_log, read_batches
+from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_batches
 from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import (
@@ -178,7 +178,7 @@ def test_abandoning_takes_back_offsets_producers_and_epochs() -> None:
 
 def test_a_full_disk_is_cut_back_and_writing_goes_on_when_there_is_room() -> None:
     disk = MemDisk()
-    log = open_log(disk, LogConfig())
+    log = open_log(disk, PLAIN)
     first, refused, last = batch(3), batch(3, 3000), batch(3)
     append(log, first)
     log.flush(sync=True)
@@ -398,6 +398,21 @@ def test_room_that_was_reserved_is_no_torn_tail() -> None:
     reports = Reports()
     again = open_log(disk.copy(), config, reports=reports)
     assert (again.log_end_offset, reports.seen) == (2, [])
+
+
+@pytest.mark.parametrize("size_bytes", [100, 60_000])
+def test_room_is_reserved_as_the_log_grows_and_given_back(size_bytes: int) -> None:
+    disk = MemDisk()
+    log = open_log(disk, LogConfig(preallocate_bytes=200_000, segment_bytes=2_000_000))
+    lengths = set()
+    for n in range(20):
+        append(log, batch(1, size_bytes))
+        log.flush(sync=True)
+        lengths.add(len(disk.nodes[log.active.path].data) - log.size_bytes)
+        assert read_batches(log, n, 1)
+    assert 0 < max(lengths) <= 200_000
+    log.close()
+    assert len(disk.nodes[log.active.path].data) == log.size_bytes
 
 
 def test_no_room_to_reserve_is_no_failure() -> None:

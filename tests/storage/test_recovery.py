@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.logs import DIRECTORY, SMALL, Reports, append, batch, open_log, read_one
+from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_one
 from tests.support.memdisk import MemDisk
 
 from logboom.base.ids import Offset
@@ -239,14 +239,14 @@ def test_damage_is_told_with_its_place_and_everything_around_it_is_read(field_at
 
 def test_a_torn_tail_is_cut_and_told() -> None:
     disk = MemDisk()
-    log = open_log(disk, LogConfig())
+    log = open_log(disk, PLAIN)
     append(log, batch(2, 50))
     log.flush(sync=True)
     append(log, batch(2, 50))
     log.flush(sync=False)
     del disk.nodes[log.active.path].data[-5:]
     reports = Reports()
-    again = open_log(disk, LogConfig(), reports=reports)
+    again = open_log(disk, PLAIN, reports=reports)
     assert again.log_end_offset == 2
     assert not reports.damage
     assert ["torn tail" in str(notice) for notice in reports.notices] == [True]

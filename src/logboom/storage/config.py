@@ -19,8 +19,8 @@ class LogConfig:
     """A segment is closed by the first append this long after its first one."""
     index_interval_bytes: int = 4 * KIB
     """Log bytes between two entries of the sparse index."""
-    preallocate_bytes: int = 0
-    """Room reserved ahead of the end of the log; 0 for none."""
+    preallocate_bytes: int = 16 * MIB
+    """Room reserved ahead of the end of the log, at most; 0 for none."""
     hint_bytes: int = 16 * MIB
     """Log bytes between two unsynced notes of index and producers, which shorten recovery."""
     producer_expiry_ms: int = DAY_MS
