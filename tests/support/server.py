@@ -102,11 +102,22 @@ class BrokerProcess:
 
     def kill9(self) -> None:
         """SIGKILL: nothing is flushed, nothing is said."""
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL)
 
     def sigterm(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """SIGTERM; the exit code. The broker promises 0 within 5 s; a busy test machine is given more."""
-        return self._end(signal.SIGTERM, timeout_s)
+        return self.end(signal.SIGTERM, timeout_s)
+
+    def end(self, how: signal.Signals, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Send a signal and wait for the end; the exit code."""
+        process = self._process
+        assert process is not None
+        if process.poll() is None:
+            process.send_signal(how)
+        code = process.wait(timeout_s)
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
 
     def stop(self) -> None:
         """End it in whatever state it is."""
@@ -131,16 +142,6 @@ class BrokerProcess:
         with contextlib.suppress(FileNotFoundError):
             return self.log_path.read_text(errors="replace")
         return ""
-
-    def _end(self, how: signal.Signals, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        process = self._process
-        assert process is not None
-        if process.poll() is None:
-            process.send_signal(how)
-        code = process.wait(timeout_s)
-        assert process.stdout is not None
-        process.stdout.close()
-        return code
 
     def _first_line(self) -> bytes:
         assert self._process is not None

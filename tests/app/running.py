@@ -1,0 +1,16 @@
+"""Helps tests of a node that runs in a process of its own."""
+
+import http.client
+from contextlib import closing
+
+from logboom.base.settings import split_address
+
+WAIT_S = 30
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    """Status and body of one GET."""
+    with closing(http.client.HTTPConnection(*split_address(address), timeout=WAIT_S)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()

@@ -1,0 +1,252 @@
+"""The life of a node as the system sees it: ready, metrics, signals, systemd, and what keeps it from starting."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+from tests.app.running import get
+from tests.support.server import BrokerProcess, BrokerStartError, free_port
+
+WAIT_S = 60
+
+
+def test_ready_line_tells_where_everything_is(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert broker.ready == {
+            "kafka": broker.kafka,
+            "http": broker.http,
+            "data": str(tmp_path / "data"),
+            "pid": broker.pid,
+        }
+        assert get(broker.http, "/healthz") == (200, "ok\n")
+        assert get(broker.http, "/readyz") == (200, "ready\n")
+        assert get(broker.http, "/nothing")[0] == 404
+
+
+def test_port_0_is_a_free_port(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", "--kafka", "127.0.0.1:0", "--http", "null") as broker:
+        assert str(broker.ready["kafka"]).startswith("127.0.0.1:")
+        assert broker.ready["kafka"] not in ("127.0.0.1:0", broker.kafka)
+        assert broker.ready["http"] is None
+
+
+def test_metrics_count_what_happened(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        producer = Producer({"bootstrap.servers": broker.kafka})
+        for number in range(7):
+            producer.produce("s", str(number))
+        assert producer.flush(WAIT_S) == 0
+        status, text = get(broker.http, "/metrics")
+        assert status == 200
+        values = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        assert values["logboom_appended_records_total", ()] >= 7
+        where = (("partition", "0"), ("stream", "s"))
+        assert values["logboom_partition_high_watermark", where] == 7
+        assert values["logboom_partition_offline", where] == 0
+        assert values["logboom_kafka_api_requests_total", (("api", "Produce"),)] >= 1
+        assert values["logboom_kafka_connections", ()] >= 1
+        assert values["process_resident_memory_bytes", ()] > 0
+
+
+class Acks:
+    """Which records were acknowledged, as the client tells of them."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.taken.append(int(message.value() or b""))
+
+
+def read_all(bootstrap: str, stream: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True})
+    found: list[int] = []
+    try:
+        consumer.assign([TopicPartition(stream, 0, 0)])
+        while (message := consumer.poll(WAIT_S)) is not None and message.error() is None:
+            found.append(int(message.value() or b""))
+        assert message is not None
+    finally:
+        consumer.close()
+    return found
+
+
+def test_sigterm_under_load_ends_with_0_and_every_ack_holds(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        producer = Producer({"bootstrap.servers": broker.kafka, "enable.idempotence": True, "linger.ms": 1})
+        acks, enough = Acks(), 20_000
+        for number in range(enough):
+            producer.produce("s", str(number), on_delivery=acks.delivered)
+            producer.poll(0)
+        while not acks.taken:
+            producer.poll(0.01)
+        assert broker.sigterm() == 0
+        assert "broker stopped" in broker.log_text()
+        broker.start()
+        assert producer.flush(WAIT_S) == 0
+        assert acks.taken == list(range(enough))
+        assert read_all(broker.kafka, "s") == list(range(enough))
+        assert "damage" not in broker.log_text()
+
+
+def test_sigint_ends_with_0(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert broker.end(signal.SIGINT) == 0
+
+
+def test_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.pause()  # so that both are there before it looks
+        os.kill(broker.pid, signal.SIGTERM)
+        os.kill(broker.pid, signal.SIGINT)
+        broker.resume()
+        assert broker.end(signal.SIGCONT) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+        broker.start()
+
+
+def test_waiting_fetch_does_not_hold_up_a_stop(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.kafka,
+                "group.id": "g",
+                "fetch.wait.max.ms": 30_000,
+                "socket.timeout.ms": 60_000,
+            }
+        )
+        producer = Producer({"bootstrap.servers": broker.kafka})
+        producer.produce("s", "x")
+        assert producer.flush(WAIT_S) == 0
+        consumer.assign([TopicPartition("s", 0, 0)])
+        assert consumer.poll(WAIT_S) is not None
+        consumer.poll(0.5)  # the next fetch waits at the broker
+        assert broker.sigterm(20) == 0
+        consumer.close()
+
+
+def test_systemd_is_told(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(WAIT_S)
+        with BrokerProcess(tmp_path / "data", environment={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as broker:
+            assert listener.recv(100) == b"READY=1"
+            broker.sigterm()
+            assert listener.recv(100) == b"STOPPING=1"
+
+
+def test_systemd_socket_without_a_listener_does_no_harm(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", environment={"NOTIFY_SOCKET": str(tmp_path / "nobody")}) as broker:
+        assert broker.running
+
+
+def test_second_broker_on_one_data_directory_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        second = BrokerProcess(tmp_path / "data", log_path=tmp_path / "second.log")
+        with pytest.raises(BrokerStartError, match="ended with 1"):
+            second.start()
+        assert str(broker.pid) in second.log_text()
+        assert "Traceback" not in second.log_text()
+
+
+def test_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for option, setting in (("--kafka", "kafka.listen"), ("--http", "http.listen")):
+            broker = BrokerProcess(tmp_path / "data", option, address, log_path=tmp_path / f"{setting}.log")
+            with pytest.raises(BrokerStartError):
+                broker.start()
+            assert f"cannot listen on {address}" in broker.log_text()
+            assert f"choose another with {setting}" in broker.log_text()
+            assert "Traceback" not in broker.log_text()
+
+
+def serve(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "logboom.cli", "serve", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_person_is_told_where_it_is_and_how_to_stop_it(tmp_path: Path) -> None:
+    kafka, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    with serve("--data", str(tmp_path / "data"), "--kafka", kafka, "--http", http) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(5)]
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+    assert lines == [
+        "Logboom is ready.\n",
+        f"  Kafka  {kafka}\n",
+        f"  HTTP   http://{http}/metrics\n",
+        f"  data   {tmp_path / 'data'}\n",
+        f"  stop   Ctrl-C, or kill {process.pid}\n",
+    ]
+
+
+def test_log_is_json_where_no_terminal_is(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        pass
+    lines = [json.loads(line) for line in broker.log_text().splitlines()]
+    assert lines
+    for line in lines:
+        assert {"timestamp", "level", "service", "message"} <= line.keys()
+
+
+def test_log_is_text_where_it_is_asked_for(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", "--set", "log.format=text") as broker:
+        pass
+    assert "broker started" in broker.log_text()
+    assert "{" not in broker.log_text().splitlines()[-1]
+
+
+def test_configuration_file_and_its_errors(tmp_path: Path) -> None:
+    file = tmp_path / "logboom.yaml"
+    file.write_text("broker:\n  default_partitions: 3\nlog: {level: warning}\n")
+    with BrokerProcess(tmp_path / "data", "--config", str(file)) as broker:
+        producer = Producer({"bootstrap.servers": broker.kafka})
+        producer.produce("s", "x")
+        assert producer.flush(WAIT_S) == 0
+        assert len(producer.list_topics(timeout=WAIT_S).topics["s"].partitions) == 3
+    file.write_text("brokr: 1\nkafka:\n  listen: nowhere\n")
+    with serve("--config", str(file), "--data", str(tmp_path / "other")) as process:
+        out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out) == (1, "")
+    assert err.splitlines() == [
+        f"logboom: {file}:1: brokr: unknown key 'brokr' (did you mean 'broker'?)",
+        f"logboom: {file}:3: kafka.listen: 'nowhere' is not an address such as 127.0.0.1:9092",
+    ]
+    assert not (tmp_path / "other").exists()
+
+
+def test_metrics_answer_while_clients_come_and_go(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        stop = threading.Event()
+
+        def come_and_go() -> None:
+            while not stop.is_set():
+                producer = Producer({"bootstrap.servers": broker.kafka})
+                producer.produce("s", "x")
+                producer.flush(WAIT_S)
+
+        crowd = [threading.Thread(target=come_and_go) for _ in range(3)]
+        for each in crowd:
+            each.start()
+        try:
+            assert {get(broker.http, "/metrics")[0] for _ in range(20)} == {200}
+        finally:
+            stop.set()
+            for each in crowd:
+                each.join(WAIT_S)
