@@ -107,7 +107,7 @@ class GroupShard:
         self._phase = _Phase.SERVING
         self._perform(self._coordinator.start(self._now()))
         self.tell(StreamsDeleted(self._coordinator.streams() - living_streams()))
-        self._log.info("groups loaded", groups=len(self._coordinator.overview()), records=len(records))
+        self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=len(records))
 
     def _report(self, what: str) -> None:
         self._log.warning("offsets stream", problem=what)
