@@ -156,6 +156,8 @@ class Broker:
                     (maintenance.background_syncs, self.config.background_sync_interval_s),
                 )
             ]
+            for task in self._background:
+                task.add_done_callback(self._background_ended)
             await self.groups.start()
         except BaseException:
             await self._close(StorageError("the broker did not start"))
@@ -190,6 +192,10 @@ class Broker:
         self._readers.shutdown(wait=False)
         self._data_dir.close()
 
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self.log.error("background work ended by a fault in Logboom", exc_info=fault)
+
     def _log_dir_failed(self, error: StorageError) -> None:
         self.log.critical("the log dir takes no more writes", path=str(self._data_dir.path), reason=str(error))
         for partition in self._partitions.values():
@@ -215,9 +221,10 @@ class Broker:
         try:
             return self._partitions[key]
         except KeyError:
-            raise self._failed.get(key) or UnknownStreamError(
-                f"there is no partition {index} of a stream {name!r}"
-            ) from None
+            failure = self._failed.get(key)
+            if failure is not None:
+                raise failure.with_traceback(None) from None
+            raise UnknownStreamError(f"there is no partition {index} of a stream {name!r}") from None
 
     def partition_by_id(self, stream_id: StreamId, index: int) -> Partition:
         """A partition by its stream's id. Raises UnknownStreamIdError, else as `partition`."""

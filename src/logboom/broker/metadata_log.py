@@ -77,7 +77,7 @@ class MetadataLog:
         """Return once the facts survive a power failure. Raises StorageError or DiskFullError: they do not count."""
         assert self._flusher is not None
         if self._flusher.failure is not None:
-            raise self._flusher.failure
+            raise self._flusher.failure.with_traceback(None)
         now_ms = self._clock.wall_ms()
         batch = build_batch([Record(Offset(n), now_ms, None, encode(record), ()) for n, record in enumerate(records)])
         appended = self.log.append(batch, ((0, read_header(batch)),), leader_epoch=self._epoch, now_ms=now_ms)

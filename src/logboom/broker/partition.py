@@ -187,13 +187,12 @@ class Partition:
 
         `done` is called when acks is served: -1 at commit, 1 when the leader's own disk has it, 0 at once.
         """
+        if self._refusal is not None or (acks == -1 and self._below_minimum):
+            self._refuse(done, self._refusal or self._not_enough_replicas())
+            return
         reach, log = self._reach, self.log
         now_ms = reach.clock.wall_ms()
         try:
-            if self._refusal is not None:
-                raise self._refusal
-            if acks == -1 and self._below_minimum:
-                raise self._not_enough_replicas()
             headers = validate_produced(records, self._limits)
             if self._append_time:
                 headers = _stamped(records, headers, now_ms)
@@ -297,7 +296,7 @@ class Partition:
         a damaged batch, UnknownStreamError once the stream is deleted.
         """
         if self._read_refusal is not None:
-            raise self._read_refusal
+            raise self._read_refusal.with_traceback(None)
         ceiling = self.high_watermark
         if offset >= ceiling:
             return self._nothing_at(offset)
@@ -346,7 +345,7 @@ class Partition:
     async def _in_thread(self, function: Callable[[], Result]) -> Result:
         """Run a read on the readers' threads; the log's files stay open until it has ended."""
         if self._read_refusal is not None:
-            raise self._read_refusal
+            raise self._read_refusal.with_traceback(None)
         self._reads += 1
         future = asyncio.get_running_loop().run_in_executor(self._reach.readers, function)
         # Whoever waits may be cancelled; the thread is then still reading, so it is the thread's end that counts.
