@@ -12,6 +12,7 @@ from kio.schema.metadata.v9.request import MetadataRequest
 from kio.schema.produce.v7.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.static.primitive import Records
 from tests.kafka.door import written
+from tests.kafka.entities import broken
 
 from logboom.kafka.messages import make, milliseconds
 from logboom.kafka.reading import MalformedError, compile_reader, read_uvarint, reader_for, skip_tags
@@ -42,31 +43,6 @@ def test_reads_what_kio_writes(api_key: int, version: int) -> None:
     check()
 
 
-def mutations(body: bytes, chance: random.Random) -> bytes:
-    """One broken body: cut, bytes changed, a count blown up, or noise."""
-    broken = bytearray(body)
-    match chance.randrange(5):
-        case 0:
-            del broken[chance.randrange(len(broken) + 1) :]
-        case 1:
-            for _ in range(chance.randint(1, 4)):
-                if broken:
-                    broken[chance.randrange(len(broken))] = chance.choice(
-                        (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256))
-                    )
-        case 2:
-            place = chance.randrange(len(broken) + 1)
-            broken[place : place + 4] = chance.choice(
-                (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x80\0\0\0", b"\0\xff\xff\xff")
-            )
-        case 3:
-            place = chance.randrange(len(broken) + 1)
-            broken[place:place] = chance.randbytes(chance.randint(1, 16))
-        case _:
-            broken = bytearray(chance.randbytes(chance.randrange(200)))
-    return bytes(broken)
-
-
 @pytest.mark.parametrize(("api_key", "version"), SERVED)
 def test_broken_bodies_give_an_entity_or_a_malformed_error(api_key: int, version: int) -> None:
     cls = load_request_schema(api_key, version)
@@ -79,7 +55,7 @@ def test_broken_bodies_give_an_entity_or_a_malformed_error(api_key: int, version
         body = written(entity)
         for _ in range(12):
             try:
-                found, _ = read(memoryview(bytearray(mutations(body, chance))), 0, BUDGET)
+                found, _ = read(memoryview(bytearray(broken(body, chance))), 0, BUDGET)
             except MalformedError:
                 continue
             assert type(found) is cls
