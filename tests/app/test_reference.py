@@ -66,6 +66,6 @@ def test_page_tells_kind_bounds_default_and_purpose() -> None:
         "|---|---|---|---|",
         "| `inner.mode` | `fast` or `safe` | `safe` | How to go: fast \\| safe. |",
         "| `inner.colour` | `red` or `blue` | `red` |  |",
-        "| `inner.names` | list of text | `a, b` |  |",
+        "| `inner.names` | list: text | `a, b` |  |",
         "| `inner.more` | address or null | `null` |  |",
     ]

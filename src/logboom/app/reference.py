@@ -23,40 +23,79 @@ _FORMATS: Final = {
     "size-bytes": "size",
     "address": "address",
 }
-_PLAIN: Final[dict[Any, str]] = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path"}
+_PLAIN: Final[dict[Any, str]] = {
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    Path: "path",
+    Any: "anything",
+}
 _BOUNDS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One configuration file that the page describes."""
+    """One configuration file, or one part of it, that the page describes."""
 
     title: str
     introduction: str
     model: type[BaseModel]
+    path: tuple[str, ...] = ()
+    """Where the model stands in its file."""
 
 
 def reference_page(title: str, introduction: str, sections: list[Section]) -> str:
     """The whole page as Markdown."""
     lines = [f"# {title}", "", introduction.strip(), ""]
     for section in sections:
-        lines += [f"## {section.title}", "", section.introduction.strip(), ""]
-        lines += _group(section.model, ())
+        if section.title:
+            lines += [f"## {section.title}", "", section.introduction.strip(), "", *_group(section.model, section.path)]
+        else:
+            lines += _headed(section.model, section.path, None)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _group(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
     rows, inner = [], []
     for name, info in model.model_fields.items():
-        group = _group_model(info.annotation)
         here = (*path, info.alias or name)
-        if group is not None:
-            inner += [f"### {_title(here)}", "", _text(info.description or group.__doc__), ""]
-            inner += _group(group, here)
-        else:
+        if _group_model(info.annotation) is None and not _is_kind(name, info):
             rows.append(_row(here, info))
+        for group, where in dict.fromkeys(_groups_within(info.annotation, here)):
+            text = _headed(group, where, info.description if where == here else None)
+            # Kinds of one thing may share a part: it is told of once.
+            inner += [] if text[0] in inner and "type:" not in text[0] else text
     table = ["| setting | value | default | what it does |", "|---|---|---|---|", *rows, ""] if rows else []
     return table + inner
+
+
+def _is_kind(name: str, info: FieldInfo) -> bool:
+    """Whether it only says which of several kinds the group is; the heading says so too."""
+    return name == "type" and get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
+
+
+def _headed(model: type[BaseModel], path: tuple[str, ...], description: str | None) -> list[str]:
+    kind = model.model_fields.get("type")
+    which = f", `type: {get_args(kind.annotation)[0]}`" if kind is not None and _is_kind("type", kind) else ""
+    return [f"### {_title(path)}{which}", "", _text(description or model.__doc__), "", *_group(model, path)]
+
+
+def _groups_within(annotation: Any, path: tuple[str, ...]) -> Iterator[tuple[type[BaseModel], tuple[str, ...]]]:
+    """Groups that a setting holds, in a list, under names, or as one of several kinds, and where they stand."""
+    group = _group_model(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if group is not None:
+        yield group, path
+    elif origin is Annotated:
+        yield from _groups_within(arguments[0], path)
+    elif origin in (Union, types.UnionType):
+        for member in arguments:
+            yield from _groups_within(member, path)
+    elif origin is dict:
+        yield from _groups_within(arguments[1], (*path, "NAME"))
+    elif origin in (list, tuple):
+        yield from _groups_within(arguments[0], (*path[:-1], f"{path[-1]}[]"))
 
 
 def _title(path: tuple[str, ...]) -> str:
@@ -87,15 +126,16 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
     if origin is Literal:
         return " or ".join(f"`{choice}`" for choice in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join("null" if member is types.NoneType else _kind(member, []) for member in arguments)
+        kinds = dict.fromkeys("null" if member is types.NoneType else _kind(member, []) for member in arguments)
+        return " or ".join(kinds)
     if origin is dict:
-        return f"group of {_kind(arguments[1], [])}"
+        return f"{_kind(arguments[1], [])} by name"
     if origin in (list, tuple, set, frozenset):
-        return f"list of {_kind(arguments[0], [])}"
+        return f"list: {_kind(arguments[0], [])}"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return " or ".join(f"`{member.value}`" for member in annotation)
-    if group := _group_model(annotation):
-        return f"group ({_text(group.__doc__).split('.')[0]})"
+    if _group_model(annotation):
+        return "group (below)"
     return _PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 
@@ -111,6 +151,8 @@ def _bounds(metadata: list[Any], kind: str) -> Iterator[str]:
 def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
+    if info.default_factory is not None and not isinstance(info.default_factory, type) and info.annotation is str:
+        return "found out"  # from the machine, and so not the same on every one
     value = info.get_default(call_default_factory=True, validated_data={})
     if value is None or value is PydanticUndefined:
         return "`null`"
@@ -120,6 +162,8 @@ def _default(info: FieldInfo) -> str:
         return f"`{str(value).lower()}`"
     if isinstance(value, dict | list | tuple | set | frozenset):
         return f"`{', '.join(map(str, value))}`" if value else "none"
+    if isinstance(value, BaseModel):
+        return "as below"
     return f"`{_quantity(value, info.metadata)}`"
 
 

@@ -7,6 +7,7 @@ import typer
 
 from logboom.app.config import NodeConfig
 from logboom.app.reference import Section, reference_page
+from logboom.base.settings import Settings
 from logboom.cli.common import AsJson, print_json
 from logboom.cli.serve import ConfigFile, Setting, node_config
 
@@ -26,6 +27,16 @@ in capitals with two underscores between its parts (`LOGBOOM_KAFKA__LISTEN=0.0.0
 (`--set kafka.listen=0.0.0.0:9092`, and the flags of `serve` for the most common). Flags win over the environment, the
 environment wins over the file. `logboom config show` prints what comes of them, `logboom config check FILE` checks a
 file without starting anything.
+"""
+
+_COLLECTOR = """\
+`logboom collect collector.yaml`; `logboom collect --check collector.yaml` checks it. [collector.md](collector.md) says
+how to use it.
+"""
+
+_PIPELINE = """\
+`logboom pipeline run pipeline.yaml`; `logboom pipeline check pipeline.yaml` checks it. [pipeline.md](pipeline.md) says
+how to use it.
 """
 
 
@@ -59,12 +70,31 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", show_default=Fals
 @config.command("reference")
 def reference() -> None:
     """Print every setting with its default and what it does, as Markdown."""
-    typer.echo(reference_page("Configuration", _INTRODUCTION, sections()), nl=False)
+    typer.echo(page(), nl=False)
 
 
-def sections() -> list[Section]:
-    """The files that the page describes."""
-    return [Section("The broker", _NODE, NodeConfig)]
+def page() -> str:
+    """docs/configuration.md."""
+    return reference_page("Configuration", _INTRODUCTION, _sections())
+
+
+def _sections() -> list[Section]:
+    # Neither the broker nor its configuration needs these rooms; the page does.
+    from logboom.collector.config import CollectorConfig
+    from logboom.pipeline.model import SINKS, SOURCES, TRANSFORMS, PipelineModel, TestModel
+
+    parts: list[tuple[tuple[str, ...], type[Settings]]] = [
+        *((("sources", "NAME"), model) for model in SOURCES.values()),
+        *((("transforms", "NAME"), model) for model in TRANSFORMS.values()),
+        *((("sinks", "NAME"), model) for model in SINKS.values()),
+        (("tests[]",), TestModel),
+    ]
+    return [
+        Section("The broker", _NODE, NodeConfig),
+        Section("The collector", _COLLECTOR, CollectorConfig),
+        Section("The pipeline", _PIPELINE, PipelineModel),
+        *(Section("", "", model, path) for path, model in parts),
+    ]
 
 
 def register(app: typer.Typer) -> None:

@@ -1,0 +1,76 @@
+"""The house's own rules that no linter knows: small pieces, modules that say what they are, nothing left for later."""
+
+import ast
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "logboom"
+MODULES = sorted(SOURCE.rglob("*.py"))
+MODULE_MAX_LINES = 600
+FUNCTION_MAX_LINES = 70
+FUNCTION_P95_MAX_LINES = 56
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def functions() -> Iterator[tuple[str, int]]:
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, Function) and node.end_lineno is not None:
+                yield f"{name_of(path)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(MODULES) > 50
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_module_says_what_it_is_and_stays_small(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)) or not text.strip(), "no docstring"
+    assert len(text.splitlines()) <= MODULE_MAX_LINES
+
+
+def test_functions_are_small() -> None:
+    lengths = dict(functions())
+    assert {where: length for where, length in lengths.items() if length > FUNCTION_MAX_LINES} == {}
+    assert statistics.quantiles(lengths.values(), n=20)[-1] < FUNCTION_P95_MAX_LINES
+
+
+def test_public_classes_and_functions_say_what_they_are() -> None:
+    silent = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in MODULES
+        for node in tree_of(path).body
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
+def test_every_package_is_in_the_readme() -> None:
+    readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+    packages = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
+    assert [package for package in packages if f"| `{package}` |" not in readme] == []
+
+
+def test_broad_excepts_give_their_reason() -> None:
+    """`except Exception` stands at an outermost edge alone, and says which one."""
+    bare = [
+        f"{name_of(path)}:{number}"
+        for path in MODULES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if "except Exception" in line and len(line.partition("BLE001")[2].strip(" #-:")) < 10
+    ]
+    assert bare == []
