@@ -21,6 +21,8 @@ WELL_KNOWN = ((256, 3_000), (1_024, 3_000), (5_120, 2_000), (1_048_000, 100))
 
 @dataclass(frozen=True)
 class LatencyLoad:
+    """How the load of a latency run looks."""
+
     record_bytes: int = 256
     rate_per_s: int = 3_000
     seconds: float = 20.0

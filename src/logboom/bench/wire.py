@@ -93,6 +93,8 @@ def produce_error(body: memoryview, stream: str) -> int:
 
 @dataclass(frozen=True)
 class Fetched:
+    """One partition of a fetch reply."""
+
     error: int
     high_watermark: int
     records: memoryview
