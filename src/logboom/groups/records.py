@@ -7,6 +7,7 @@ Source: group-coordinator/src/main/resources/common/message in Apache Kafka.
 """
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final, NamedTuple
 
 from logboom.groups.errors import GroupRecordError
@@ -18,6 +19,12 @@ _VALUE_VERSION_MAX: Final = 4
 _FLEXIBLE_VALUE_VERSION: Final = 4
 _MEMBER_BYTES_MIN: Final = 8
 """A member takes more in every version; the least that bounds an array's claim."""
+
+_VERSION_AND_LENGTH: Final = Struct(">hh")
+_LENGTH: Final = Struct(">h")
+_PARTITION: Final = Struct(">i")
+_OFFSET_VALUE_HEAD: Final = Struct(">hqih")
+_TIMESTAMP: Final = Struct(">q")
 
 NO_EXPIRY: Final = -1
 
@@ -84,8 +91,10 @@ class StoredGroup:
 
 
 def encode_offset_key(key: OffsetKey) -> bytes:
-    """OffsetCommitKey v1."""
-    return Writer().i16(1).string(key.group_id).string(key.stream).i32(key.partition).done()
+    """OffsetCommitKey v1. Like its value written without `Writer`: one of each for every partition of every commit."""
+    group_id, stream = key.group_id.encode(), key.stream.encode()
+    head, middle = _VERSION_AND_LENGTH.pack(1, len(group_id)), _LENGTH.pack(len(stream))
+    return b"".join((head, group_id, middle, stream, _PARTITION.pack(key.partition)))
 
 
 def encode_group_key(group_id: str) -> bytes:
@@ -98,8 +107,9 @@ def encode_offset_value(value: CommittedOffset) -> bytes:
     if value.expire_timestamp_ms != NO_EXPIRY:
         writer = Writer().i16(1).i64(value.offset).string(value.metadata)
         return writer.i64(value.commit_timestamp_ms).i64(value.expire_timestamp_ms).done()
-    writer = Writer().i16(3).i64(value.offset).i32(value.leader_epoch)
-    return writer.string(value.metadata).i64(value.commit_timestamp_ms).done()
+    metadata = value.metadata.encode()
+    head = _OFFSET_VALUE_HEAD.pack(3, value.offset, value.leader_epoch, len(metadata))
+    return b"".join((head, metadata, _TIMESTAMP.pack(value.commit_timestamp_ms)))
 
 
 def encode_group_value(value: StoredGroup) -> bytes:
