@@ -25,6 +25,8 @@ class Driver:
     name: str
     command: Callable[[], list[str]]
     admin: bool = True
+    waits_for_brokers: bool = True
+    """Whether it goes on by itself when its only broker comes back; kcat ends instead."""
     codecs: tuple[str, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -81,7 +83,7 @@ DRIVERS = (
     Driver("confluent", _python("confluent.py")),
     Driver("kafka-python", _python("kafka_python.py")),
     Driver("aiokafka", _python("aio.py")),
-    Driver("kcat", _kcat),
+    Driver("kcat", _kcat, waits_for_brokers=False),
     Driver("java", _java),
     Driver("franz-go", _go("franz")),
     Driver("sarama", _go("sarama"), admin=False),

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -21,6 +22,7 @@ func main() {
 	config.Net.MaxOpenRequests = 1
 	config.Producer.Return.Successes = true
 	config.Producer.Retry.Max = 100
+	config.Metadata.Retry.Max = 400 // its default gives a broker less than a second to come back
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	var err error
 	switch verb {
@@ -60,7 +62,7 @@ func produce(config *sarama.Config, bootstrap, topic string, from, count int) er
 			Value: sarama.StringEncoder("value-" + n), Headers: []sarama.RecordHeader{{Key: []byte("n"), Value: []byte(n)}}})
 		if len(batch) == 500 || i == from+count-1 {
 			if err := producer.SendMessages(batch); err != nil {
-				return err
+				return explained(err)
 			}
 			fmt.Println("sent", i)
 			batch = nil
@@ -68,6 +70,17 @@ func produce(config *sarama.Config, bootstrap, topic string, from, count int) er
 	}
 	fmt.Println("ok produced", count)
 	return nil
+}
+
+// explained names what the client says of each message; its own text only counts them.
+func explained(err error) error {
+	var all sarama.ProducerErrors
+	if errors.As(err, &all) {
+		for _, one := range all {
+			err = fmt.Errorf("%w\n%v: %w", err, one.Msg.Value, one.Err)
+		}
+	}
+	return err
 }
 
 type handler struct {
