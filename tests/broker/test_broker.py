@@ -247,6 +247,62 @@ def test_a_crash_in_the_middle_of_creating_or_deleting_leaves_nothing(tmp_path: 
     run(body)
 
 
+def test_a_missing_partition_is_told_and_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", partitions=2)
+            await append(broker.partition("orders", 1), b"b")
+        shutil.rmtree(tmp_path / "streams" / "orders-0")
+        async with running(tmp_path) as broker:
+            for _ in range(2):
+                with pytest.raises(StorageError, match="orders-0 is missing"):
+                    broker.partition("orders", 0)
+            assert await values_of(broker.partition("orders", 1)) == [b"b"]
+            await broker.delete_stream("orders")
+            await broker.create_stream("orders", partitions=2)
+            await append(broker.partition("orders", 0), b"new")
+
+    run(body)
+
+
+def test_a_damaged_batch_answers_an_error_and_everything_else_stays(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            for value in (b"first", b"damaged", b"third"):
+                await append(broker.partition("orders", 0), value)
+        segment = tmp_path / "streams" / "orders-0" / "00000000000000000000.log"
+        data = bytearray(segment.read_bytes())
+        data[data.index(b"damaged")] ^= 1
+        segment.write_bytes(data)
+        async with running(tmp_path) as broker:
+            partition = broker.partition("orders", 0)
+            assert partition.high_watermark == 3
+            with pytest.raises(StorageError):
+                await partition.read(Offset(1), 1000)
+            assert broker.counters.damaged_reads == 1
+            assert await values_of(partition, 2) == [b"third"]
+            await append(partition, b"fourth")
+            assert await values_of(partition, 2) == [b"third", b"fourth"]
+
+    run(body)
+
+
+def test_damaged_metadata_stops_the_start_by_name(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            await broker.create_stream("more")
+        segment = tmp_path / "metadata" / "00000000000000000000.log"
+        data = bytearray(segment.read_bytes())
+        data[data.index(b"orders")] ^= 1
+        segment.write_bytes(data)
+        with pytest.raises(StorageError, match=r"metadata log is damaged.*at byte \d+"):
+            await start(tmp_path)
+
+    run(body)
+
+
 def test_streams_without_metadata_are_not_taken_for_leftovers(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:

@@ -11,7 +11,7 @@ unknown from then on, and the whole log dir takes no more writes (rule 10 of the
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -27,6 +27,8 @@ Result = TypeVar("Result")
 STOP_JOIN_S: Final = 30.0
 LANES_FROM: Final = 3
 """Fewer logs than this are synced one after the other: waking helpers would cost what they save."""
+ROUND_MAX: Final = 64
+"""After so many logs the loop is told of those that are done, so that nobody waits for a thousand others."""
 EARLY_BYTES: Final = 512 * KIB
 """With so much staged the disk has enough to do: it starts at once and works while the turn goes on."""
 
@@ -143,29 +145,29 @@ class Flusher:
     def _run(self) -> None:
         while True:
             targets, jobs, last = self._take()
-            if targets:
-                self._round(targets)
+            for start in range(0, len(targets), ROUND_MAX):
+                self._round(targets[start : start + ROUND_MAX])
             for job in jobs:
                 self._do(job)
             if last:
                 return
 
-    def _take(self) -> tuple[Iterable[Flushed], list[_Job], bool]:
+    def _take(self) -> tuple[list[Flushed], list[_Job], bool]:
         """Wait for something, then take everything that is there. A job ends the taking, to keep its place in line."""
         targets: dict[Flushed, None] = {}
         item = self._mailbox.get()
         try:
             while True:
                 if item is None:
-                    return targets, [], True
+                    return list(targets), [], True
                 if isinstance(item, _Job):
-                    return targets, [item], False
+                    return list(targets), [item], False
                 targets.update(dict.fromkeys(item))
                 item = self._mailbox.get_nowait()
         except Empty:
-            return targets, [], False
+            return list(targets), [], False
 
-    def _round(self, targets: Iterable[Flushed]) -> None:
+    def _round(self, targets: list[Flushed]) -> None:
         started_ns = time.monotonic_ns()
         outcomes = self._flush_all([target for target in targets if not target.blocked])
         self._counters.flush_rounds += 1

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from logboom.base.errors import DiskFullError, LogboomError, StorageError
+from logboom.base.errors import DiskFullError, FormatVersionError, LogboomError, StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
@@ -58,12 +58,13 @@ class MetadataLog:
 
         log = PartitionLog.open(disk, directory, _LOG_CONFIG, now_ms=clock.wall_ms(), report=take)
         if damages:
-            first = damages[0]
-            raise StorageError(
-                f"the metadata log is damaged: {first.path} at byte {first.position}: {first.reason}; "
-                "bring the data directory back from a copy"
-            )
-        image = _replay(log, Image(defaults=defaults))
+            raise _damaged(damages[0])
+        try:
+            image = _replay(log, Image(defaults=defaults))
+        except FormatVersionError:
+            raise
+        except StorageError as error:
+            raise _damaged(error) from error
         epoch = Epoch(log.epochs.latest + 1)
         log.start_epoch(epoch, log.durable_end)
         log.save_epochs()
@@ -102,6 +103,10 @@ class MetadataLog:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+
+def _damaged(why: object) -> StorageError:
+    return StorageError(f"the metadata log is damaged: {why} Bring the data directory back from a copy.")
 
 
 def _replay(log: PartitionLog, image: Image) -> Image:

@@ -8,6 +8,7 @@ Knows directories and the storage package; not who may create what. Methods with
 """
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import LogboomError, StorageError, UnknownStreamError
+from logboom.base.errors import DiskFullError, LogboomError, StorageError, UnknownStreamError
 from logboom.base.ids import PartitionIndex, StreamName
 from logboom.base.ports import Clock, Disk
 from logboom.broker.data_dir import STREAMS_DIR
@@ -80,6 +81,10 @@ class PartitionStore:
 
     def _try_open(self, stream: Stream, index: PartitionIndex) -> Partition | StorageError:
         try:
+            directory = directory_of(stream.name, index)
+            if not self._disk.exists(directory):
+                # It was durable before the stream was: an empty log in its place would hide that records are lost.
+                raise StorageError(f"the directory {directory} is missing; bring it back, or delete the stream")
             return self._open(stream, index)
         except (StorageError, OSError) as error:
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
@@ -136,11 +141,9 @@ class PartitionStore:
             return made
         await self.discard(made, StorageError(f"the stream {stream.name} could not be created"))
         fault = faults[0]
-        raise (
-            fault
-            if isinstance(fault, LogboomError)
-            else StorageError(f"the partitions of {stream.name} could not be created: {fault}")
-        ) from fault
+        if isinstance(fault, OSError):
+            raise _told(fault, stream) from fault
+        raise fault
 
     def _create(self, stream: Stream, index: PartitionIndex) -> Partition:
         directory = directory_of(stream.name, index)
@@ -154,8 +157,8 @@ class PartitionStore:
             await partition.retire(error)
             await self._flusher.run(partial(self._close_deleted, partition))
             aside = f"{STREAMS_DIR}/{partition.stream.id.hex}-{partition.index}{DELETED_SUFFIX}"
-            await self._on_openers(partial(self._set_aside, str(partition), aside))
-            self._in_background(partial(self._disk.remove_tree, aside))
+            if await self._on_openers(partial(self._set_aside, str(partition), aside)):
+                self._remove_in_background(aside)
 
     def _close_deleted(self, partition: Partition) -> None:
         """Nobody reads it again, so a log that cannot be closed cleanly (the disk may be full) is simply forgotten."""
@@ -164,18 +167,24 @@ class PartitionStore:
         except (StorageError, OSError) as error:
             self._log.info("closing a deleted partition", partition=str(partition), reason=str(error))
 
-    def _set_aside(self, name: str, aside: str) -> None:
-        self._disk.rename(f"{STREAMS_DIR}/{name}", aside)
-        self._disk.sync_dir(STREAMS_DIR)
+    def _set_aside(self, name: str, aside: str) -> bool:
+        """Whether the directory has its new name, so that the stream's own is free at once."""
+        try:
+            self._disk.rename(f"{STREAMS_DIR}/{name}", aside)
+            self._disk.sync_dir(STREAMS_DIR)
+        except OSError as error:
+            self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
+            return False
+        return True
 
-    def _in_background(self, function: Callable[[], None]) -> None:
-        task = asyncio.ensure_future(self._remove(function))
+    def _remove_in_background(self, directory: str) -> None:
+        task = asyncio.ensure_future(self._remove(directory))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 
-    async def _remove(self, function: Callable[[], None]) -> None:
+    async def _remove(self, directory: str) -> None:
         try:
-            await self._on_openers(function)
+            await self._on_openers(partial(self._disk.remove_tree, directory))
         except OSError as error:
             self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
 
@@ -200,6 +209,12 @@ class PartitionStore:
 
     def _on_openers(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         return asyncio.get_running_loop().run_in_executor(self._openers, function)
+
+
+def _told(fault: OSError, stream: Stream) -> StorageError:
+    """The error a client is told where a partition could not be made."""
+    kind = DiskFullError if fault.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+    return kind(f"the partitions of {stream.name} could not be created: {fault}")
 
 
 def gone(name: str) -> UnknownStreamError:
