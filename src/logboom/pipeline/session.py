@@ -38,6 +38,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     # Rows per Arrow batch: large enough for columns to pay, small enough for four tasks on a small machine.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.stopTimeout": "20s",

@@ -1,0 +1,57 @@
+"""What the pipeline calls its streams, headers and files. It knows words alone."""
+
+from typing import Final
+
+HEADER_EVENT_ID: Final = "logboom-event-id"
+"""Event id of a record a pipeline wrote: the same event has the same id however often it is written."""
+HEADER_ORIGIN: Final = "logboom-origin"
+"""`stream/partition/offset` of the record an event was made from."""
+HEADER_PIPELINE: Final = "logboom-pipeline"
+HEADER_REASON: Final = "logboom-dead-reason"
+HEADER_STAGE: Final = "logboom-dead-stage"
+HEADER_FORM: Final = "logboom-dead-form"
+"""What the value of a dead letter is: see FORM_*."""
+HEADER_SOURCE: Final = "logboom-source"
+HEADER_EDGE: Final = "logboom-edge"
+"""Stream of the edge from which a sink could not deliver."""
+HEADER_RETRY_OF: Final = "logboom-retry-of"
+"""Set on what `dead-letters retry` wrote: `stream/partition/offset` of the dead letter."""
+
+FORM_RAW: Final = "raw"
+"""The original record's bytes."""
+FORM_EVENT: Final = "event"
+"""The event as JSON: it had been parsed, and perhaps masked, so the original bytes are not repeated."""
+FORM_TRUNCATED: Final = "truncated"
+"""The start of what was too large to be written."""
+
+RETRY_KEY: Final = b"retry:"
+"""In an edge's stream: start of the key of a record that was retried; the dead letter it came from follows."""
+
+
+def edge_stream(pipeline: str, edge: str) -> str:
+    """Internal: events that left by an edge, for the sinks that are delivered from there."""
+    return f"_{pipeline}.{edge}"
+
+
+def dead_stream(pipeline: str, stage: str) -> str:
+    """Dead letters of a transform or a sink."""
+    return f"{pipeline}.dead.{stage}"
+
+
+def origin_text(stream: str, partition: int, offset: int) -> str:
+    """A record's place as one word.
+
+    >>> origin_text("web", 0, 7)
+    'web/0/7'
+    """
+    return f"{stream}/{partition}/{offset}"
+
+
+def parse_origin(text: str) -> tuple[str, int, int]:
+    """The reverse of `origin_text`; ValueError for anything else.
+
+    >>> parse_origin("web/0/7")
+    ('web', 0, 7)
+    """
+    stream, partition, offset = text.rsplit("/", 2)
+    return stream, int(partition), int(offset)

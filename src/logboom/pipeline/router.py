@@ -1,0 +1,175 @@
+"""The router: one streaming query over all sources that parses, masks and routes each batch once and writes it once.
+
+Knows Spark's streaming and the order of things in a batch: pin the plan, build the rows, write, count, book. Must not
+know sinks beyond their streams, nor who watches.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+from logboom.pipeline import names
+from logboom.pipeline.counting import Counting
+from logboom.pipeline.envelope import BYTES_OUT, Envelope, Stream
+from logboom.pipeline.flow import Flow
+from logboom.pipeline.kernels import AT
+from logboom.pipeline.layout import Layout
+from logboom.pipeline.ledger import PLACE, BatchRecord, LedgerBook, ledger_of
+from logboom.pipeline.pins import PinBook
+from logboom.pipeline.plan import RAW_COLUMNS, KeyRef, Plan, StreamSink, StreamSource
+from logboom.pipeline.streams import StreamAdmin
+
+QUERY_NAME: Final = "router"
+PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.compression.type": "lz4",
+    "kafka.linger.ms": "20",
+    "kafka.batch.size": str(256 * 1024),
+    "kafka.buffer.memory": str(64 * 1024 * 1024),
+    # A write that gave up in the middle could leave a gap that later records hide from the readers that drop repeats.
+    "kafka.delivery.timeout.ms": "2147483647",
+}
+
+LoadKeys = Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]
+OnBatch = Callable[[BatchRecord], None]
+
+
+class Router:
+    """The main query of a pipeline. One per checkpoint at a time."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        admin: StreamAdmin,
+        checkpoint: Path,
+        load_keys: LoadKeys,
+        on_batch: OnBatch,
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._admin = admin
+        self._checkpoint = checkpoint
+        self._load_keys = load_keys
+        self._on_batch = on_batch
+        self._pins = PinBook(checkpoint / "pins")
+        self.book = LedgerBook(checkpoint / "ledger")
+        self._ready: dict[str, tuple[Layout, Envelope, Mapping[str, bytes]]] = {}
+
+    def start(self, *, once: bool, partitions: int) -> StreamingQuery:
+        """Starts the query; streams it makes get so many partitions. With `once` it ends with what is there now."""
+        self._partitions = partitions
+        self._prepared(self._plan)
+        writer = self._trigger(self._source().writeStream, once=once)
+        return (
+            writer.queryName(f"{self._plan.name}: {QUERY_NAME}")
+            .option("checkpointLocation", str(self._checkpoint / "router"))
+            .foreachBatch(self._batch)
+            .start()
+        )
+
+    def _trigger(self, writer: DataStreamWriter, *, once: bool) -> DataStreamWriter:
+        if once:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{self._plan.trigger_interval_ms} milliseconds")
+
+    def _source(self) -> DataFrame:
+        share = max(1, self._plan.max_records_per_batch // len(self._plan.sources))
+        frames = [self._read(source, share) for source in self._plan.sources]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def _read(self, source: StreamSource, records_max: int) -> DataFrame:
+        reader = kafka_reader(self._spark, self._admin.bootstrap, spark_name(source.name))
+        reader = (
+            reader.option("subscribePattern", source.pattern)
+            if source.pattern is not None
+            else reader.option("subscribe", ",".join(source.streams))
+        )
+        found = (
+            reader.option("startingOffsets", source.start)
+            .option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
+            .option("includeHeaders", "true")
+            .option("maxOffsetsPerTrigger", records_max)
+            .load()
+        )
+        found = found.withColumns({"source": F.lit(source.name), "stream": F.col("topic")})
+        return found.select(*(name for name, _ in RAW_COLUMNS))
+
+    def _batch(self, raw: DataFrame, batch: int) -> None:
+        started_at, start = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
+        plan = self._pins.pin(batch, self._plan)
+        layout, envelope, keys = self._prepared(plan)
+        counting = Counting()
+        rows = envelope.values(Flow(raw.sparkSession, layout, keys, counting.watch).rows(raw))
+        rows = counting.watch("final", rows, _final_counts(layout))
+        write_records(envelope.records(rows), self._admin.bootstrap, PRODUCER_SETTINGS)
+        entry = self.book.record(
+            batch=batch,
+            plan=plan.content_hash(),
+            started_at=started_at,
+            duration_ms=round((time.monotonic() - start) * 1_000),
+            ledger=ledger_of(layout, counting.result()),
+        )
+        self._on_batch(entry)
+
+    def _prepared(self, plan: Plan) -> tuple[Layout, Envelope, Mapping[str, bytes]]:
+        """What a plan needs to run, its streams made."""
+        name = plan.content_hash()
+        if name not in self._ready:
+            layout = Layout(plan)
+            wanted = place_streams(layout)
+            counts = {stream: 1 if dead else self._partitions for stream, dead in wanted.values()}
+            there = self._admin.ensure(counts)
+            streams = {code: Stream(stream, there[stream]) for code, (stream, _) in wanted.items()}
+            self._ready[name] = (layout, Envelope(layout, streams), self._load_keys(plan.key_refs()))
+        return self._ready[name]
+
+
+def place_streams(layout: Layout) -> dict[int, tuple[str, bool]]:
+    """The stream of each place that leaves through the log, and whether it is one of dead letters."""
+    sinks = {sink.name: sink for sink in layout.plan.sinks if isinstance(sink, StreamSink)}
+    found: dict[int, tuple[str, bool]] = {}
+    for place in layout.finals():
+        if place.kind == "direct":
+            found[place.code] = (sinks[place.node].stream, False)
+        elif place.kind == "edge":
+            found[place.code] = (names.edge_stream(layout.plan.name, place.edge), False)
+        else:
+            found[place.code] = (names.dead_stream(layout.plan.name, place.node), True)
+    return found
+
+
+def _final_counts(layout: Layout) -> dict[str, Column]:
+    places = {f"{PLACE}:{place.code}": F.count_if(F.col(AT) == place.code) for place in layout.places}
+    return {**places, BYTES_OUT: F.sum(F.length("out_value"))}
+
+
+def kafka_reader(spark: SparkSession, bootstrap: str, name: str) -> DataStreamReader:
+    """A reader of streams under a name that the checkpoint knows it by."""
+    return spark.readStream.format("kafka").name(name).option("kafka.bootstrap.servers", bootstrap)
+
+
+def spark_name(name: str) -> str:
+    """A name as Spark takes it: letters, digits and underscores; different names stay different.
+
+    >>> spark_name("web-1"), spark_name("web_1")
+    ('web_2d1', 'web_5f1')
+    """
+    return "".join(char if char.isascii() and char.isalnum() else f"_{ord(char):x}" for char in name)
+
+
+def write_records(records: DataFrame, bootstrap: str, settings: Mapping[str, str]) -> None:
+    """Writes records (topic, partition, key, value, headers) and waits until all are committed."""
+    writer = records.write.format("kafka").mode("append").option("kafka.bootstrap.servers", bootstrap)
+    writer.option("includeHeaders", "true").options(**settings).save()
