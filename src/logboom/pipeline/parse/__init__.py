@@ -4,9 +4,7 @@
 not know what a format or a field means.
 """
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.normalise import MICROSECONDS, Normalised, normalise
+from logboom.pipeline.normalise_memory import no_collections
 from logboom.pipeline.normalise_origin import Origins
 from logboom.pipeline.normalise_rows import Row
 from logboom.pipeline.parse.bodies import open_bodies
@@ -79,21 +78,8 @@ def parse_batch(transform: ParseTransform, batch: pa.RecordBatch) -> pa.RecordBa
     As many rows as came in, in their order. A row no rule reads has `dead_reason`, `dead_stage` and its original
     record; every other row has null there. Batches of more than some 256 MB should be cut before.
     """
-    with _no_collections():
+    with no_collections():
         return _parse(transform, batch)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """A batch makes very many small objects and no circles; the collector would look through all of them in vain."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _parse(transform: ParseTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
