@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON_NEEDED="import sys; sys.exit(sys.version_info < (3, 11))"
 readonly STAMPS=.venv/.stamps
+readonly POM=src/logboom/pipeline/jars/pom.xml
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -15,29 +16,7 @@ hash_of() { { pwd; cat "$@"; } | sha256sum | cut -d' ' -f1; }
 stamped() { [[ -f $STAMPS/$1 && $(<"$STAMPS/$1") == "$2" ]]; }
 stamp() { mkdir -p "$STAMPS"; printf '%s' "$2" > "$STAMPS/$1"; }
 
-# install_packages WHAT PACKAGE...: install the first of the packages that the system's archive offers.
-install_packages() {
-    local what=$1; shift
-    if [[ $(id -u) != 0 ]]; then
-        die "$what is missing. Run 'sudo apt-get install -y $1', then this again."
-    fi
-    command -v apt-get > /dev/null || die "$what is missing and there is no apt-get here: install it, then run this again."
-    say "installing $what through apt-get"
-    local candidate
-    for attempt in first second; do
-        for candidate in "$@"; do
-            # shellcheck disable=SC2086  # an entry may name several packages
-            if apt-cache show ${candidate} > /dev/null 2>&1; then
-                # shellcheck disable=SC2086
-                DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${candidate} > /dev/null ||
-                    break
-                return
-            fi
-        done
-        [[ $attempt == first ]] && apt-get update -qq
-    done
-    die "$what could not be installed. Run 'apt-get update && apt-get install -y $1' to see why, then this again."
-}
+# --- what the system must have --------------------------------------------------------------------------------
 
 find_python() {
     local candidate
@@ -50,20 +29,76 @@ find_python() {
     return 1
 }
 
-make_environment() {
+environment_is_there() {
     # An environment that was moved has the old place written into its commands.
-    if [[ -x .venv/bin/python ]] && .venv/bin/python -m pip --version > /dev/null 2>&1 && stamped where "$(pwd)"; then
-        return
-    fi
+    [[ -x .venv/bin/python ]] && .venv/bin/python -c "import pip" 2> /dev/null && stamped where "$(pwd)"
+}
+
+java_is_new_enough() {
+    local java=java version
+    [[ -n ${JAVA_HOME:-} ]] && java=$JAVA_HOME/bin/java
+    version=$("$java" -version 2>&1 | sed -nE '1s/.*version "([0-9]+).*/\1/p')
+    [[ -n $version ]] && (( version >= 17 ))
+}
+
+# first_offered "PACKAGE..." ...: the first of the sets of packages that the system's archive offers, else the first.
+first_offered() {
+    local set
+    for set in "$@"; do
+        # shellcheck disable=SC2086  # a set may name several packages
+        if apt-cache show $set > /dev/null 2>&1; then
+            printf '%s ' "$set"
+            return
+        fi
+    done
+    printf '%s ' "$1"
+}
+
+# Names of what is missing in MISSING, packages that bring it in PACKAGES.
+look_for_missing() {
+    MISSING=() PACKAGES=""
     local python
-    if ! python=$(find_python); then
-        install_packages "Python 3.11 or newer" "python3.11 python3.11-venv" "python3.12 python3.12-venv" "python3 python3-venv"
-        python=$(find_python) || die "this system offers no Python 3.11 or newer: install one, then run this again."
+    if ! environment_is_there; then
+        if ! python=$(find_python); then
+            MISSING+=("Python 3.11 or newer")
+            PACKAGES+=$(first_offered "python3.11 python3.11-venv" "python3.13 python3.13-venv" "python3.12 python3.12-venv")
+        elif ! "$python" -c "import ensurepip, venv" 2> /dev/null; then
+            MISSING+=("Python's venv module")
+            PACKAGES+=$(first_offered "$("$python" -c "import sys; print('python%d.%d-venv' % sys.version_info[:2])")" python3-venv)
+        fi
     fi
-    if ! "$python" -c "import ensurepip, venv" 2> /dev/null; then
-        local version; version=$("$python" -c "import sys; print('%d.%d' % sys.version_info[:2])")
-        install_packages "the venv module of Python $version" "python$version-venv" "python3-venv"
+    if ! java_is_new_enough; then
+        MISSING+=("Java 17 or newer")
+        PACKAGES+=$(first_offered openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless default-jre-headless)
     fi
+    if ! stamped jars "$(hash_of $POM)" && ! command -v mvn > /dev/null; then
+        MISSING+=("Maven")
+        PACKAGES+="maven"
+    fi
+}
+
+install_missing() {
+    look_for_missing
+    [[ ${#MISSING[@]} == 0 ]] && return
+    local what; what=$(printf '%s, ' "${MISSING[@]}"); what=${what%, }
+    command -v apt-get > /dev/null || die "missing here: $what. There is no apt-get: install it, then run this again."
+    if [[ $(id -u) != 0 ]]; then
+        die "missing here: $what. Run 'sudo apt-get update && sudo apt-get install -y ${PACKAGES% }', then this again."
+    fi
+    say "installing $what through apt-get"
+    apt-get update -qq
+    look_for_missing  # a fresh machine knows what is offered only now
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $PACKAGES > /dev/null
+    look_for_missing
+    [[ ${#MISSING[@]} == 0 ]] || die "still missing after 'apt-get install $PACKAGES': ${MISSING[*]}. Install it, then run this again."
+}
+
+# --- what the project makes -----------------------------------------------------------------------------------
+
+make_environment() {
+    environment_is_there && return
+    local python; python=$(find_python)
     say "making .venv with $("$python" --version)"
     "$python" -m venv --clear .venv
     stamp where "$(pwd)"
@@ -90,30 +125,16 @@ install_package() {
     stamp package "$want"
 }
 
-java_is_new_enough() {
-    local java=java
-    [[ -n ${JAVA_HOME:-} ]] && java=$JAVA_HOME/bin/java
-    local version; version=$("$java" -version 2>&1 | sed -nE '1s/.*version "([0-9]+).*/\1/p') || return 1
-    [[ -n $version ]] && (( version >= 17 ))
-}
-
-install_java() {
-    java_is_new_enough && return
-    install_packages "Java 17 or newer" openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless default-jre-headless
-    java_is_new_enough || die "'java' is still older than 17: point JAVA_HOME to a newer one, then run this again."
-}
-
 fetch_jars() {
-    local want; want=$(hash_of src/logboom/pipeline/jars/pom.xml)
+    local want; want=$(hash_of $POM)
     stamped jars "$want" && return
-    command -v mvn > /dev/null || install_packages "Maven" maven
     say "fetching the jars of Spark's Kafka connector with Maven"
     .venv/bin/python -m logboom.pipeline.jars > /dev/null
     stamp jars "$want"
 }
 
+install_missing
 make_environment
 install_lock
 install_package
-install_java
 fetch_jars
