@@ -1,5 +1,6 @@
 """The life of a node as the system sees it: ready, metrics, signals, systemd, and what keeps it from starting."""
 
+import asyncio
 import json
 import os
 import signal
@@ -10,10 +11,14 @@ import threading
 from pathlib import Path
 
 import pytest
+import structlog
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 from tests.app.running import get
 from tests.support.server import BrokerProcess, BrokerStartError, free_port
+
+from logboom.app.config import load_node_config
+from logboom.app.node import Node
 
 WAIT_S = 60
 
@@ -250,3 +255,32 @@ def test_metrics_answer_while_clients_come_and_go(tmp_path: Path) -> None:
             stop.set()
             for each in crowd:
                 each.join(WAIT_S)
+
+
+class SlowBroker:
+    """Stands in for a broker whose disk takes its time."""
+
+    @classmethod
+    async def start(cls, *_: object, **__: object) -> "SlowBroker":
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def test_start_that_takes_long_is_told_of_and_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logboom.app.node.Broker", SlowBroker)
+    http = f"127.0.0.1:{free_port()}"
+    config = load_node_config(None, {}, {"broker.data_dir": str(tmp_path), "http.listen": http})
+
+    async def run() -> None:
+        node = Node(config, structlog.get_logger())
+        starting = asyncio.create_task(node.start())
+        await asyncio.sleep(0)
+        assert await asyncio.to_thread(get, http, "/readyz") == (503, "starting\n")
+        assert (await asyncio.to_thread(get, http, "/healthz"))[0] == 200
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        with pytest.raises(ConnectionRefusedError):
+            get(http, "/healthz")
+
+    asyncio.run(run())

@@ -68,7 +68,8 @@ class HttpDoor:
         try:
             match environ["PATH_INFO"]:
                 case "/metrics":
-                    body: list[bytes] = self._metrics(environ, start_response)
+                    # The library refuses HEAD; a GET without its body is what HEAD means.
+                    body: list[bytes] = self._metrics({**environ, "REQUEST_METHOD": "GET"}, start_response)
                     return [] if environ["REQUEST_METHOD"] == "HEAD" else body
                 case "/healthz":
                     self._ask(bool)
