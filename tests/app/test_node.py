@@ -180,6 +180,14 @@ def test_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
             assert "Traceback" not in broker.log_text()
 
 
+def test_data_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    broker = BrokerProcess(tmp_path / "file")
+    with pytest.raises(BrokerStartError):
+        broker.start()
+    assert f"logboom: cannot use the data directory {tmp_path / 'file'}: File exists" in broker.log_text()
+
+
 def serve(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "logboom.cli", "serve", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

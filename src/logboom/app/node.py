@@ -42,8 +42,8 @@ START_CANCEL_MAX_S: Final = 1.0
 """A start that is told to stop has nothing to answer and ends after this whatever it is doing."""
 
 
-class ListenError(LogboomError):
-    """An address cannot be listened on."""
+class StartError(LogboomError):
+    """The machine denies what a node needs: an address or its data directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Node:
         """Everything up and recovered. Raises LogboomError or OSError, with nothing left behind."""
         try:
             self._start_http()
-            self._broker = broker = await Broker.start(self._config.broker, clock=SystemClock(), log=self._log)
+            self._broker = broker = await self._start_broker()
             version = importlib.metadata.version("logboom")
             self._sources.append(lambda: broker_metrics(broker, version))
             kafka = await self._start_kafka(broker)
@@ -93,6 +93,15 @@ class Node:
         with _listening("HTTP", self._config.http.listen, "http.listen"):
             self._http = HttpDoor(self._config.http, self._sources, self._not_ready)
         self._http.start()
+
+    async def _start_broker(self) -> Broker:
+        config = self._config.broker
+        try:
+            return await Broker.start(config, clock=SystemClock(), log=self._log)
+        except OSError as error:
+            where = config.data_dir.absolute()
+            reason = error.strerror or error
+            raise StartError(f"cannot use the data directory {where}: {reason}; --data chooses another") from error
 
     async def _start_kafka(self, broker: Broker) -> str:
         door = KafkaDoor(broker, self._config.kafka)
@@ -127,7 +136,7 @@ def _listening(door: str, address: str, setting: str) -> Any:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ListenError(f"cannot listen on {address} for {door}: {reason}; choose another with {setting}") from error
+        raise StartError(f"cannot listen on {address} for {door}: {reason}; choose another with {setting}") from error
 
 
 class _Signals:
