@@ -32,7 +32,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def start(directory: Path) -> BrokerProcess:
-    quick = {"LOGBOOM_BROKER__GROUPS__INITIAL_REBALANCE_DELAY_MS": "300ms"}
+    prefix = "LOGBOOM_BROKER__GROUPS__"
+    quick = {f"{prefix}INITIAL_REBALANCE_DELAY_MS": "300ms", f"{prefix}OFFSETS_REWRITE_RECORDS_MIN": "20"}
     return BrokerProcess(directory / "data", environment=quick)
 
 
@@ -181,6 +182,46 @@ def test_members_work_on_through_a_kill_of_the_broker(tmp_path: Path) -> None:
             ends = [TopicPartition(stream, partition, 15) for partition in range(PARTITIONS)]
             eventually("all is committed", lambda: committed.committed(ends, WAIT_S) == ends)
             committed.close()
+
+
+def test_no_acked_commit_is_forgotten_by_kills_of_the_broker(tmp_path: Path) -> None:
+    """Commits go on while the broker is killed, and while the offsets stream is written anew again and again."""
+    with start(tmp_path) as broker:
+        stream = new_stream(broker.kafka)
+        settings = {"bootstrap.servers": broker.kafka, "group.id": "kills", "reconnect.backoff.max.ms": 200}
+        acked = [-1]
+        stop = threading.Event()
+
+        def commit_on_and_on() -> None:
+            consumer = Consumer(settings)
+            offset = 0
+            while not stop.is_set():
+                try:
+                    done = consumer.commit(offsets=[TopicPartition(stream, 0, offset)], asynchronous=False)
+                except KafkaException:
+                    continue
+                if done[0].error is None:
+                    acked[0] = offset
+                offset += 1
+            consumer.close()
+
+        thread = threading.Thread(target=commit_on_and_on)
+        thread.start()
+        try:
+            for _ in range(5):
+                goal = acked[0] + 60
+                eventually("commits are acked", lambda goal=goal: acked[0] >= goal)  # type: ignore[misc]
+                broker.kill9()
+                known = acked[0]
+                broker.restart()
+                reader = Consumer(settings)
+                (found,) = reader.committed([TopicPartition(stream, 0)], WAIT_S)
+                assert found.offset >= known
+                reader.close()
+        finally:
+            stop.set()
+            thread.join(WAIT_S)
+        assert "offsets stream written anew" in broker.log_text()
 
 
 def test_offsets_of_groups_are_read_changed_and_deleted_by_tools(broker: BrokerProcess) -> None:

@@ -294,6 +294,87 @@ def test_a_join_whose_connection_went_away_harms_nobody(tmp_path: Path) -> None:
     run(body)
 
 
+def short(rewrite_records_min: int = 20) -> dict[str, Any]:
+    more = {"offsets_partitions": 1, "offsets_rewrite_records_min": rewrite_records_min}
+    return QUICK | {"groups": QUICK["groups"] | more}
+
+
+async def commit_often(broker: Broker, groups: int, times: int) -> None:
+    """`times` commits of each group, each group's one after the other, all groups together."""
+
+    async def one(group_id: str) -> None:
+        for offset in range(times):
+            assert (await broker.groups.commit(commit(offset, group_id=group_id))).results == (None,)
+
+    await asyncio.gather(*(one(f"g{index}") for index in range(groups)))
+
+
+def test_the_offsets_stream_is_kept_short_and_nothing_is_forgotten(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, **short()) as broker:
+            await broker.create_stream("clicks")
+            await broker.groups.loaded()
+            member = await formed(broker)
+            rejoining = asyncio.create_task(broker.groups.join(join()))  # the group is between two generations
+            await asyncio.sleep(0)
+            await broker.groups.commit(commit(1, group_id="gone"))
+            await broker.groups.delete_group(DeleteGroup(group_id="gone"))
+            await commit_often(broker, 8, 60)
+            partition = broker.partition(OFFSETS_STREAM, 0)
+            await until(lambda: partition.log_end_offset - partition.log_start_offset < 150)
+            assert partition.log_start_offset > 300
+            rejoining.cancel()
+        async with running(tmp_path, **short()) as broker:
+            await broker.groups.loaded()
+            assert [offset_of(broker, f"g{index}") for index in range(8)] == [59] * 8
+            assert await heartbeat(broker, member) is None, "of the generation that was stored last"
+            assert broker.groups.describe("gone") is None
+
+    run(body)
+
+
+def test_a_long_offsets_stream_is_shortened_at_the_next_start(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, **short(10_000)) as broker:
+            await broker.create_stream("clicks")
+            await broker.groups.loaded()
+            await commit_often(broker, 2, 60)
+            assert broker.partition(OFFSETS_STREAM, 0).log_start_offset == 0
+        async with running(tmp_path, **short()) as broker:
+            await broker.groups.loaded()
+            partition = broker.partition(OFFSETS_STREAM, 0)
+            await until(lambda: partition.log_start_offset == 120)
+            assert partition.log_end_offset == 122
+            await commit_often(broker, 2, 1)
+        async with running(tmp_path, **short()) as broker:
+            await broker.groups.loaded()
+            assert [offset_of(broker, f"g{index}") for index in range(2)] == [0, 0]
+
+    run(body)
+
+
+def test_a_full_disk_puts_the_shortening_off(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk, **short()) as broker:
+            await broker.create_stream("clicks")
+            await broker.groups.loaded()
+            partition = broker.partition(OFFSETS_STREAM, 0)
+            for offset in range(20):
+                await broker.groups.commit(commit(offset))
+            waiting = asyncio.create_task(broker.groups.commit(commit(20)))
+            await asyncio.sleep(0)
+            disk.fill(OFFSETS_STREAM)
+            await waiting
+            while kind((await broker.groups.commit(commit(21))).results[0]) is not CoordinatorNotAvailableError:
+                await asyncio.sleep(0)
+            disk.mend()
+            await commit_often(broker, 2, 60)
+            await until(lambda: partition.log_start_offset > 100)
+
+    run(body)
+
+
 class SlowClock:
     """Time that stands still until it is moved."""
 
@@ -319,6 +400,7 @@ def test_after_a_standstill_heartbeats_are_read_before_sessions_end(tmp_path: Pa
                 clock=clock,
                 log=broker.log,
                 max_decompressed_bytes=1 << 20,
+                rewrite_records_min=1_000,
             )
             await shard.load(frozenset)
             joining = shard.ask(join(session_ms=50))

@@ -39,6 +39,9 @@ class GroupsConfig(Settings):
     # partition that was written, stays cheap however many groups commit. Groups are placed by hash, so it stays.
     offsets_partitions: Annotated[int, Field(ge=1, le=1_000)] = 8
     """Partitions of `__consumer_offsets`; fixed once it was created (`offsets.topic.num.partitions`)."""
+    offsets_rewrite_records_min: Annotated[int, Field(ge=1)] = 50_000
+    """A partition of `__consumer_offsets` with so many records, and four times as many as are alive, is written anew
+    with the living ones alone."""
     offsets_max_message_bytes: Annotated[SizeBytes, Field(ge=64 * KIB, le=256 * MIB)] = 16 * MIB
     """The largest record of `__consumer_offsets`: all members of a group with their assignments must fit in it. Fixed
     once it was created."""

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from logboom.base.errors import LogboomError, StreamExistsError
+from logboom.base.units import MIB
 from logboom.broker.group_shard import GroupShard
 from logboom.groups import (
     Commit,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from logboom.broker.broker import Broker
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
+_SEGMENT_BYTES: Final = 64 * MIB
+"""Small, since whole segments are what is deleted once their records were written anew."""
 
 
 class GroupService:
@@ -64,6 +67,7 @@ class GroupService:
                 "logboom.flush": "commit",
                 "max.message.bytes": str(config.offsets_max_message_bytes),
                 "message.timestamp.type": "CreateTime",
+                "segment.bytes": str(_SEGMENT_BYTES),
             }
             try:
                 stream = await broker.create_stream(
@@ -79,6 +83,7 @@ class GroupService:
                 clock=broker.clock,
                 log=broker.log.bind(offsets_partition=index),
                 max_decompressed_bytes=broker.config.max_decompressed_bytes,
+                rewrite_records_min=config.offsets_rewrite_records_min,
             )
             for index in range(stream.partitions)
         ]

@@ -17,10 +17,10 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError
-from logboom.base.ids import Offset
 from logboom.base.ports import Clock
 from logboom.broker.group_log import latest_records
-from logboom.broker.partition import AppendResult, Partition
+from logboom.broker.group_writer import GroupWriter
+from logboom.broker.partition import Partition
 from logboom.groups import (
     Asked,
     Coordinator,
@@ -45,7 +45,6 @@ from logboom.groups.errors import (
     GroupRecordError,
     NotCoordinatorError,
 )
-from logboom.records import Record, build_batch
 
 _STALL_MS: Final = 1_000
 _STALL_GRACE_S: Final = 0.5
@@ -71,12 +70,16 @@ class GroupShard:
         clock: Clock,
         log: FilteringBoundLogger,
         max_decompressed_bytes: int,
+        rewrite_records_min: int,
     ) -> None:
         self._find_partition = find_partition
         self._clock = clock
         self._log = log
         self._max_decompressed_bytes = max_decompressed_bytes
         self._coordinator = Coordinator(limits)
+        self._writer = GroupWriter(
+            find_partition, self._coordinator.living, clock=clock, log=log, rewrite_records_min=rewrite_records_min
+        )
         self._phase = _Phase.LOADING
         self._events: deque[Event] = deque()
         self._stepping = False
@@ -106,6 +109,7 @@ class GroupShard:
                 self._report(f"a record is passed over: {error}")
         self._phase = _Phase.SERVING
         self._perform(self._coordinator.start(self._now()))
+        self._writer.loaded(len(records))
         self.tell(StreamsDeleted(self._coordinator.streams() - living_streams()))
         self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=len(records))
 
@@ -172,25 +176,12 @@ class GroupShard:
                     future = self._waiting.pop(token)
                     if not future.done():  # cancelled where the connection is gone
                         future.set_result(answer)
-                case Persist():
-                    self._write(effect)
+                case Persist(ticket, records):
+                    self._writer.write(records, partial(self._written, ticket))
                 case Note(text, group_id, details):
                     self._log.info(text, group=group_id, **dict(details))
 
-    def _write(self, write: Persist) -> None:
-        now_ms = self._clock.wall_ms()
-        batch = build_batch(Record(Offset(0), now_ms, key, value, ()) for key, value in write.records)
-        try:
-            partition = self._find_partition()
-        except LogboomError as error:
-            self._written(write.ticket, error)
-        else:
-            partition.append(batch, acks=-1, done=partial(self._written, write.ticket))
-
-    def _written(self, ticket: Ticket, result: AppendResult | LogboomError) -> None:
-        error = result if isinstance(result, LogboomError) else None
-        if error is not None:
-            self._log.warning("groups could not be written", reason=str(error))
+    def _written(self, ticket: Ticket, error: LogboomError | None) -> None:
         self.tell(Persisted(ticket, error))
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -233,6 +224,7 @@ class GroupShard:
 
     async def drain(self) -> None:
         """Wait, within bounds, for what is still on its way to the disk."""
+        await self._writer.close()
         if self._waiting:
             await asyncio.wait(self._waiting.values(), timeout=_DRAIN_S)
         error = NotCoordinatorError("this broker is stopping")

@@ -359,6 +359,10 @@ class Partition:
         if not self._reads and self._reads_done is not None and not self._reads_done.done():
             self._reads_done.set_result(None)
 
+    async def delete_before(self, offset: Offset) -> None:
+        """Move the log start up to a committed offset and let go of what lies below. Raises StorageError."""
+        await self._reach.flusher.run(partial(self.log.delete_before, offset))
+
     # --- epochs -------------------------------------------------------------------------------------------------
 
     def check_leader_epoch(self, epoch: int) -> None:

@@ -5,12 +5,13 @@ It performs nothing. Effects are performed in their order; a Persist's fate come
 fates of writes come back in the order in which the writes became durable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from logboom.base.errors import LogboomError
 from logboom.groups.desk import Desk
+from logboom.groups.errors import GroupRecordError
 from logboom.groups.events import (
     Asked,
     Commit,
@@ -40,9 +41,11 @@ from logboom.groups.records import (
     GroupKey,
     LogRecord,
     OffsetKey,
-    decode_group_value,
     decode_key,
     decode_offset_value,
+    encode_group_key,
+    encode_offset_key,
+    encode_offset_value,
 )
 
 _EXPIRE = "expire"
@@ -97,9 +100,7 @@ class Coordinator:
             value = None if record.value is None else decode_offset_value(record.value)
             self._replay_offset(key, value, now)
         elif isinstance(key, GroupKey):
-            stored = None if record.value is None else decode_group_value(record.value)
-            group = self._group_to_replay(key.group_id, now)
-            group.restore(stored)
+            self._replay_group(key, record.value, now)
         if key is not None:
             self._forget_if_empty(key.group_id)
 
@@ -111,12 +112,31 @@ class Coordinator:
         else:
             group.offsets[place] = value
 
+    def _replay_group(self, key: GroupKey, value: bytes | None, now: Now) -> None:
+        try:
+            self._group_to_replay(key.group_id, now).restore(value)
+        except GroupRecordError:
+            self._forget_if_empty(key.group_id)
+            raise
+
     def _group_to_replay(self, group_id: str, now: Now) -> Group:
         return self._desk.groups.setdefault(group_id, Group(group_id, now.wall_ms))
 
     def _forget_if_empty(self, group_id: str) -> None:
         if self._desk.groups[group_id].is_disposable:
             del self._desk.groups[group_id]
+
+    def living(self) -> Iterator[LogRecord]:
+        """What the log has to say for all that is committed to be known, a record for each key that is alive.
+
+        Nothing may be persisted between the first and the last of them.
+        """
+        for group in list(self._desk.groups.values()):
+            if group.stored is not None:
+                yield LogRecord(encode_group_key(group.group_id), group.stored)
+            for (stream, partition), value in group.offsets.items():
+                key = encode_offset_key(OffsetKey(group.group_id, stream, partition))
+                yield LogRecord(key, encode_offset_value(value))
 
     def start(self, now: Now) -> list[Effect]:
         """All records were replayed: sessions run from now, members keep their generation."""

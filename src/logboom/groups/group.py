@@ -17,7 +17,7 @@ from typing import Final
 from logboom.groups.errors import FencedInstanceIdError, UnknownMemberError
 from logboom.groups.events import JoinedMember, Protocol, Token
 from logboom.groups.protocol import CONSUMER_PROTOCOL_TYPE, subscribed_streams
-from logboom.groups.records import CommittedOffset, StoredGroup, StoredMember
+from logboom.groups.records import CommittedOffset, StoredGroup, StoredMember, decode_group_value
 
 GENERATION_MAX: Final = (1 << 31) - 1
 """What fits on the wire; nobody gets there in a lifetime, but a damaged record may say so."""
@@ -95,8 +95,8 @@ class Group:
         """A member came during the initial delay, so it may be prolonged."""
         self.assigned_generation = -1
         """The generation whose assignment the leader has given; a second one for it is not written."""
-        self.stored = False
-        """The log holds metadata of this group."""
+        self.stored: bytes | None = None
+        """The metadata the log holds of this group; often of an older generation than this one."""
         self.subscribed: frozenset[str] | None = None
         """Streams the members read; None where the coordinator cannot know."""
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
@@ -122,7 +122,8 @@ class Group:
         """Nothing would be lost without this object."""
         return (
             self.state is State.EMPTY
-            and not (self.stored or self.members or self.pending_joins or self.offsets or self.writes_under_way)
+            and self.stored is None
+            and not (self.members or self.pending_joins or self.offsets or self.writes_under_way)
             and not self.pending_offsets
         )
 
@@ -310,14 +311,14 @@ class Group:
             ),
         )
 
-    def restore(self, stored: StoredGroup | None) -> None:
-        """Become what the log says, keeping the offsets; None is a tombstone."""
+    def restore(self, value: bytes | None) -> None:
+        """Become what the log says, keeping the offsets; None is a tombstone. GroupRecordError: nothing changed."""
+        stored = StoredGroup("", 0, None, None, -1, ()) if value is None else decode_group_value(value)
         self.members.clear()
         self.static_ids.clear()
         self._supported.clear()
         self.leader = None
-        self.stored = stored is not None
-        stored = stored or StoredGroup("", 0, None, None, -1, ())
+        self.stored = value
         for member in stored.members:
             self.add(_restored(member, stored.protocol or ""), stored.protocol_type)
         if stored.leader in self.members:

@@ -216,11 +216,13 @@ class Rebalance:
     def store(self, group: Group, assignments: dict[str, bytes], stored: Stored) -> None:
         """Write the group's metadata as it is now, with these assignments."""
 
+        value = encode_group_value(group.as_stored(assignments))
+
         def done(error: LogboomError | None) -> None:
-            group.stored |= error is None
+            if error is None:
+                group.stored = value
             stored(error)
 
-        value = encode_group_value(group.as_stored(assignments))
         self._desk.persist(group, (LogRecord(encode_group_key(group.group_id), value),), done)
 
     def resign(self, group: Group) -> None:
