@@ -1,6 +1,8 @@
 """Consumer groups of unmodified clients against a real broker: sharing, leaving, static members, kill -9 in between."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -343,3 +345,26 @@ def test_aiokafka_members(broker: BrokerProcess) -> None:
 
     asyncio.run(play())
     assert seen == set(range(40))
+
+
+_STUBBORN = """
+import sys
+from confluent_kafka import Consumer
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[3], "session.timeout.ms": 6000})
+consumer.subscribe([sys.argv[2]], on_assign=lambda *_: print("assigned", flush=True))
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def test_the_share_of_a_killed_member_goes_to_the_others(broker: BrokerProcess) -> None:
+    stream, group = new_stream(broker.kafka), "killed"
+    with Reader(broker.kafka, stream, group) as reader:
+        eventually("it has all", lambda: reader.assigned == set(range(PARTITIONS)))
+        command = [sys.executable, "-c", _STUBBORN, broker.kafka, stream, group]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "assigned\n"
+            eventually("it has some", lambda: 0 < len(reader.assigned) < PARTITIONS)
+            other.kill()
+        eventually("it has all again", lambda: reader.assigned == set(range(PARTITIONS)))

@@ -98,7 +98,9 @@ def test_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
             reply = await broker.groups.commit(commit(5, member_id=member.member_id, generation=1))
             assert reply == CommitReply(results=(None,))
         async with running(tmp_path, **QUICK) as broker:
+            assert broker.groups.states() == {}
             await broker.groups.loaded()
+            assert broker.groups.states() == {"Stable": 1}
             assert await heartbeat(broker, member) is None
             assert offset_of(broker) == 5
             group = broker.groups.describe(G)

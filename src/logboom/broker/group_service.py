@@ -9,6 +9,7 @@ Life: made with the broker; `start` once its partitions are open (loading goes o
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -191,3 +192,8 @@ class GroupService:
     def overview(self) -> list[GroupOverview]:
         """All groups. Raises while any shard is not loaded: a partial list would pass for a whole one."""
         return [group for shard in self._shards for group in shard.coordinator.overview()]
+
+    def states(self) -> Mapping[str, int]:
+        """How many groups are in each state, of those that are loaded."""
+        serving = [shard.coordinator for shard in self._shards if shard.serves]
+        return Counter(group.state for coordinator in serving for group in coordinator.overview())

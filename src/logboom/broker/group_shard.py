@@ -117,6 +117,11 @@ class GroupShard:
         self._log.warning("offsets stream", problem=what)
 
     @property
+    def serves(self) -> bool:
+        """Whether requests are answered: the state is loaded and not given up yet."""
+        return self._phase is _Phase.SERVING
+
+    @property
     def coordinator(self) -> Coordinator:
         """For questions. Raises what a request would be answered."""
         refusal = self._refusal()
@@ -163,7 +168,7 @@ class GroupShard:
 
     def tell_when_serving(self, event: Event) -> None:
         """As `tell`; before the state is loaded and after it was given up there is nobody to tell."""
-        if self._phase is _Phase.SERVING:
+        if self.serves:
             self.tell(event)
 
     def _now(self) -> Now:
@@ -189,7 +194,7 @@ class GroupShard:
     def _set_timer(self) -> None:
         """One timer, for the next deadline; one that is set too early is left alone, since deadlines mostly recede."""
         deadline_ms = self._coordinator.deadline_ms()
-        if deadline_ms is None or self._phase is not _Phase.SERVING:
+        if deadline_ms is None or not self.serves:
             return
         if self._timer is not None:
             if self._timer_ms <= deadline_ms:
@@ -215,7 +220,7 @@ class GroupShard:
 
     def resign(self) -> None:
         """Answer all who wait for others, and refuse what comes from now on."""
-        if self._phase is _Phase.SERVING:
+        if self.serves:
             self.tell(Resign())
         self._phase = _Phase.RESIGNED
         if self._timer is not None:

@@ -40,6 +40,10 @@ def broker_metrics(broker: Broker, version: str) -> Iterator[Metric]:
             )
         else:
             yield _counter(name, _HELP.get(name, name.replace("_", " ")), value)
+    groups = GaugeMetricFamily("logboom_groups", "Consumer groups.", labels=("state",))
+    for state, count in broker.groups.states().items():
+        groups.add_metric((state,), count)
+    yield groups
     yield from _partition_metrics(broker)
 
 
