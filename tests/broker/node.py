@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -102,6 +103,8 @@ class FaultyDisk:
         self.write_errno: int | None = None
         self.sync_errno: int | None = None
         self.syncs = 0
+        self.standstill = threading.RLock()
+        """Whoever holds it sees a disk between two calls of the system, as kill -9 leaves it."""
 
     def fill(self, where: str = "") -> None:
         self.where, self.write_errno = where, errno.ENOSPC
@@ -130,16 +133,20 @@ class FaultyDisk:
 
     def make_dir(self, path: str) -> None:
         self.check(path, self.write_errno)
-        self._disk.make_dir(path)
+        with self.standstill:
+            self._disk.make_dir(path)
 
     def rename(self, source: str, target: str) -> None:
-        self._disk.rename(source, target)
+        with self.standstill:
+            self._disk.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        self._disk.unlink(path)
+        with self.standstill:
+            self._disk.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        self._disk.remove_tree(path)
+        with self.standstill:
+            self._disk.remove_tree(path)
 
     def sync_dir(self, path: str) -> None:
         self._disk.sync_dir(path)
@@ -158,8 +165,13 @@ class FaultyFile:
         return self._file.read_cached(offset, length)
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
-        self._disk.check(self._path, self._disk.write_errno)
-        self._file.write(offset, buffers)
+        disk = self._disk
+        with disk.standstill:
+            if disk.write_errno is not None and disk.where in self._path and buffers:
+                # A disk that fills up takes a part of the bytes first.
+                self._file.write(offset, [memoryview(buffers[0])[: len(buffers[0]) // 2]])
+            disk.check(self._path, disk.write_errno)
+            self._file.write(offset, buffers)
 
     def sync(self) -> None:
         self._disk.check(self._path, self._disk.sync_errno)
@@ -167,7 +179,8 @@ class FaultyFile:
         self._file.sync()
 
     def truncate(self, length: int) -> None:
-        self._file.truncate(length)
+        with self._disk.standstill:
+            self._file.truncate(length)
 
     def allocate(self, length: int) -> None:
         self._disk.check(self._path, self._disk.write_errno)

@@ -47,9 +47,24 @@ def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
     segments = [log.new_segment(base) for base in bases]
     for segment in segments:
         segment.size_bytes = log.disk.size(segment.path)
+    segments = _without_unfinished_rolls(segments, known)
     if not segments:
         segments.append(create_segment(log, known.durable_end if known else Offset(0)))
     log.set_segments(segments)
+
+
+def _without_unfinished_rolls(segments: list[Segment], known: Checkpoint | None) -> list[Segment]:
+    """Remove the empty files of segments that were made but never begun: a crash or a full disk came in between.
+
+    The segment before such a file still ends in reserved room, and may even have been written on past its name. A
+    segment that was begun is either noted in the checkpoint, which is synced before its first batch, or not empty.
+    """
+    begun = [segment for segment in segments if segment.size_bytes or (known and known.segment == segment.base)]
+    kept = begun or segments[-1:]
+    for segment in segments:
+        if segment not in kept:
+            segment.remove()
+    return kept
 
 
 def _set_start(log: "PartitionLog", known: Checkpoint | None) -> None:
