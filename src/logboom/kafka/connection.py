@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from struct import Struct
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
@@ -70,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._max_requests = shared.config.max_inflight_requests
+        self._max_bytes = shared.config.max_inflight_bytes
         self._inflight_bytes = 0
         self._ready_bytes = 0
         self._unsent_bytes = 0
@@ -79,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = False
         self._client_bytes = b""
         self._client_id = ""
+        self._contexts: dict[Route, RequestContext] = {}
         self._host = ""
         self._heard_s = 0.0
 
@@ -88,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else ""
-        self._heard_s = self._loop.time()
+        self._heard_s = monotonic()
         shared, limit = self._shared, self._shared.config.max_connections
         self._metrics.connections_total += 1
         if shared.stopping or len(shared.connections) >= limit:
@@ -107,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         frames = self._frames.received(nbytes)
-        self._heard_s = self._loop.time()
+        self._heard_s = monotonic()
         if frames:
             self._backlog.extend(frames)
             self._turn()
@@ -156,9 +159,11 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_scheduled = False
         if self._closed:
             return
-        self._send()
-        backlog, handled = self._backlog, 0
-        while backlog and self._may_begin(backlog[0]):
+        slots, backlog = self._slots, self._backlog
+        if slots:
+            self._send()
+        handled = 0
+        while backlog and (not slots or self._has_room()) and self._may_begin(backlog[0]):
             if handled == _REQUESTS_PER_TURN:
                 self.schedule_turn()
                 break
@@ -168,24 +173,22 @@ class Connection(asyncio.BufferedProtocol):
         if handled:
             self._send()
         self._regulate_reading()
-        if self._shared.stopping and not self._slots:
+        if self._shared.stopping and not slots:
             self.close()
 
-    def _may_begin(self, frame: bytearray) -> bool:
-        if not self._slots:
-            return self._writable and not self._shared.stopping
-        config = self._shared.config
-        if (
-            not self._writable
-            or self._shared.stopping
-            or len(self._slots) >= config.max_inflight_requests
-            or self._inflight_bytes >= config.max_inflight_bytes
-        ):
-            return False
-        handler = self._shared.routes.handlers.get(_API_KEY.unpack_from(frame)[0])
-        return handler is None or not handler.alone or self._all_done()
+    def _has_room(self) -> bool:
+        """Whether one more request may be under way beside those that are."""
+        return len(self._slots) < self._max_requests and self._inflight_bytes < self._max_bytes
 
-    def _all_done(self) -> bool:
+    def _may_begin(self, frame: bytearray) -> bool:
+        if not self._writable or self._shared.stopping:
+            return False
+        if not self._slots:
+            return True
+        handler = self._shared.routes.handlers.get(_API_KEY.unpack_from(frame)[0])
+        return handler is None or not handler.alone or self._all_answered()
+
+    def _all_answered(self) -> bool:
         self._send()
         return not self._slots and self._writable
 
@@ -229,14 +232,16 @@ class Connection(asyncio.BufferedProtocol):
             position += client_length
             if position > len(frame):
                 raise MalformedError("the client id is beyond the end")
-            self._know_client(frame[_HEADER_BYTES:position])
+            client = frame[_HEADER_BYTES:position]
+            if client != self._client_bytes:
+                self._know_client(client)
         route = self._shared.routes.find(api_key, version)
-        context = RequestContext(
-            self._shared.broker, self._shared, self._client_id, self._host, version, correlation_id
-        )
         if route is None:
-            self._unsupported(context, api_key, view, position)
+            self._unsupported(api_key, version, correlation_id, view, position)
             return
+        context = self._contexts.get(route)
+        if context is None:
+            context = self._contexts[route] = self._context(version)
         budget = self._shared.config.max_request_elements
         if route.request_tags:
             if position >= len(frame):
@@ -252,12 +257,15 @@ class Connection(asyncio.BufferedProtocol):
         self._await_reply(slot, route.handler.handle(context, request))
 
     def _know_client(self, raw: bytearray) -> None:
-        if raw != self._client_bytes:
-            try:
-                self._client_id = raw.decode()
-            except UnicodeDecodeError:
-                raise MalformedError("the client id is no UTF-8") from None
-            self._client_bytes = bytes(raw)
+        try:
+            self._client_id = raw.decode()
+        except UnicodeDecodeError:
+            raise MalformedError("the client id is no UTF-8") from None
+        self._client_bytes = bytes(raw)
+        self._contexts.clear()
+
+    def _context(self, version: int) -> RequestContext:
+        return RequestContext(self._shared.broker, self._shared, self._client_id, self._host, version)
 
     def _take_place(self, route: Route, correlation_id: int, size: int) -> _Slot:
         slot = _Slot(route, correlation_id, size)
@@ -271,9 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         return slot
 
     def _await_reply(self, slot: _Slot, reply: Any) -> None:
-        if reply is None or isinstance(reply, Encoded | Close):
-            self._finish(slot, reply)
-        elif isinstance(reply, Later):
+        if isinstance(reply, Later):
             slot.later = reply
             reply.listen(partial(self._finish_later, slot))
         elif hasattr(reply, "__await__"):
@@ -283,26 +289,25 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._finish(slot, reply)
 
-    def _unsupported(self, context: RequestContext, api_key: int, frame: memoryview, position: int) -> None:
+    def _unsupported(self, api_key: int, version: int, correlation_id: int, frame: memoryview, position: int) -> None:
         handler = self._shared.routes.handlers.get(api_key)
         if handler is not None and handler.handle_unsupported is not None:
-            reply = handler.handle_unsupported(context, frame, position)
+            reply = handler.handle_unsupported(self._context(version), frame, position)
             if reply is not None:
                 newest = self._shared.routes.find(api_key, handler.max_version)
                 assert newest is not None
-                slot = self._take_place(newest, context.correlation_id, len(frame))
-                self._complete(
-                    slot, [_REPLY_HEADER.pack(_length(reply.pieces) + 4, context.correlation_id), *reply.pieces]
-                )
+                slot = self._take_place(newest, correlation_id, len(frame))
+                head = _REPLY_HEADER.pack(_length(reply.pieces) + 4, correlation_id)
+                self._complete(slot, (head, *reply.pieces))
                 return
         self._metrics.unsupported += 1
         known = "" if handler is None else f"served are {handler.min_version} to {handler.max_version}"
         self._refuse(
             "request that is not served",
             known or "no such API here",
-            kind=f"{api_key} {context.api_version}",
+            kind=f"{api_key} {version}",
             api=api_name(api_key),
-            version=context.api_version,
+            version=version,
         )
 
     # --- replies ------------------------------------------------------------------------------------------------
@@ -329,19 +334,12 @@ class Connection(asyncio.BufferedProtocol):
             self.schedule_turn()
 
     def _finish(self, slot: _Slot, reply: Any) -> None:
-        if reply is None:
-            self._complete(slot, ())
-            return
-        if isinstance(reply, Close):
-            self._complete(slot, ())
-            self._refuse("request without a reply failed", reply.why)
-            return
-        if isinstance(reply, Failed):
-            self._fail(reply.error)
-            return
         route = slot.route
         if isinstance(reply, Encoded):
             pieces = reply.pieces
+        elif reply is None or isinstance(reply, Close | Failed):
+            self._finish_without_reply(slot, reply)
+            return
         else:
             _count_error(route, reply)
             pieces = (encode_entity(reply),)
@@ -355,8 +353,16 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._complete(slot, (head, *pieces))
 
+    def _finish_without_reply(self, slot: _Slot, reply: Close | Failed | None) -> None:
+        self._complete(slot, ())
+        if isinstance(reply, Close):
+            self._refuse("request without a reply failed", reply.why)
+        elif isinstance(reply, Failed):
+            self._fail(reply.error)
+
     def _complete(self, slot: _Slot, pieces: Sequence[Bytes]) -> None:
         slot.done = True
+        slot.later = None  # it knows the slot, and a circle would wait for the garbage collector
         slot.pieces = pieces
         api, metrics = slot.route.metrics, self._metrics
         if pieces:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from logboom.base.settings import split_address
@@ -59,7 +60,7 @@ class KafkaDoor:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        now_s = loop.time()
+        now_s = monotonic()
         for connection in tuple(self._shared.connections):
             connection.tick(now_s)
         self._ticker = loop.call_later(_TICK_S, self._tick)

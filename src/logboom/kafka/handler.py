@@ -68,10 +68,11 @@ class Later:
         """Give the reply; a second one is an error of the handler."""
         assert not self._set, "a reply is given once"
         self._set = True
-        if self._listener is None:
+        listener, self._listener = self._listener, None
+        if listener is None:
             self._reply = reply
         else:
-            self._listener(reply)
+            listener(reply)
 
     def fail(self, error: BaseException) -> None:
         """Tell that there will be no reply, for an error of this program: the connection is closed."""
@@ -89,9 +90,9 @@ Reply: TypeAlias = Any
 """Response entity | Encoded | Close | None (nothing is sent) | Later | Awaitable of one of these but the last two."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What a handler may know about the request beside its body."""
+    """What a handler may know about the request beside its body. Requests of one kind and connection share it."""
 
     broker: Broker
     shared: Shared
@@ -99,7 +100,6 @@ class RequestContext:
     """Empty where the client gave none."""
     client_host: str
     api_version: int
-    correlation_id: int
 
 
 Handle: TypeAlias = Callable[[RequestContext, Entity], Reply | Awaitable[Reply]]

@@ -4,10 +4,10 @@ Version 0 is advertised because older librdkafka draws from it whether it may co
 message formats before record batches: they get a proper reply that says UNSUPPORTED_VERSION for every partition.
 """
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from struct import Struct
+from time import monotonic
 from typing import Any, Final
 
 from logboom.base.errors import InvalidRecordError, InvalidStreamNameError, LogboomError
@@ -43,76 +43,71 @@ class _Part:
 _Topics = Sequence[tuple[Any, Sequence[_Part]]]
 
 
-class _Produce:
-    """One request. Life: until every partition has its result, or the client's time is over."""
+class _Produce(Later):
+    """One request on its way to its reply: until every partition has its result, or the client's time is over."""
 
-    __slots__ = ("_left", "_parts", "_version", "context", "later", "topics")
+    __slots__ = ("_left", "_topics", "context", "silent")
 
-    def __init__(self, context: RequestContext, topics: _Topics) -> None:
+    def __init__(self, context: RequestContext, topics: _Topics, *, silent: bool) -> None:
+        super().__init__()
         self.context = context
-        self.topics = topics
-        self.later: Later | None = None
-        self._parts = [part for _, parts in topics for part in parts]
-        self._left = len(self._parts)
-
-    @property
-    def finished(self) -> bool:
-        return self._left == 0
+        self.silent = silent
+        """Whether the client wants no reply (acks=0)."""
+        self._topics = topics
+        self._left = sum(len(parts) for _, parts in topics)
 
     def done(self, part: _Part, result: AppendResult | LogboomError) -> None:
         """A partition has its result; one that comes after the time was over is dropped."""
         if part.result is None:
             part.result = result
             self._left -= 1
-            if self._left == 0 and self.later is not None:
-                self.later.set(self.encode())
+            if self._left == 0:
+                self.finish()
+
+    def finish(self) -> None:
+        """Every partition has its result."""
+        if self.silent:
+            error = next(self._errors(), None)
+            self.set(None if error is None else Close(f"acks=0: {error}"))
+            return
+        errors = self.context.shared.metrics.api(_API_KEY).errors
+        for error in self._errors():
+            errors[error_code(error).name] += 1
+        self.set(encode_response(self.context.api_version, self._topics))
+
+    def _errors(self) -> Iterator[LogboomError]:
+        return (part.result for _, parts in self._topics for part in parts if isinstance(part.result, LogboomError))
 
     def expire(self) -> None:
         """The client's time is over."""
         why = RequestTimedOutError("the records were not committed in time; they may be yet")
-        for part in self._parts:
-            self.done(part, why)
-
-    def first_error(self) -> LogboomError | None:
-        return next((part.result for part in self._parts if isinstance(part.result, LogboomError)), None)
-
-    def encode(self) -> Encoded:
-        errors = self.context.shared.metrics.api(_API_KEY).errors
-        for part in self._parts:
-            if isinstance(part.result, LogboomError):
-                errors[error_code(part.result).name] += 1
-        return encode_response(self.context.api_version, self.topics)
+        for _, parts in self._topics:
+            for part in parts:
+                self.done(part, why)
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
     """Append everything; answer when acks is served for all partitions."""
     by_id = context.api_version >= _WITH_ID
-    work: list[tuple[_Part, Any, Any]] = []
-    topics = []
-    for topic in request.topic_data:
-        name = topic.topic_id if by_id else topic.name
-        parts = []
-        for data in topic.partition_data:
-            part = _Part(data.index)
-            parts.append(part)
-            work.append((part, name, data.records))
-        topics.append((name, parts))
-    produce = _Produce(context, topics)
+    topics = [
+        (topic.topic_id if by_id else topic.name, [_Part(data.index) for data in topic.partition_data])
+        for topic in request.topic_data
+    ]
+    acks = request.acks
+    produce = _Produce(context, topics, silent=acks == 0)
     refusal = _refusal(request)
-    for part, name, records in work:
-        if refusal is not None:
-            produce.done(part, refusal)
-        else:
-            _append(produce, part, name, records, request.acks)
-    if request.acks == 0:
-        error = produce.first_error()
-        return None if error is None else Close(f"acks=0: {error}")
-    if produce.finished:
-        return produce.encode()
-    later = produce.later = Later()
-    later.expires_at_s = asyncio.get_running_loop().time() + as_milliseconds(request.timeout) / 1000
-    later.on_expired = produce.expire
-    return later
+    for topic, (name, parts) in zip(request.topic_data, topics, strict=True):
+        for data, part in zip(topic.partition_data, parts, strict=True):
+            if refusal is not None:
+                produce.done(part, refusal)
+            else:
+                _append(produce, part, name, data.records, acks)
+    if not any(parts for _, parts in topics):
+        produce.finish()  # a request for nothing
+    if not produce.is_set:
+        produce.expires_at_s = monotonic() + as_milliseconds(request.timeout) / 1000
+        produce.on_expired = produce.expire
+    return produce
 
 
 def _refusal(request: Any) -> LogboomError | None:
