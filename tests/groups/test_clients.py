@@ -13,6 +13,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.errors import ErrorCode
+from tests.groups.test_apis import join
+from tests.kafka.door import Client
 from tests.support.server import BrokerProcess
 
 WAIT_S = 90
@@ -224,6 +227,22 @@ def test_no_acked_commit_is_forgotten_by_kills_of_the_broker(tmp_path: Path) -> 
             stop.set()
             thread.join(WAIT_S)
         assert "offsets stream written anew" in broker.log_text()
+
+
+def test_a_join_that_waits_is_answered_when_the_broker_is_told_to_end(tmp_path: Path) -> None:
+    async def play(broker: BrokerProcess) -> None:
+        host, port = broker.kafka.split(":")
+        client = await Client.connect((host, int(port)))
+        waiting = asyncio.create_task(join(client, group_instance_id="i"))
+        while "rebalance started" not in broker.log_text():
+            await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(broker.sigterm) == 0
+        assert (await waiting).error_code is ErrorCode.not_coordinator
+        await client.close()
+
+    patient = {"LOGBOOM_BROKER__GROUPS__INITIAL_REBALANCE_DELAY_MS": "10min"}
+    with BrokerProcess(tmp_path / "data", environment=patient) as broker:
+        asyncio.run(asyncio.wait_for(play(broker), WAIT_S))
 
 
 def test_offsets_of_groups_are_read_changed_and_deleted_by_tools(broker: BrokerProcess) -> None:

@@ -129,6 +129,17 @@ def test_requests_are_refused_while_groups_load_but_heartbeats_are_welcome(tmp_p
     run(body)
 
 
+def test_a_broker_that_stops_while_groups_load_serves_none(tmp_path: Path) -> None:
+    async def body() -> None:
+        broker = await start(tmp_path, **QUICK)
+        broker.groups.resign()
+        await broker.groups.loaded()
+        assert kind((await broker.groups.join(join())).error) is NotCoordinatorError
+        await broker.stop()
+
+    run(body)
+
+
 def test_sessions_end_in_real_time(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as broker:

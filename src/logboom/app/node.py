@@ -120,6 +120,8 @@ class Node:
     async def stop(self) -> None:
         """Accept nothing new, answer what was accepted, flush, close."""
         self._phase = "stopping"
+        if self._broker is not None:
+            self._broker.groups.resign()
         if self._kafka is not None:
             await self._kafka.stop(ANSWER_GRACE_S)
         self._sources.clear()

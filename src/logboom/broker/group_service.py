@@ -97,13 +97,20 @@ class GroupService:
         """Returns when every shard has loaded, or failed to."""
         await asyncio.gather(*self._loading)
 
+    def resign(self) -> None:
+        """Send members to look for another coordinator, those who wait first; what is being written is still answered.
+
+        Called before a door waits for its last answers: a JoinGroup can take minutes.
+        """
+        for shard in self._shards:
+            shard.resign()
+
     async def stop(self) -> None:
-        """Send members to look for another coordinator; what is being written is still answered."""
+        """Resign, if that was not done, and wait for what is being written."""
         for task in self._loading:
             task.cancel()
         await asyncio.gather(*self._loading, return_exceptions=True)
-        for shard in self._shards:
-            shard.resign()
+        self.resign()
         for shard in self._shards:
             await shard.drain()
 

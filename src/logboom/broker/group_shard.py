@@ -27,6 +27,7 @@ from logboom.groups import (
     Effect,
     Event,
     GroupLimits,
+    LogRecord,
     Note,
     Now,
     Persist,
@@ -100,6 +101,11 @@ class GroupShard:
             self._phase = _Phase.FAILED
             self._log.error("groups cannot be served", reason=str(error))
             return
+        await self._replay(records)
+        if self._phase is _Phase.LOADING:
+            self._serve(len(records), living_streams())
+
+    async def _replay(self, records: list[LogRecord]) -> None:
         for index, record in enumerate(records):
             if index % _REPLAY_SLICE == 0:
                 await asyncio.sleep(0)
@@ -107,11 +113,13 @@ class GroupShard:
                 self._coordinator.replay(record, self._now())
             except GroupRecordError as error:
                 self._report(f"a record is passed over: {error}")
+
+    def _serve(self, record_count: int, living_streams: frozenset[str]) -> None:
         self._phase = _Phase.SERVING
         self._perform(self._coordinator.start(self._now()))
-        self._writer.loaded(len(records))
-        self.tell(StreamsDeleted(self._coordinator.streams() - living_streams()))
-        self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=len(records))
+        self._writer.loaded(record_count)
+        self.tell(StreamsDeleted(self._coordinator.streams() - living_streams))
+        self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=record_count)
 
     def _report(self, what: str) -> None:
         self._log.warning("offsets stream", problem=what)
