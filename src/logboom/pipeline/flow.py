@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from logboom.pipeline.envelope import EVENT, open_event
 from logboom.pipeline.kernels import AT, PassRunner, pass_columns
-from logboom.pipeline.layout import FAILED, TRUE, Condition, KernelPass, Layer, Layout, Step
+from logboom.pipeline.layout import FAILED, FALSE, TRUE, Condition, KernelPass, Layer, Layout, Step
 from logboom.pipeline.plan import RAW_COLUMNS, ParseTransform, mask_column
 
 Watch = Callable[[str, DataFrame, Mapping[str, Column]], DataFrame]
@@ -62,7 +62,7 @@ class Flow:
     def _when_columns(self, step: KernelPass) -> list[Column]:
         parses = [node.transform for node in step.nodes if isinstance(node.transform, ParseTransform)]
         rules = [rule for parse in parses for rule in parse.rules if rule.when is not None and rule.when_column]
-        return [(self._tried(rule.when or "") == TRUE).alias(str(rule.when_column)) for rule in rules]
+        return [(tried(self._spark, rule.when or "") == TRUE).alias(str(rule.when_column)) for rule in rules]
 
     def _moved(self, rows: DataFrame, layer: Layer, number: int) -> DataFrame:
         columns = rows.columns
@@ -91,16 +91,17 @@ class Flow:
 
     def _verdict(self, condition: Condition) -> Column:
         here = F.col(AT).isin(*condition.at)
-        return F.when(here, self._tried(condition.sql)).otherwise(0)
+        return F.when(here, tried(self._spark, condition.sql)).otherwise(FALSE)
 
-    def _tried(self, sql: str) -> Column:
-        """1 where true, 0 where false or null, FAILED where evaluating raises: one record must not stop a batch."""
-        verdict = F.expr(f"CASE WHEN (\n{sql}\n) THEN 1 ELSE 0 END")
-        jvm = self._spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
-        assert jvm is not None
-        bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
-        caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(bridge.expression(verdict._jc))  # noqa: SLF001
-        return F.coalesce(Column(bridge.column(caught)), F.lit(FAILED))
+
+def tried(spark: SparkSession, sql: str) -> Column:
+    """1 where true, 0 where false or null, FAILED where evaluating raises: one record must not stop a batch."""
+    verdict = F.expr(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+    jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
+    assert jvm is not None
+    bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(bridge.expression(verdict._jc))  # noqa: SLF001
+    return F.coalesce(Column(bridge.column(caught)), F.lit(FAILED))
 
 
 def _written_at(steps: tuple[Step, ...]) -> int | None:

@@ -4,6 +4,7 @@ Knows Spark's streaming and the order of things in a batch: pin the plan, build 
 know sinks beyond their streams, nor who watches.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from logboom.pipeline.envelope import BYTES_OUT, Envelope, Stream
 from logboom.pipeline.flow import Flow
 from logboom.pipeline.kernels import AT
 from logboom.pipeline.layout import Layout
-from logboom.pipeline.ledger import PLACE, BatchRecord, LedgerBook, ledger_of
+from logboom.pipeline.ledger import PLACE, BalanceError, BatchRecord, LedgerBook, ledger_of
 from logboom.pipeline.pins import PinBook
 from logboom.pipeline.plan import RAW_COLUMNS, KeyRef, Plan, StreamSink, StreamSource
 from logboom.pipeline.streams import StreamAdmin
@@ -38,6 +39,11 @@ PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
     "kafka.delivery.timeout.ms": "2147483647",
 }
 
+
+class StoppedError(Exception):
+    """The pipeline is stopping; the batch will run again at the next start."""
+
+
 LoadKeys = Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]
 OnBatch = Callable[[BatchRecord], None]
 
@@ -52,6 +58,7 @@ class Router:
         admin: StreamAdmin,
         checkpoint: Path,
         load_keys: LoadKeys,
+        stop: threading.Event,
         on_batch: OnBatch,
     ) -> None:
         self._spark = spark
@@ -59,15 +66,22 @@ class Router:
         self._admin = admin
         self._checkpoint = checkpoint
         self._load_keys = load_keys
+        self._stop = stop
         self._on_batch = on_batch
         self._pins = PinBook(checkpoint / "pins")
         self.book = LedgerBook(checkpoint / "ledger")
+        self.fatal: BalanceError | None = None
+        """Set where going on would lose records unseen."""
+        self._partitions = 1
         self._ready: dict[str, tuple[Layout, Envelope, Mapping[str, bytes]]] = {}
 
-    def start(self, *, once: bool, partitions: int) -> StreamingQuery:
-        """Starts the query; streams it makes get so many partitions. With `once` it ends with what is there now."""
+    def prepare(self, partitions: int) -> Layout:
+        """Makes the streams the plan writes, those that are missing with so many partitions."""
         self._partitions = partitions
-        self._prepared(self._plan)
+        return self._prepared(self._plan)[0]
+
+    def start(self, *, once: bool) -> StreamingQuery:
+        """Starts the query, after `prepare`. With `once` it ends with what is there now."""
         writer = self._trigger(self._source().writeStream, once=once)
         return (
             writer.queryName(f"{self._plan.name}: {QUERY_NAME}")
@@ -108,19 +122,25 @@ class Router:
 
     def _batch(self, raw: DataFrame, batch: int) -> None:
         started_at, start = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
+        if self._stop.is_set():
+            raise StoppedError("stopping before the next batch")
         plan = self._pins.pin(batch, self._plan)
         layout, envelope, keys = self._prepared(plan)
         counting = Counting()
         rows = envelope.values(Flow(raw.sparkSession, layout, keys, counting.watch).rows(raw))
         rows = counting.watch("final", rows, _final_counts(layout))
         write_records(envelope.records(rows), self._admin.bootstrap, PRODUCER_SETTINGS)
-        entry = self.book.record(
-            batch=batch,
-            plan=plan.content_hash(),
-            started_at=started_at,
-            duration_ms=round((time.monotonic() - start) * 1_000),
-            ledger=ledger_of(layout, counting.result()),
-        )
+        try:
+            entry = self.book.record(
+                batch=batch,
+                plan=plan.content_hash(),
+                started_at=started_at,
+                duration_ms=round((time.monotonic() - start) * 1_000),
+                ledger=ledger_of(layout, counting.result()),
+            )
+        except BalanceError as error:
+            self.fatal = error
+            raise
         self._on_batch(entry)
 
     def _prepared(self, plan: Plan) -> tuple[Layout, Envelope, Mapping[str, bytes]]:

@@ -3,9 +3,10 @@
 Knows Spark's settings and why each is set. Must not know plans or batches.
 """
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +17,8 @@ from logboom.base.units import MIB
 from logboom.pipeline.jars import spark_settings
 from logboom.pipeline.jvm import PipelineError, java_command
 
+QUIET: Final = "OFF"
+_STDERR: Final = 2
 LOCAL_MASTER: Final = "local[*]"
 _MEMORY_SHARE: Final = 4
 _MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
@@ -54,7 +57,8 @@ class SessionOptions:
     extra_slots: int = 0
     """Task slots beyond the cores on a local master: a stuck sink must not keep the others from running."""
     ui: bool = False
-    log_level: str = "ERROR"
+    log_level: str = QUIET
+    """How much Spark says on standard error."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of the user's own; they win."""
 
@@ -71,11 +75,31 @@ def start_session(name: str, options: SessionOptions) -> SparkSession:
     for key, value in {**settings, **options.settings}.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with _quiet(options.log_level):
+            session = builder.getOrCreate()
     except PySparkException as error:
-        raise PipelineError(f"Spark does not start: {str(error).splitlines()[0]}") from error
+        said = str(error).splitlines()[0]
+        raise PipelineError(f"Spark does not start ({said}); --spark-log WARN shows what it says") from error
     session.sparkContext.setLogLevel(options.log_level)
     return session
+
+
+@contextlib.contextmanager
+def _quiet(log_level: str) -> Iterator[None]:
+    """Takes standard error from the JVM that starts in here: it greets with warnings nobody can do anything about."""
+    if log_level != QUIET:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(_STDERR)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, _STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+        os.close(silence)
 
 
 def master_with_slots(master: str, extra_slots: int) -> str:

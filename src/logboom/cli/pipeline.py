@@ -1,0 +1,239 @@
+"""`logboom pipeline`: check, test and run a pipeline, and look after its dead letters."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from logboom.base.settings import SettingsError, split_address
+from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table
+
+pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
+letters = typer.Typer(no_args_is_help=True, help="What could not be parsed or delivered.")
+pipeline.add_typer(letters, name="dead-letters")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
+Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="LOGBOOM_BOOTSTRAP",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="The broker, whatever the file says.",
+    ),
+]
+Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="Only those of this transform or sink.")]
+
+
+def _compiled(file: Path, *, check_sql: bool = True) -> Any:
+    from logboom.pipeline.compile import compile_pipeline
+    from logboom.pipeline.sqlcheck import check_expressions
+
+    try:
+        text = file.read_text()
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
+    except UnicodeDecodeError:
+        fail(f"{file} is not UTF-8 text")
+    plan = compile_pipeline(text, str(file), check_expressions if check_sql else None)
+    for warning in plan.warnings:
+        place = f"{file}:{warning.line}" if warning.line is not None else str(file)
+        note(f"{place}: {warning.where}: warning: {warning.message}")
+    return plan
+
+
+def _bootstrap(plan: Any, given: str | None) -> str:
+    return given or plan.bootstrap or BOOTSTRAP_DEFAULT
+
+
+@pipeline.command("check")
+def check(file: File, as_json: AsJson = False) -> None:
+    """Say everything that is wrong with a pipeline, each with its line; exit code 1 if anything is."""
+    try:
+        plan = _compiled(file)
+    except SettingsError as error:
+        if not as_json:
+            raise
+        problems = [{"line": at.line, "where": at.where, "message": at.message} for at in error.problems]
+        print_json({"file": str(file), "ok": False, "problems": problems})
+        raise typer.Exit(1) from error
+    if as_json:
+        print_json({"file": str(file), "ok": True, "problems": []})
+    else:
+        parts = (plural(len(plan.sources), "source"), plural(len(plan.transforms), "transform"))
+        typer.echo(f"{file}: fine: {', '.join(parts)}, {plural(len(plan.sinks), 'sink')}")
+
+
+@pipeline.command("test")
+def run_tests(file: File, master: Master = "local[2]", as_json: AsJson = False) -> None:
+    """Run the examples that stand in the file; exit code 1 if one is not as expected."""
+    from logboom.pipeline.examples import run_examples, summary
+    from logboom.pipeline.mask import load_keys
+    from logboom.pipeline.session import SessionOptions, start_session
+
+    plan = _compiled(file)
+    keys = load_keys(plan.key_refs())
+    spark = start_session(f"logboom pipeline test {plan.name}", SessionOptions(master=master))
+    try:
+        failures = run_examples(spark, plan, keys)
+    finally:
+        spark.stop()
+    if as_json:
+        found = [{"test": one.test, "line": one.line, "message": one.message} for one in failures]
+        print_json({"file": str(file), "tests": len(plan.tests), "failures": found})
+    else:
+        for one in failures:
+            typer.echo(f"{file}:{one.line}: {one.test}: {one.message}")
+        typer.echo(summary(plan.tests, failures))
+    if failures:
+        raise typer.Exit(1)
+
+
+@pipeline.command("run")
+def run(
+    file: File,
+    once: Annotated[bool, typer.Option("--once", help="End when everything that is there has gone through.")] = False,
+    master: Master = "local[*]",
+    bootstrap: Where = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics on this address.")
+    ] = None,
+    spark_settings: Annotated[
+        list[str] | None, typer.Option("--spark", metavar="KEY=VALUE", help="A Spark setting; repeatable.")
+    ] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages.")] = False,
+    spark_log: Annotated[str, typer.Option("--spark-log", metavar="LEVEL", help="How much Spark itself says.")] = "OFF",
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end."""
+    from logboom.pipeline.display import make_display
+    from logboom.pipeline.runner import Runner, RunOptions
+    from logboom.pipeline.session import SessionOptions
+
+    plan = _compiled(file)
+    options = RunOptions(
+        bootstrap=_bootstrap(plan, bootstrap),
+        once=once,
+        session=SessionOptions(master=master, ui=ui, log_level=spark_log, settings=_pairs(spark_settings)),
+        http=split_address(http) if http else None,
+    )
+    runner = Runner(plan, options, make_display(as_json=as_json))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: runner.stop())
+    runner.run()
+
+
+def _pairs(given: list[str] | None) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in given or []]
+    for key, equals, _ in pairs:
+        if not equals:
+            fail(f"--spark {key}: write it as KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+@letters.command("list")
+def list_letters(file: File, stage: Stage = None, bootstrap: Where = None, as_json: AsJson = False) -> None:
+    """List dead letters, oldest first."""
+    found = _letters(file, stage, bootstrap)[2]
+    if as_json:
+        for letter in found:
+            print_json(_shown(letter))
+        return
+    rows = [
+        (one.id, one.stage, one.origin, "yes" if one.retried else "", one.reason[:80], _text(one.value)[:60])
+        for one in found
+    ]
+    print_table(("id", "stage", "origin", "retried", "reason", "value"), rows)
+    note(plural(len(found), "dead letter"))
+
+
+@letters.command("show")
+def show_letter(
+    file: File,
+    letter: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    bootstrap: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter whole."""
+    one = next((one for one in _letters(file, None, bootstrap)[2] if one.id == letter), None)
+    if one is None:
+        fail(f"there is no dead letter {letter}; see: logboom pipeline dead-letters list {file}")
+    if as_json:
+        print_json(_shown(one))
+        return
+    for name, value in _shown(one).items():
+        if name != "value":
+            typer.echo(f"{name}: {value}")
+    typer.echo()
+    sys.stdout.buffer.write(one.value + b"\n")
+
+
+@letters.command("retry")
+def retry_letters(
+    file: File,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that were not retried yet.")] = False,
+    stage: Stage = None,
+    bootstrap: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send dead letters through the pipeline once more: those named, or all that were not yet."""
+    from logboom.pipeline.dead_letters import retry
+
+    if bool(ids) == (everything or stage is not None):
+        fail("name the dead letters to retry, or --all, or --stage NAME")
+    plan, admin, found, book = _letters(file, stage, bootstrap)
+    known = {one.id for one in found}
+    for letter in ids or []:
+        if letter not in known:
+            fail(f"there is no dead letter {letter}; see: logboom pipeline dead-letters list {file}")
+    chosen = [one for one in found if (one.id in ids if ids else not one.retried)]
+    count = retry(admin, plan, chosen, book)
+    if as_json:
+        print_json({"retried": count})
+    else:
+        typer.echo(f"retried {plural(count, 'dead letter')}")
+
+
+def _letters(file: Path, stage: str | None, bootstrap: str | None) -> Any:
+    """The plan, the log, the letters, and which were retried."""
+    from logboom.pipeline.dead_letters import RetryBook, read_letters
+    from logboom.pipeline.paths import resolved
+    from logboom.pipeline.streams import StreamAdmin
+
+    plan = _compiled(file, check_sql=False)
+    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    book = RetryBook(resolved(plan, plan.checkpoint) / "dead-letters")
+    return plan, admin, list(read_letters(admin, plan, book, stage)), book
+
+
+def _shown(letter: Any) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "time_ms": letter.time_ms,
+        "stage": letter.stage,
+        "reason": letter.reason,
+        "form": letter.form,
+        "origin": letter.origin,
+        "source": letter.source,
+        "edge": letter.edge,
+        "retry_of": letter.retry_of,
+        "retried": letter.retried,
+        "key": None if letter.key is None else _text(letter.key),
+        "headers": {key: _text(value) for key, value in letter.headers},
+        "value": _text(letter.value),
+    }
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `pipeline` to the command."""
+    app.add_typer(pipeline, name="pipeline")

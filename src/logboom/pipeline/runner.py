@@ -1,0 +1,247 @@
+"""Runs a pipeline: starts its queries, watches over them, stops them.
+
+Knows the order in which things start and stop, and when to try again. Must not know what a batch or a sink does.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from logboom.pipeline import names
+from logboom.pipeline.dead_letters import bury
+from logboom.pipeline.delivery import Delivery, Target, owner_of
+from logboom.pipeline.display import Display, serve_metrics
+from logboom.pipeline.files import make_dir, only_one
+from logboom.pipeline.jvm import PipelineError
+from logboom.pipeline.layout import Layout, is_direct
+from logboom.pipeline.lineage import check_ids
+from logboom.pipeline.listening import LagListener
+from logboom.pipeline.mask import load_keys
+from logboom.pipeline.paths import resolved
+from logboom.pipeline.plan import ConsoleSink, KeyRef, ParquetSink, Plan, Sink, StreamSink
+from logboom.pipeline.progress import Progress
+from logboom.pipeline.router import Router
+from logboom.pipeline.session import SessionOptions, start_session
+from logboom.pipeline.streams import LogUnreachableError, StreamAdmin
+from logboom.pipeline.targets import ConsoleTarget, ParquetTarget, StreamTarget
+
+_TICK_S: Final = 0.5
+_STOP_MAX_S: Final = 20.0
+_PAUSE_MIN_S: Final = 1.0
+_PAUSE_MAX_S: Final = 30.0
+_FAILURES_MAX: Final = 5
+"""Failures of the router in a row, with no batch between and the log answering, after which it gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a pipeline is run, beside what its file says."""
+
+    bootstrap: str
+    once: bool = False
+    session: SessionOptions = field(default_factory=SessionOptions)
+    http: tuple[str, int] | None = None
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A query that is started again when it fails."""
+
+    name: str
+    query: StreamingQuery
+    failures: int = 0
+    batch: int = -1
+    again_at: float | None = None
+
+
+class Runner:
+    """One run of one pipeline in this process."""
+
+    def __init__(self, plan: Plan, options: RunOptions, display: Display) -> None:
+        self._plan = plan
+        self._options = options
+        self._display = display
+        self.progress = Progress(plan.name)
+        self._stop = threading.Event()
+        self._checkpoint = resolved(plan, plan.checkpoint)
+
+    def stop(self) -> None:
+        """Asks for a clean end after the batch that is running; may be called from a signal handler."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
+        self._load_keys(self._plan.key_refs())  # a key that is missing is better told before Spark starts
+        make_dir(self._checkpoint)
+        admin = StreamAdmin(self._options.bootstrap)
+        with only_one(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}"):
+            self.progress.state("waiting")
+            wanted = [name for source in self._plan.sources for name in source.streams]
+            patterns = [source.pattern for source in self._plan.sources if source.pattern is not None]
+            counts = admin.wait_for(wanted, patterns, self._stop, self._display.say)
+            if self._stop.is_set():
+                return
+            if self._options.http is not None:
+                serve_metrics(self.progress, *self._options.http)
+            spark = self._session()
+            try:
+                self._run(spark, admin, max(counts.values()))
+            finally:
+                self._display.close(self.progress.snapshot())
+                spark.stop()
+
+    def _session(self) -> SparkSession:
+        deliveries = sum(not is_direct(sink) for sink in self._plan.sinks)
+        options = self._options.session
+        return start_session(
+            f"logboom pipeline {self._plan.name}",
+            SessionOptions(
+                master=options.master,
+                extra_slots=options.extra_slots + deliveries,
+                ui=options.ui,
+                log_level=options.log_level,
+                settings=options.settings,
+            ),
+        )
+
+    def _run(self, spark: SparkSession, admin: StreamAdmin, partitions: int) -> None:
+        router = Router(spark, self._plan, admin, self._checkpoint, self._load_keys, self._stop, self.progress.batch)
+        layout = router.prepare(partitions)
+        wanted = [name for source in self._plan.sources for name in source.streams]
+        check_ids(self._checkpoint / "streams.json", admin.ids(wanted))
+        self.progress.resume(router.book.last())
+        deliveries = self._deliveries(spark, admin, layout)
+        for delivery in deliveries:
+            delivery.remember_start()
+            self.progress.sink(delivery.sink.name)
+        spark.streams.addListener(LagListener(self._on_lag))
+        self.progress.state("running")
+        if self._options.once:
+            self._run_once(router, deliveries)
+        else:
+            self._run_on(router, deliveries)
+        self.progress.state("stopped")
+
+    def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
+        self._await([_Watched("router", router.start(once=True))], router)
+        if not self._stop.is_set():
+            self._await([_Watched(one.sink.name, one.start(once=True)) for one in deliveries], router)
+        if not self._stop.is_set():
+            for delivery in deliveries:
+                delivery.target.finish()
+
+    def _await(self, watched: list[_Watched], router: Router) -> None:
+        while not self._stop.wait(_TICK_S) and any(one.query.isActive for one in watched):
+            self._display.show(self.progress.snapshot())
+        if self._stop.is_set():
+            self._stop_queries([one.query for one in watched])
+        for one in watched:
+            error = one.query.exception()
+            if error is not None and not self._stop.is_set():
+                raise router.fatal or PipelineError(f"{one.name} failed: {_told(error)}")
+
+    def _run_on(self, router: Router, deliveries: list[Delivery]) -> None:
+        start = {"router": partial(router.start, once=False)}
+        start.update({one.sink.name: partial(one.start, once=False) for one in deliveries})
+        watched = [_Watched(name, begin()) for name, begin in start.items()]
+        try:
+            while not self._stop.wait(_TICK_S):
+                self._display.show(self.progress.snapshot())
+                for one in watched:
+                    if not one.query.isActive:
+                        self._failed(one, router)
+                        if one.again_at is not None and time.monotonic() >= one.again_at:
+                            one.query, one.again_at = start[one.name](), None
+        finally:
+            self.progress.state("stopping")
+            self._stop.set()
+            self._stop_queries([one.query for one in watched])
+
+    def _failed(self, one: _Watched, router: Router) -> None:
+        """Plans the next start of a query that ended, or gives up where that cannot help."""
+        if one.again_at is not None:
+            return
+        if router.fatal is not None:
+            raise router.fatal
+        batch = self.progress.snapshot().batch
+        one.failures = 1 if batch > one.batch else one.failures + 1
+        one.batch = batch
+        error = one.query.exception()
+        told = "it ended" if error is None else _told(error)
+        if one.name == "router" and one.failures >= _FAILURES_MAX and self._log_answers():
+            raise PipelineError(f"the router failed {one.failures} times in a row: {told}")
+        pause_s = min(_PAUSE_MIN_S * 2 ** (one.failures - 1), _PAUSE_MAX_S)
+        self._display.say(f"{one.name} starts again in {pause_s:.0f} s: {told}")
+        one.again_at = time.monotonic() + pause_s
+
+    def _log_answers(self) -> bool:
+        try:
+            StreamAdmin(self._options.bootstrap).partitions()
+        except LogUnreachableError:
+            return False
+        return True
+
+    @staticmethod
+    def _stop_queries(queries: list[StreamingQuery]) -> None:
+        """Lets the batches that run come to their end, within a bound, then stops."""
+        until = time.monotonic() + _STOP_MAX_S
+        for query in queries:
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                time.sleep(0.05)
+            query.stop()
+
+    def _on_lag(self, query: str, records: int) -> None:
+        name = query.removeprefix(f"{self._plan.name}: ")
+        self.progress.lag(None if name == "router" else name, records)
+
+    def _load_keys(self, refs: tuple[KeyRef, ...]) -> Mapping[str, bytes]:
+        return load_keys(refs, os.environ)
+
+    def _deliveries(self, spark: SparkSession, admin: StreamAdmin, layout: Layout) -> list[Delivery]:
+        there = admin.partitions()
+        found = []
+        for sink in self._plan.sinks:
+            if is_direct(sink):
+                continue
+            checkpoint = self._checkpoint / "deliveries" / sink.name
+            edges = [names.edge_stream(self._plan.name, edge) for edge in sink.inputs]
+            target = self._target(sink, checkpoint, admin)
+            found.append(
+                Delivery(
+                    spark=spark,
+                    pipeline=self._plan.name,
+                    sink=sink,
+                    edges={name: there[name] for name in edges},
+                    admin=admin,
+                    checkpoint=checkpoint,
+                    target=target,
+                    stop=self._stop,
+                    on_delivered=self.progress.delivered,
+                )
+            )
+        admin.ensure({names.dead_stream(self._plan.name, one.sink.name): 1 for one in found})
+        return found
+
+    def _target(self, sink: Sink, checkpoint: Path, admin: StreamAdmin) -> Target:
+        if isinstance(sink, ParquetSink):
+            root = resolved(self._plan, sink.path)
+            buried = partial(bury, admin.bootstrap, self._plan.name, sink.name)
+            return ParquetTarget(sink, root, owner_of(checkpoint), buried, self._display.say)
+        if isinstance(sink, StreamSink):
+            assert sink.bootstrap is not None
+            return StreamTarget(sink, sink.bootstrap)
+        assert isinstance(sink, ConsoleSink)
+        return ConsoleTarget(sink, self._display.say)
+
+
+def _told(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "Error: " in line or "Exception: " in line), lines[0] if lines else "?")
