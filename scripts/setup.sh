@@ -113,7 +113,7 @@ install_lock() {
     # The tool that builds the packages which come as source is pinned too: it goes in first, nothing else is fetched.
     awk '/^setuptools==/ {on = 1} on {print} on && !/\\$/ {exit}' requirements/all.lock > .venv/build-tools.lock
     "${pip[@]}" -r .venv/build-tools.lock
-    "${pip[@]}" --no-build-isolation -r requirements/all.lock
+    "${pip[@]}" --no-build-isolation --use-pep517 -r requirements/all.lock
     rm -f "$STAMPS/package"
     stamp lock "$want"
 }
