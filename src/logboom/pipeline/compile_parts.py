@@ -15,6 +15,7 @@ from logboom.base.settings import KeyPath
 from logboom.pipeline.compile_findings import Findings, hint
 from logboom.pipeline.compile_rules import compile_parse
 from logboom.pipeline.grok import PatternError, check_re2, expand
+from logboom.pipeline.mask_detect import finds_itself
 from logboom.pipeline.model import (
     SINKS,
     SOURCES,
@@ -160,7 +161,7 @@ def _mask_rule(findings: Findings, path: KeyPath, model: MaskRuleModel, own: Map
         findings.problem(path, "kind pattern and key 'pattern' go together")
         return None
     pattern = None if model.pattern is None else _mask_pattern(findings, (*path, "pattern"), model, own)
-    return MaskRule(
+    rule = MaskRule(
         label=label,
         line=findings.line(path),
         kind=model.kind,
@@ -169,6 +170,9 @@ def _mask_rule(findings: Findings, path: KeyPath, model: MaskRuleModel, own: Map
         keep=4 if model.keep is None else model.keep,
         replacement=model.replacement,
     )
+    if (rule.kind != "pattern" or pattern is not None) and finds_itself(rule):
+        findings.problem(path, "finds again what it puts in place of a find; choose another replacement or pattern")
+    return rule
 
 
 def _mask_pattern(findings: Findings, path: KeyPath, model: MaskRuleModel, own: Mapping[str, str]) -> str | None:
@@ -189,8 +193,6 @@ def _mask_pattern(findings: Findings, path: KeyPath, model: MaskRuleModel, own: 
     if compiled.groups > 1:
         findings.problem(path, "pattern has several groups; name the one that is the secret: (?P<secret>...)")
         return None
-    if model.replacement is not None and compiled.groups == 0 and compiled.search(model.replacement) is not None:
-        findings.problem((*path[:-1], "replacement"), "is found by its own pattern, so it would be replaced again")
     return expanded.expression
 
 

@@ -52,10 +52,10 @@ def mask_column_of(
     hits = _rows_to_touch(masker, name, column)
     for row, text in zip(hits.tolist(), _bytes_of(column, hits), strict=True):
         masked = _mask_one(masker, name, path, text)
-        if masked.count:
+        if masked.finds:
             touched.append(row)
             texts.append(masked.text)
-            counts[row] += masked.count
+            counts[row] += masked.finds
     return _replaced(column, touched, texts)
 
 
@@ -155,10 +155,10 @@ def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts
     for row, text, is_single, start, end in rows:
         if not is_single or (is_json and not _in_one_value(text, start, end)):
             masked = _mask_one(masker, name, None, text)
-            if masked.count:
+            if masked.finds:
                 touched.append(row)
                 masked_texts.append(masked.text)
-                counts[row] += masked.count
+                counts[row] += masked.finds
             continue
         replacement = stand_in(text[start:end], is_json)
         if replacement is not None:

@@ -19,8 +19,8 @@ Span = tuple[int, int]
 Refine = Callable[[bytes, int, int], Iterator[Span]]
 """Of a text and a candidate in it: the parts that are the thing."""
 
-# Letters of any script, roughly: beyond Latin-1's signs, without blanks and punctuation. `\p{L}` would be exact and makes
-# RE2 ten times slower where it has to say where a match lies.
+# Letters of any script, roughly: beyond Latin-1's signs, without blanks and punctuation. `\p{L}` would be exact and
+# makes RE2 ten times slower where it has to say where a match lies.
 _FOREIGN: Final = r"[^\x00-\x{BF}\x{2000}-\x{206F}\x{3000}-\x{303F}\x{FF00}-\x{FFEF}]"
 _EMAIL: Final = (
     rf"(?:[A-Za-z0-9.!#$%&*+^_~-]|{_FOREIGN})+(?:@|%40)"
@@ -125,9 +125,13 @@ def detector_for(rule: MaskRule) -> Detector:
 
 
 def finds_itself(rule: MaskRule) -> bool:
-    """Whether a rule would find what it has put in the place of a find."""
-    forms = [(rule.replacement or f"[{rule.label}]").encode(), f"[{rule.label}:0123456789abcdef]".encode()]
-    return any(detector_for(rule).find(form) for form in forms)
+    """Whether a rule would find, in whole or in part, what it puts in the place of a find; then there is no end."""
+    forms = {
+        "redact": (rule.replacement if rule.replacement is not None else f"[{rule.label}]",),
+        "hash": (f"[{rule.label}:0123456789abcdef]", f"[{rule.label}:abcdefabcdefabcd]", f"[{rule.label}]"),
+        "keep_last": (f"[{rule.label}]",),
+    }[rule.action]
+    return any(detector_for(rule).find(form.encode()) for form in forms)
 
 
 def _secret_groups(compiled: "re2._Regexp", rule: MaskRule) -> tuple[int, ...]:

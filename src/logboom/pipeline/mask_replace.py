@@ -40,19 +40,18 @@ def keep_last(found: bytes, keep: int, *, digits_only: bool) -> bytes:
     """
     text = found.decode(errors="replace")
     if digits_only:
-        total = sum(character.isdigit() for character in text)
-        stars = total - min(keep, total // 2)
-        shown = []
-        for character in text:
-            starred = character.isdigit() and stars > 0
-            stars -= starred
-            shown.append("*" if starred else character)
-        return "".join(shown).encode()
+        cut = len(text)
+        for _ in range(min(keep, len(text) // 2)):
+            cut -= 1
+            while not text[cut].isdigit():
+                cut -= 1
+        return (text[:cut].translate(_STARRED_DIGITS) + text[cut:]).encode()
     kept = min(keep, len(text) // 2)
     tail = text[len(text) - kept :].translate(_NEVER_KEPT)
     return ("*" * (len(text) - kept) + tail).encode()
 
 
+_STARRED_DIGITS: Final = str.maketrans("0123456789", "*" * 10)
 _NEVER_KEPT: Final = {ord(character): "*" for character in '@%:"\\'} | dict.fromkeys(range(32), "*")
 
 

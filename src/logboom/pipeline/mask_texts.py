@@ -38,7 +38,7 @@ class Masked(NamedTuple):
     """The new text and how many finds were replaced in it."""
 
     text: bytes
-    count: int
+    finds: int
 
 
 def mask_text(masker: Masker, text: bytes) -> Masked:
@@ -137,9 +137,9 @@ class _Walk:
         elif kind is str or kind is int or kind is float:
             text = value.encode() if kind is str else _encode(value)
             masked = self._scalar(key, text)
-            if masked.count:
+            if masked.finds:
                 holder[key] = masked.text.decode(errors="replace")
-                self.count += masked.count
+                self.count += masked.finds
 
     def _scalar(self, key: Any, text: bytes) -> Masked:
         detector = self._masker.detector

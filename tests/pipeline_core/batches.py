@@ -1,0 +1,74 @@
+"""Raw batches and compiled transforms for the tests of kernels. It knows the raw columns; it asserts nothing."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from logboom.pipeline.compile import compile_pipeline
+from logboom.pipeline.parse import HEADERS, parse_batch
+from logboom.pipeline.plan import KeyRef, MaskRule, MaskTransform, ParseTransform
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+KEYS = {"env:KEY": b"0123456789abcdef0123456789abcdef"}
+
+
+def raw(
+    values: Sequence[bytes | None],
+    *,
+    source: str = "s",
+    timestamp: datetime | None = NOON,
+    headers: Sequence[tuple[str, bytes]] | None = None,
+    extra: Mapping[str, pa.Array] | None = None,
+) -> pa.RecordBatch:
+    """One record per value: stream `web`, partition 3, offsets from 100."""
+    count = len(values)
+    columns = {
+        "source": pa.array([source] * count, pa.string()),
+        "stream": pa.array(["web"] * count, pa.string()),
+        "partition": pa.array([3] * count, pa.int32()),
+        "offset": pa.array(range(100, 100 + count), pa.int64()),
+        "timestamp": pa.array([timestamp] * count, pa.timestamp("us", tz="UTC")),
+        "key": pa.array([b"k"] * count, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.array([headers] * count, HEADERS),
+        **(extra or {}),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def parser(*rules: Mapping[str, Any], **options: Any) -> ParseTransform:
+    """The compiled transform of these rules."""
+    document = {
+        "name": "tests",
+        "sources": {"s": {"type": "stream", "stream": "web"}},
+        "transforms": {"parsed": {"type": "parse", "inputs": ["s"], "rules": list(rules), **options}},
+        "sinks": {"out": {"type": "console", "inputs": ["parsed"]}},
+    }
+    node = compile_pipeline(json.dumps(document), "test.yaml").transforms[0]
+    assert isinstance(node, ParseTransform)
+    return node
+
+
+def events(transform: ParseTransform, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Parsed rows as plain data, attributes as an object."""
+    rows: list[dict[str, Any]] = parse_batch(transform, batch).to_pylist()
+    for row in rows:
+        row["attributes"] = None if row["attributes"] is None else json.loads(row["attributes"])
+    return rows
+
+
+def read(form: str, *lines: str | bytes, **options: Any) -> list[dict[str, Any]]:
+    """Lines read as one format."""
+    values = [line.encode() if isinstance(line, str) else line for line in lines]
+    return events(parser({"format": form, **options}), raw(values))
+
+
+def mask(*rules: Mapping[str, Any], fields: Sequence[str] = ("body", "attributes")) -> MaskTransform:
+    """A mask of these rules."""
+    made = (MaskRule(**{"label": rule["kind"], "line": 1, "action": "redact", **rule}) for rule in rules)
+    return MaskTransform(
+        name="m", line=1, inputs=("parsed",), fields=tuple(fields), key=KeyRef(env="KEY"), rules=tuple(made)
+    )
