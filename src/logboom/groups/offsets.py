@@ -6,6 +6,7 @@ Sources: OffsetMetadataManager of Apache Kafka 4.0; KIP-211 (expiry), KIP-496 (O
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from logboom.base.errors import LogboomError
 from logboom.groups.desk import Desk, Stored
@@ -44,6 +45,8 @@ from logboom.groups.records import (
     encode_offset_key,
     encode_offset_value,
 )
+
+_INT64_MAX: Final = (1 << 63) - 1
 
 _Place = tuple[str, int]
 
@@ -127,7 +130,9 @@ class Offsets:
             leader_epoch=item.leader_epoch,
             metadata=item.metadata,
             commit_timestamp_ms=now_ms,
-            expire_timestamp_ms=now_ms + commit.retention_ms if commit.retention_ms >= 0 else NO_EXPIRY,
+            expire_timestamp_ms=min(now_ms + commit.retention_ms, _INT64_MAX)
+            if commit.retention_ms >= 0
+            else NO_EXPIRY,
         )
 
     @staticmethod
