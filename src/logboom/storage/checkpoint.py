@@ -41,18 +41,25 @@ def load(disk: Disk, directory: str) -> Checkpoint | None:
 
 
 class CheckpointFile:
-    """The open file of a checkpoint. One writer at a time."""
+    """The file of a checkpoint, opened by the first write. One writer at a time."""
 
-    __slots__ = ("_file",)
+    __slots__ = ("_disk", "_file", "_path")
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        self._file: File = disk.open(f"{directory}/{NAME}", create=True)
+        self._disk = disk
+        self._path = f"{directory}/{NAME}"
+        self._file: File | None = None
 
     def write(self, checkpoint: Checkpoint, *, sync: bool) -> None:
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self._path, create=True)
         body = _BODY.pack(checkpoint.durable_end, checkpoint.segment, checkpoint.position, checkpoint.log_start)
-        self._file.write(0, [frame(_TAG, _VERSION, body)])
+        file.write(0, [frame(_TAG, _VERSION, body)])
         if sync:
-            self._file.sync()
+            file.sync()
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -8,6 +8,7 @@ two share a list that one appends to and the other takes the head of. Readers se
 import errno
 import itertools
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -37,7 +38,8 @@ Report = Callable[[Damage | Notice], None]
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _MAX_SEGMENT_OFFSETS: Final = 2**31 - 1
-_MAX_HINTS: Final = 256
+_MAX_PLACES: Final = 256
+_MAX_OLD_OPEN: Final = 8
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class PartitionLog:
         self._failure: str | None = None
         self._epochs_saved: tuple[tuple[Epoch, Offset], ...] = ()
         self._places: dict[Offset, tuple[Segment, int]] = {}
+        self._old_open: deque[Segment] = deque()
         self._planned_bytes = 0
         self._planned_base = Offset(0)
         self._planned_since_ms: int | None = None
@@ -477,12 +480,20 @@ class PartitionLog:
             found = segment.read_at(position, offset, max_bytes, ceiling, cached_only=cached_only)
         else:
             segment = self.segment_of(offset)
+            self._keep_few_open(segment)
             found = segment.read(offset, max_bytes, ceiling, cached_only=cached_only)
         data, next_offset, end = found
-        if len(self._places) >= _MAX_HINTS:
+        if len(self._places) >= _MAX_PLACES:
             self._places.clear()
         self._places[next_offset] = (segment, end)
         return data
+
+    def _keep_few_open(self, segment: Segment) -> None:
+        """Old segments are opened by their first read; the one opened longest ago is let go."""
+        if segment.end is not None and not segment.is_open:
+            self._old_open.append(segment)
+            while len(self._old_open) > _MAX_OLD_OPEN:
+                self._old_open.popleft().release()
 
     def segment_of(self, offset: Offset) -> Segment:
         """The segment whose offsets hold `offset`."""

@@ -31,7 +31,7 @@ def recover(log: "PartitionLog", now_ms: int) -> None:
     _load_epochs(log, durable)
     changed = _read_tail(log, durable, file_bytes)
     _load_producers(log, now_ms)
-    if changed or known is None:
+    if changed:
         log.checkpoint()
     log.plan_from_disk(now_ms)
 
@@ -132,7 +132,9 @@ def _read_tail(log: "PartitionLog", durable: Offset, file_bytes: int) -> bool:
     """Take every whole batch past the durable end, cut the rest, sync what was taken; whether there was any of it."""
     active = log.active
     position = active.size_bytes
-    active.index = active.load_index(position)
+    if file_bytes == position:
+        log.set_end(durable)
+        return False
     end = durable
     try:
         for at, header in walk_checked(active.file, position, durable, file_bytes):
@@ -145,9 +147,7 @@ def _read_tail(log: "PartitionLog", durable: Offset, file_bytes: int) -> bool:
         if any(active.file.read(bad.position, min(4096, file_bytes - bad.position))):
             log.report(Notice(active.path, f"a torn tail of {file_bytes - bad.position} bytes at byte {bad.position} "
                                            f"(offset {bad.offset}) was cut: {bad.reason}"))  # fmt: skip
-    log.log_end_offset = log.written_end = log.durable_end = end
-    if file_bytes == position:
-        return False
+    log.set_end(end)
     active.cut()
     active.file.sync()
     active.rewrite_index()
@@ -166,7 +166,8 @@ def rebuild_producers(log: "PartitionLog", now_ms: int) -> None:
     if start is None:
         start = log.log_start_offset
     for segment in log.segments:
-        if (segment.end is not None and segment.end <= start) or segment.size_bytes == 0:
+        end = log.log_end_offset if segment.end is None else segment.end
+        if end <= start:
             continue
         base, position = segment.index.floor(start) or (segment.base, 0)
         for _, header in segment.walk_past_damage(position, base, segment.size_bytes):

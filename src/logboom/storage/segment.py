@@ -123,7 +123,7 @@ class Segment:
     def wrote(self, batches: Sequence[tuple[Offset, int, int]]) -> None:
         """Take note of batches (offset, bytes, newest time) that `append` wrote."""
         with self._index_lock:
-            index, position = self.index, self.size_bytes
+            index, position = self._index_here(), self.size_bytes
             for offset, size_bytes, max_timestamp in batches:
                 index.add(offset, position, size_bytes, max_timestamp)
                 position += size_bytes
@@ -192,12 +192,15 @@ class Segment:
     def index(self) -> SparseIndex:
         index = self._index
         if index is None:
-            index = self._index = self.load_index(self.size_bytes)
+            with self._index_lock:
+                index = self._index_here()
         return index
 
-    @index.setter
-    def index(self, index: SparseIndex) -> None:
-        self._index = index
+    def _index_here(self) -> SparseIndex:
+        """The index, loaded if need be; the lock is held, so that no entry is added to one that is replaced."""
+        if self._index is None:
+            self._index = self.load_index(self.size_bytes)
+        return self._index
 
     def load_index(self, end_position: int) -> SparseIndex:
         """The index from its file as far as it is right, the rest made from the log up to `end_position`."""
