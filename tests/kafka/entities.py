@@ -1,11 +1,13 @@
-"""Random request entities of any version, made from kio's schema by a seeded generator (faster than hypothesis')."""
+"""Random entities of any version, made from kio's schema by a seeded generator (faster than hypothesis')."""
 
 import dataclasses
 import random
+from datetime import UTC, datetime
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
 from kio.static.primitive import Records
 
 from logboom.kafka.messages import milliseconds
@@ -14,7 +16,7 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 def random_entity(cls: Any, chance: random.Random) -> Any:
-    """Any request that the schema allows; numbers are small or at an edge, arrays short."""
+    """Any entity that the schema allows; numbers are small or at an edge, arrays short."""
     return cls(**{field.name: _value(field.type, field, chance) for field in dataclasses.fields(cls)})
 
 
@@ -41,6 +43,10 @@ def _primitive(annotation: Any, kafka_type: str, chance: random.Random) -> Any:
             return chance.choice(("", "s", "t", "group", "é" * chance.randrange(40), chance.randbytes(6).hex()))
         case "timedelta_i32" | "timedelta_i64":
             return milliseconds(chance.choice((0, 1, 500, -1, 2**31 - 1)))
+        case "error_code":
+            return chance.choice(list(ErrorCode))
+        case "datetime_i64":
+            return datetime.fromtimestamp(chance.randrange(2**31), UTC)
         case "uuid":
             return UUID(int=chance.randrange(1, 2**128))
     assert kafka_type in ("bytes", "records"), (annotation, Records)

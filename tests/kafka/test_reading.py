@@ -12,33 +12,40 @@ from kio.schema.metadata.v9.request import MetadataRequest
 from kio.schema.produce.v7.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.static.primitive import Records
 from tests.kafka.door import written
-from tests.kafka.entities import broken
+from tests.kafka.entities import broken, random_entity
 
+from logboom.kafka.handler import Handler
 from logboom.kafka.messages import make, milliseconds
 from logboom.kafka.reading import MalformedError, compile_reader, read_uvarint, reader_for, skip_tags
 from logboom.kafka.registry import load_handlers
 
-SERVED = [
-    (handler.api_key, version)
-    for handler in load_handlers().values()
-    for version in range(handler.min_version, handler.max_version + 1)
-]
+HANDLERS = list(load_handlers().values())
+SERVED = [(api.api_key, version) for api in HANDLERS for version in range(api.min_version, api.max_version + 1)]
 BUDGET = 10_000
 
 st.register_type_strategy(Records, st.binary(max_size=100))
 
 
+def read_back(entity: Any) -> None:
+    body = written(entity)
+    frame = memoryview(bytearray(b"head" + body + b"tail"))
+    read = reader_for(entity.__api_key__, entity.__version__)
+    assert read(frame, 4, BUDGET) == (entity, 4 + len(body))
+
+
 @pytest.mark.parametrize(("api_key", "version"), SERVED)
 def test_reads_what_kio_writes(api_key: int, version: int) -> None:
-    cls = load_request_schema(api_key, version)
-    read = reader_for(api_key, version)
+    chance = random.Random(version)
+    for _ in range(40):
+        read_back(random_entity(load_request_schema(api_key, version), chance))
 
-    @settings(max_examples=8, deadline=None, database=None)
-    @given(entity=st.from_type(cls))
+
+@pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: str(handler.api_key))
+def test_reads_whatever_kio_writes(handler: Handler) -> None:
+    @settings(max_examples=10, deadline=None, database=None)
+    @given(entity=st.from_type(load_request_schema(handler.api_key, handler.max_version)))
     def check(entity: Any) -> None:
-        body = written(entity)
-        frame = memoryview(bytearray(b"head" + body + b"tail"))
-        assert read(frame, 4, BUDGET) == (entity, 4 + len(body))
+        read_back(entity)
 
     check()
 
@@ -47,20 +54,14 @@ def test_reads_what_kio_writes(api_key: int, version: int) -> None:
 def test_broken_bodies_give_an_entity_or_a_malformed_error(api_key: int, version: int) -> None:
     cls = load_request_schema(api_key, version)
     read = reader_for(api_key, version)
-
-    @settings(max_examples=5, deadline=None, database=None)
-    @given(entity=st.from_type(cls), seed=st.integers(0, 2**32))
-    def check(entity: Any, seed: int) -> None:
-        chance = random.Random(seed)
-        body = written(entity)
-        for _ in range(12):
-            try:
-                found, _ = read(memoryview(bytearray(broken(body, chance))), 0, BUDGET)
-            except MalformedError:
-                continue
-            assert type(found) is cls
-
-    check()
+    chance = random.Random(version)
+    for _ in range(100):
+        body = broken(written(random_entity(cls, chance)), chance)
+        try:
+            found, _ = read(memoryview(bytearray(body)), 0, BUDGET)
+        except MalformedError:
+            continue
+        assert type(found) is cls
 
 
 def test_records_are_a_writable_view_of_the_frame() -> None:

@@ -20,10 +20,10 @@ import structlog
 from logboom.base.ports import Bytes
 from logboom.kafka.frames import FrameReader
 from logboom.kafka.handler import Close, Encoded, Failed, Later, RequestContext
-from logboom.kafka.messages import encode_entity
 from logboom.kafka.metrics import api_name
 from logboom.kafka.reading import MalformedError, skip_tags
 from logboom.kafka.registry import Route
+from logboom.kafka.writing import encode
 
 if TYPE_CHECKING:
     from logboom.kafka.shared import Shared
@@ -342,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         else:
             _count_error(route, reply)
-            pieces = (encode_entity(reply),)
+            pieces = (encode(reply),)
         size = _length(pieces)
         if route.response_tags:
             head = _REPLY_HEADER_TAGS.pack(size + 5, slot.correlation_id, 0)

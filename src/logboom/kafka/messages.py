@@ -5,7 +5,6 @@ knows kio's schema and nothing of connections or brokers.
 """
 
 import dataclasses
-import io
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
@@ -13,10 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_writer
 from kio.static.constants import EntityType
-
-from logboom.base.ports import Bytes
 
 E = TypeVar("E")
 
@@ -60,13 +56,6 @@ def make(cls: type[E], /, **fields: object) -> E:
             _assert_some_version_has(entity, name)
         fields = {name: value for name, value in fields.items() if name in known}
     return cls(**fields)
-
-
-def encode_entity(entity: Any) -> Bytes:
-    """The bytes of an entity, as kio's writer gives them."""
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getbuffer()
 
 
 def milliseconds(value: int) -> timedelta:

@@ -7,8 +7,9 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from logboom.kafka.handler import Encoded, Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import encode_entity, make, milliseconds, nested, response_class
+from logboom.kafka.messages import make, milliseconds, nested, response_class
 from logboom.kafka.registry import load_handlers
+from logboom.kafka.writing import encode
 
 _API_KEY: Final = 18
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -25,12 +26,12 @@ def handle(context: RequestContext, request: Any) -> Reply:
 
 def handle_unsupported(context: RequestContext, frame: memoryview, position: int) -> Encoded:
     """A newer client: error 35 in a version 0 body, with the range in which it may ask again (KIP-511)."""
-    return Encoded((encode_entity(_response(0, ErrorCode.unsupported_version, everything=False)),))
+    return Encoded((encode(_response(0, ErrorCode.unsupported_version, everything=False)),))
 
 
 @cache
 def _encoded(version: int) -> Encoded:
-    return Encoded((encode_entity(_response(version, ErrorCode.none, everything=True)),))
+    return Encoded((encode(_response(version, ErrorCode.none, everything=True)),))
 
 
 def _response(version: int, error: ErrorCode, *, everything: bool) -> Entity:

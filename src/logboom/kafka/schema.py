@@ -1,0 +1,115 @@
+"""What kio's entity classes say of their fields, and the writing of source code from it.
+
+`reading` and `writing` compile one straight-line function per entity class out of this; nothing here runs per request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from struct import Struct
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+FIXED: Final[dict[str, tuple[str, int]]] = {
+    "bool": ("?", 1),
+    "int8": ("b", 1),
+    "int16": ("h", 2),
+    "int32": ("i", 4),
+    "int64": ("q", 8),
+    "uint8": ("B", 1),
+    "uint16": ("H", 2),
+    "uint32": ("I", 4),
+    "uint64": ("Q", 8),
+    "float64": ("d", 8),
+    "uuid": ("16s", 16),
+    "error_code": ("h", 2),
+    "timedelta_i32": ("i", 4),
+    "timedelta_i64": ("q", 8),
+    "datetime_i64": ("q", 8),
+}
+"""Types of one size: struct's letter, bytes on the wire."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """What an annotation of kio says: optional or not, an array or not, of which entity or primitive."""
+
+    optional: bool
+    array: bool
+    entity: Any | None
+    kafka_type: str
+
+    @property
+    def item(self) -> Shape:
+        """The shape of an array's items; they are never null."""
+        return dataclasses.replace(self, array=False, optional=False)
+
+
+def shape_of(field: dataclasses.Field[Any]) -> Shape:
+    """The shape of a field."""
+    annotation: Any = field.type
+    optional = False
+    if get_origin(annotation) in (UnionType, Union):
+        optional = True
+        annotation = next(one for one in get_args(annotation) if one is not NoneType)
+    array = get_origin(annotation) is tuple
+    if array:
+        annotation = get_args(annotation)[0]
+    entity = annotation if dataclasses.is_dataclass(annotation) else None
+    return Shape(optional, array, entity, field.metadata.get("kafka_type", ""))
+
+
+def split_fields(cls: Any) -> tuple[list[dataclasses.Field[Any]], list[dataclasses.Field[Any]]]:
+    """Fields that always stand on the wire, and tagged ones (KIP-482) in the order of their tags."""
+    fields = dataclasses.fields(cls)
+    tagged = sorted((field for field in fields if "tag" in field.metadata), key=lambda field: field.metadata["tag"])
+    assert cls.__flexible__ or not tagged, "tags are a matter of flexible versions"
+    return [field for field in fields if "tag" not in field.metadata], tagged
+
+
+class Source:
+    """Lines of one function in the making, and the values it refers to. Life: until `build`."""
+
+    def __init__(self, **scope: Any) -> None:
+        self._lines: list[str] = []
+        self._indent = 1
+        self._names = 0
+        self._scope = scope
+
+    def emit(self, *lines: str) -> None:
+        """Append lines at the present depth."""
+        self._lines.extend("    " * self._indent + line for line in lines)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """What is emitted inside stands one step deeper, under `head`."""
+        self.emit(head)
+        self._indent += 1
+        yield
+        self._indent -= 1
+
+    def name(self, stem: str = "v") -> str:
+        """A name that nothing else has."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def constant(self, stem: str, value: Any) -> str:
+        """The name under which the function finds a value."""
+        name = self.name(stem)
+        self._scope[name] = value
+        return name
+
+    def struct(self, letters: str) -> tuple[str, Struct]:
+        """A layout in network order: the name of the Struct, and itself."""
+        layout = Struct(">" + letters)
+        return self.constant("layout", layout), layout
+
+    def build(self, signature: str, filename: str) -> Any:
+        """Compile `def SIGNATURE:` with these lines; tracebacks show them under `filename`."""
+        source = "\n".join([f"def {signature}:", *self._lines, ""])
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        exec(compile(source, filename, "exec"), self._scope)  # noqa: S102  # the source is made of kio's schema alone
+        return self._scope[signature.partition("(")[0]]
