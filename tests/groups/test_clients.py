@@ -18,6 +18,8 @@ from tests.groups.test_apis import join
 from tests.kafka.door import Client
 from tests.support.server import BrokerProcess
 
+pytestmark = pytest.mark.clients
+
 WAIT_S = 90
 PARTITIONS = 4
 
