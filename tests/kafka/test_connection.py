@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from kio.index import load_request_schema
+from kio.schema.api_versions.v0.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
-from tests.kafka.door import Running, batch, frame, run, running, written
-from tests.kafka.test_hot_apis import fetch_request, produce_request
+from tests.kafka.door import Client, Running, batch, frame, run, running, written
+from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produce_request, produced
 
-from logboom.kafka.messages import make, milliseconds
+from logboom.base.ids import Offset
+from logboom.broker.partition import AppendResult
+from logboom.kafka.messages import make, milliseconds, nested
 
 METADATA_V1_ALL = b"\xff\xff\xff\xff"
 
@@ -112,8 +115,6 @@ def test_api_versions_of_an_unknown_version(tmp_path: Path) -> None:
             client.writer.write(frame(18, 99, 5, b"\x07rubbish of a later time"))
             payload = await client.frame()
             assert struct.unpack_from(">i", payload)[0] == 5
-            from kio.schema.api_versions.v0.response import ApiVersionsResponse
-
             reply, size = entity_reader(ApiVersionsResponse)(payload, 4)
             assert size + 4 == len(payload)
             assert reply.error_code is ErrorCode.unsupported_version
@@ -327,10 +328,59 @@ def test_produce_answers_in_the_clients_time(tmp_path: Path, monkeypatch: pytest
             reply = await client.reply()
             codes = [part.error_code for part in reply.responses[0].partition_responses]
             assert codes == [ErrorCode.request_timed_out] * 2
-            from logboom.broker.partition import AppendResult
-
-            held[0](AppendResult(0, -1, 0))  # type: ignore[arg-type]
+            held[0](AppendResult(Offset(0), -1, Offset(0)))
             assert (await client.ask(18, 0)).error_code is ErrorCode.none
+
+    run(body)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("abruptly", [True, False])
+def test_a_client_may_leave_before_its_replies(tmp_path: Path, fast: bool, abruptly: bool) -> None:
+    async def body() -> None:
+        troubles: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, trouble: troubles.append(trouble))
+        async with running(tmp_path) as node:
+            stream = await node.broker.create_stream("s")
+            for _ in range(20):
+                client = await Client.connect(node.address)
+                for _ in range(5):
+                    client.send(0, 9, produce_request(9, stream, {0: batch(b"x" * 100)}))
+                    client.send(1, 12, fetch_request(12, stream, {0: 1 << 40}, max_wait=milliseconds(10_000)))
+                await client.writer.drain()
+                if abruptly:
+                    client.writer.transport.abort()
+                else:
+                    await client.close()
+            while node.metrics.connections:
+                await asyncio.sleep(0.002)
+            assert (node.metrics.inflight_requests, node.metrics.inflight_bytes) == (0, 0)
+            assert (node.metrics.unsent_bytes, node.metrics.waiting_fetches) == (0, 0)
+            assert (node.metrics.failures, node.metrics.malformed) == (0, 0)
+        assert troubles == []
+
+    run(body, fast=fast)
+
+
+def test_with_many_unsent_bytes_fetches_get_one_batch_at_a_time(tmp_path: Path) -> None:
+    async def body() -> None:
+        limits = {"max_unsent_total_bytes": 100_000, "max_unsent_bytes": 1024}
+        async with running(tmp_path, limits) as node, node.client() as slow, node.client() as other:
+            stream = await node.broker.create_stream("s", partitions=2)
+            for _ in range(2):
+                await produced(other, 3, stream, 0, batch(b"x" * 1_000_000))
+                await produced(other, 3, stream, 1, batch(b"y"))
+            slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            while node.metrics.unsent_bytes < 100_000:
+                slow.send(1, 12, fetch_request(12, stream, {0: 0}))
+                await asyncio.sleep(0.01)
+            (part,) = await fetched(other, 12, stream, {1: 0})
+            assert first_offsets(part.records) == [0]
+            slow.writer.transport.abort()
+            while node.metrics.unsent_bytes:
+                await asyncio.sleep(0.002)
+            (part,) = await fetched(other, 12, stream, {1: 0})
+            assert first_offsets(part.records) == [0, 1]
 
     run(body)
 
@@ -362,8 +412,6 @@ def test_a_handler_that_goes_wrong_costs_one_connection(tmp_path: Path, monkeypa
             with monkeypatch.context() as patch:
                 patch.setattr(partition, "offset_for_time", broken)
                 part = load_request_schema(2, 1)
-                from logboom.kafka.messages import nested
-
                 one = make(nested(part, "topics", "partitions"), partition_index=0, timestamp=5)
                 topic = make(nested(part, "topics"), name="s", partitions=(one,))
                 other.send(2, 1, make(part, replica_id=-1, topics=(topic,)))

@@ -387,13 +387,15 @@ class Connection(asyncio.BufferedProtocol):
             slot = slots.popleft()
             self._ready_bytes -= slot.reply_bytes
             out.extend(slot.pieces)
-        if not out:
+        transport = self._transport
+        if not out or transport is None:
             return
-        assert self._transport is not None
-        if len(out) == 1:
-            self._transport.write(out[0])
+        if transport.is_closing():
+            pass  # the peer left while its requests were worked on
+        elif len(out) == 1:
+            transport.write(out[0])
         else:
-            self._transport.writelines(out)
+            transport.writelines(out)
         self._account_unsent()
 
     def _account_unsent(self) -> None:
