@@ -1,0 +1,55 @@
+"""Spark's own Kafka connector against a broker: produce or consume, in batch. Prints "ok ..." last, or dies."""
+
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+
+def session(jars: str) -> SparkSession:
+    return (
+        SparkSession.builder.master("local[1]")
+        .config("spark.jars", jars)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+
+
+def produce(spark: SparkSession, bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
+    numbers = spark.range(first, first + count, 1, 1)
+    n = f.col("id").cast("string")
+    header = f.struct(f.lit("n").alias("key"), n.cast("binary").alias("value"))
+    rows = numbers.select(
+        f.concat(f.lit("key-"), (f.col("id") % 7).cast("string")).alias("key"),
+        f.concat(f.lit("value-"), n).alias("value"),
+        f.array(header).alias("headers"),
+    )
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "includeHeaders": "true"}
+    rows.write.format("kafka").options(**options).option("kafka.compression.type", codec).save()
+    print(f"ok produced {count}")
+
+
+def consume(spark: SparkSession, bootstrap: str, topic: str, _group: str, count: int) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
+    rows = spark.read.format("kafka").options(**options).load().orderBy("partition", "offset").collect()
+    last: dict[bytes, int] = {}
+    for row in rows:
+        n = int(bytes(row.value).removeprefix(b"value-"))
+        assert bytes(row.headers[0].value) == str(n).encode()
+        assert n > last.get(bytes(row.key), -1), f"{row.key}: {n} after {last[bytes(row.key)]}"
+        last[bytes(row.key)] = n
+    assert len(rows) == count, f"saw {len(rows)} of {count}"
+    print(f"ok consumed {len(rows)}")
+
+
+if __name__ == "__main__":
+    jars, verb, rest = sys.argv[1], sys.argv[2], sys.argv[3:]
+    spark = session(jars)
+    if verb == "produce":
+        produce(spark, rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4])
+    else:
+        consume(spark, rest[0], rest[1], rest[2], int(rest[3]))
+    spark.stop()
