@@ -176,3 +176,19 @@ def test_a_log_on_a_real_disk_with_readers_beside_the_writer(disk: OsDisk) -> No
     assert again.log_end_offset == 900
     log.close()
     assert [read_batches(again, 3 * n, 1)[0] for n in range(300)] == batches
+
+
+def test_quiet_logs_hold_no_file_open_and_old_segments_few(disk: OsDisk) -> None:
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=500)
+    log = open_log(disk, config)
+    for _ in range(200):
+        append(log, batch(3, 100))
+    log.flush(sync=True)
+    log.close()
+    before = len(os.listdir("/proc/self/fd"))
+    again = open_log(disk, config)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for n in range(200):
+        assert read_batches(again, 3 * n, 1)
+    assert len(again.segments) > 20
+    assert len(os.listdir("/proc/self/fd")) <= before + 10

@@ -8,6 +8,7 @@ from logboom.storage.epochs import EpochHistory
 from logboom.storage.format import FORMAT_VERSION, claim_format
 from logboom.storage.log import PartitionLog
 from logboom.storage.producers import ProducerTable
+from logboom.storage.retention import Retention, SegmentFacts, retained_from
 
 __all__ = [
     "FORMAT_VERSION",
@@ -18,6 +19,9 @@ __all__ = [
     "Notice",
     "PartitionLog",
     "ProducerTable",
+    "Retention",
+    "SegmentFacts",
     "TimedOffset",
     "claim_format",
+    "retained_from",
 ]

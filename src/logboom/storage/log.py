@@ -30,6 +30,7 @@ from logboom.storage.checkpoint import Checkpoint, CheckpointFile
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.producers import ProducerState, ProducerTable
+from logboom.storage.retention import SegmentFacts
 from logboom.storage.scan import NotCachedError
 from logboom.storage.segment import Segment
 from logboom.storage.snapshots import drop_snapshots, save_snapshot
@@ -507,6 +508,13 @@ class PartitionLog:
             return search.first_at_or_after(self.segments, wanted)
         except OSError as error:
             raise StorageError(f"Searching {self.directory} failed: {error}.") from error
+
+    def segment_facts(self) -> tuple[SegmentFacts, ...]:
+        """What `retained_from` asks, oldest first. May wait for the disk."""
+        try:
+            return tuple(SegmentFacts(s.base, s.end, s.size_bytes, s.index.max_timestamp) for s in self.segments)
+        except OSError as error:
+            raise StorageError(f"Reading the indexes of {self.directory} failed: {error}.") from error
 
     def max_timestamp(self, ceiling: Offset) -> TimedOffset | None:
         """The first of the records below `ceiling` with the newest time. May wait for the disk."""
