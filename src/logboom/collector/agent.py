@@ -38,7 +38,7 @@ from logboom.host import OsDisk, SystemClock
 from logboom.storage import Damage, Notice
 
 _IDLE_WAIT_S: Final = 0.1
-_BATCHES_A_TURN: Final = 16
+_TURN_S: Final = 0.05
 _SOCKET_INPUT_PATH: Final = {"stdin": "-"}
 
 
@@ -114,7 +114,6 @@ class Agent:
         while not self._stop_asked.is_set():
             moved = self._turn()
             self.delivery.poll(0.0 if moved else _IDLE_WAIT_S)
-            self._checkpoint_when_due()
             if every_s is not None and time.monotonic() >= next_line_s:
                 next_line_s += every_s
                 self._log.info("so_far", **self.snapshot().line())
@@ -152,12 +151,14 @@ class Agent:
         now_ms = time.monotonic_ns() // 1_000_000
         for one in self.files.values():
             one.poll(now_ms)
+            self._dirty = self._dirty or one.changed
+        self._checkpoint_when_due()
         moved = False
         movers = self._movers(now_ms)
-        for _ in range(_BATCHES_A_TURN):
-            progress = [mover for mover in movers if self.delivery.has_room and mover()]
-            moved = moved or bool(progress)
-            if not progress:
+        until_s = time.monotonic() + _TURN_S
+        while any([self.delivery.has_room and mover() for mover in movers]):  # noqa: C419  # each has its turn
+            moved = True
+            if time.monotonic() >= until_s:
                 break
         return moved
 
@@ -243,6 +244,8 @@ class Agent:
             self._log.error("positions_not_written", reason=error.strerror)
             return
         self._dirty = False
+        for one in self.files.values():
+            one.changed = False
         for name, offset in buffers.items():
             self.inlets[name].buffer.release(offset)
 

@@ -108,6 +108,8 @@ class FileInput:
         self._emitted: deque[FileBatch] = deque()
         self._generations: dict[Generation, None] = {}
         self._next_discover_ms = 0
+        self.changed = False
+        """Set when more than an acknowledgement changed what a checkpoint has to hold."""
         self.counters = FileCounters()
 
     # --- what the agent asks ---
@@ -312,6 +314,7 @@ class FileInput:
             watch.after = previous
         self._latest[origin] = watch
         self._generations[watch.tail.generation] = None
+        self.changed = True
         self._live[watch.identity] = watch
         self._by_path[watch.path] = watch
         self._open[watch] = None
@@ -325,6 +328,7 @@ class FileInput:
             return
         if (status.st_size, status.st_mtime_ns) != (watch.size, watch.mtime_ns):
             watch.size, watch.mtime_ns, watch.changed_ms = status.st_size, status.st_mtime_ns, now_ms
+            self.changed = True
             if watch.tail.is_open and watch.tail.is_replaced():
                 self._replaced(watch, now_ms)
                 return
@@ -478,6 +482,7 @@ class FileInput:
 
     def _close(self, generation: Generation) -> None:
         generation.closed = True
+        self.changed = True
         if generation.finished:
             self._generations.pop(generation, None)
 
