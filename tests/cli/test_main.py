@@ -7,7 +7,7 @@ import pytest
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import free_port
 
-COMMANDS = ["serve", "streams", "publish", "tail", "groups", "config"]
+COMMANDS = ["serve", "streams", "publish", "tail", "groups", "collect", "pipeline", "config"]
 
 
 def test_help_lists_every_command() -> None:
