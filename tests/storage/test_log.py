@@ -215,14 +215,14 @@ def test_a_disk_too_full_for_a_new_segment() -> None:
     assert [segment.base for segment in log.segments] == [0, 1]
 
 
-@pytest.mark.parametrize("operation", ["write", "sync"])
-def test_a_failed_disk_ends_writing_and_leaves_reading(operation: str) -> None:
+@pytest.mark.parametrize(("operation", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
+def test_a_failed_disk_ends_writing_and_leaves_reading(operation: str, number: int) -> None:
     disk = MemDisk()
     log, batches = filled(disk, 5)
 
     def fail(happening: str, path: str) -> None:
         if happening == operation and path.endswith(".log"):
-            raise OSError(errno.EIO, "the disk is gone")
+            raise OSError(number, "the disk is gone")
 
     disk.fault = fail
     append(log, batch())

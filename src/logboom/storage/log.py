@@ -294,7 +294,7 @@ class PartitionLog:
                     return self.written_end
                 if self.durable_end < self.written_end:
                     self.save_epochs()
-                    self.active.file.sync()
+                    self._sync(self.active)
                     self._set_durable(sync=False)
             except DiskFullError:
                 raise
@@ -356,7 +356,7 @@ class PartitionLog:
                 raise
             raise DiskFullError(f"No room for the segment {new.path}.") from error
         old.trim()
-        old.file.sync()
+        self._sync(old)
         old.index.seal(base)
         old.save_index()
         if staged.producers is not None:
@@ -405,10 +405,20 @@ class PartitionLog:
         if self._failure is not None:
             raise StorageError(self._failure)
 
+    def _sync(self, segment: Segment) -> None:
+        """Sync a segment. After a failure, a lack of room included, the bytes may be gone: it is never tried again."""
+        try:
+            segment.file.sync()
+        except OSError as error:
+            raise self._break(error) from error
+
     def _fail(self, error: OSError) -> StorageError:
-        """The error to raise; a full disk, in whatever file it showed, is no failure of the log."""
+        """The error to raise; a full disk is no failure of the log, but for its syncs."""
         if error.errno in _FULL:
             return DiskFullError(f"No room in {self.directory}: {error}.")
+        return self._break(error)
+
+    def _break(self, error: OSError) -> StorageError:
         self._failure = f"The log {self.directory} is closed for writing: {error}."
         return StorageError(self._failure)
 
@@ -445,7 +455,7 @@ class PartitionLog:
                 save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers)
                 drop_snapshots(self.disk, self.directory, self.log_end_offset)
                 self.save_epochs()
-                self.active.file.sync()
+                self._sync(self.active)
                 self.write_checkpoint(sync=True)
             except OSError as error:
                 raise self._fail(error) from error
