@@ -1,0 +1,93 @@
+"""The HTTP door: what it serves, and what it says when the loop behind it hangs."""
+
+import asyncio
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+from prometheus_client.core import CounterMetricFamily, Metric
+
+import logboom.http.door
+from logboom.base.settings import split_address
+from logboom.http.config import HttpConfig
+from logboom.http.door import HttpDoor
+
+WAIT_S = 20
+
+
+def metrics() -> Iterator[Metric]:
+    asyncio.get_running_loop()  # counters are read on the loop that writes them
+    yield CounterMetricFamily("logboom_things", "Things.", value=3)
+
+
+def with_door(ask: Callable[[str], None], not_ready: Callable[[], str | None] = lambda: None) -> None:
+    """Run a door and ask it from a thread."""
+
+    async def run() -> None:
+        door = HttpDoor(HttpConfig(listen="127.0.0.1:0"), [metrics], not_ready)
+        door.start()
+        try:
+            await asyncio.wait_for(asyncio.to_thread(ask, door.address), WAIT_S)
+        finally:
+            await door.stop()
+
+    asyncio.run(run())
+
+
+def get(address: str, path: str, method: str = "GET") -> tuple[int, str]:
+    with closing(http.client.HTTPConnection(*split_address(address), timeout=WAIT_S)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_metrics_are_read_on_the_loop() -> None:
+    def ask(address: str) -> None:
+        status, text = get(address, "/metrics")
+        assert status == 200
+        assert "logboom_things_total 3.0" in text
+        assert "process_cpu_seconds_total" in text
+
+    with_door(ask)
+
+
+def test_readiness_gives_its_reason() -> None:
+    reasons = iter(["recovering", None])
+
+    def ask(address: str) -> None:
+        assert get(address, "/readyz") == (503, "recovering\n")
+        assert get(address, "/readyz") == (200, "ready\n")
+
+    with_door(ask, lambda: next(reasons))
+
+
+def test_head_has_no_body_and_unknown_paths_name_the_known() -> None:
+    def ask(address: str) -> None:
+        assert get(address, "/healthz", "HEAD") == (200, "")
+        assert get(address, "/metrics", "HEAD") == (200, "")
+        assert get(address, "/nothing") == (404, "logboom: /metrics /healthz /readyz\n")
+        assert get(address, "/")[0] == 200
+
+    with_door(ask)
+
+
+def test_loop_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logboom.http.door, "LOOP_ANSWERS_WITHIN_S", 0.2)
+    answers: list[tuple[int, str]] = []
+
+    async def run() -> None:
+        door = HttpDoor(HttpConfig(listen="127.0.0.1:0"), [metrics], lambda: None)
+        door.start()
+
+        def ask() -> None:
+            answers.extend(get(door.address, path) for path in ("/healthz", "/readyz", "/metrics"))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join(WAIT_S)  # on the loop itself: it does nothing else meanwhile
+        await door.stop()
+
+    asyncio.run(run())
+    assert answers == [(503, "the broker's loop does not answer\n")] * 3
