@@ -1,0 +1,155 @@
+"""What the pipeline's tests share: a router in a process of its own, and readers of what came out."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer")
+
+WAIT_S = 240
+"""No wait for a router lasts longer, even on a busy machine."""
+
+
+def wait_until(done: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+    """Waits for something that will happen in another process."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.05)
+
+
+def make_stream(bootstrap: str, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+
+
+def publish(bootstrap: str, stream: str, values: Iterator[bytes] | list[bytes], partitions: int) -> None:
+    """One record after the other, round the partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
+    for number, value in enumerate(values):
+        while True:
+            try:
+                producer.produce(stream, value, partition=number % partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def records(bootstrap: str, stream: str) -> list[Any]:
+    """Every record a stream holds."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "test",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        topics = consumer.list_topics(timeout=30).topics
+        if stream not in topics:
+            return []
+        places = [TopicPartition(stream, partition, 0) for partition in topics[stream].partitions]
+        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
+        left = {partition: end for partition, end in ends.items() if end > 0}
+        consumer.assign([TopicPartition(stream, partition, 0) for partition in left])
+        found: list[Any] = []
+        deadline = time.monotonic() + 60
+        while left:
+            assert time.monotonic() < deadline, f"stream {stream} cannot be read to its end: {left}"
+            message = consumer.poll(0.5)
+            if message is None or message.error() is not None:
+                continue
+            found.append(message)
+            partition, offset = message.partition() or 0, message.offset() or 0
+            if offset + 1 >= left.get(partition, 1 << 62):
+                del left[partition]
+        return found
+    finally:
+        consumer.close()
+
+
+def header(message: Any, name: str) -> str | None:
+    return next((value.decode() for key, value in message.headers() or () if key == name), None)
+
+
+def archive_ids(root: Path) -> Counter[str]:
+    """How often each event stands in an archive, as any reader of Parquet would see it."""
+    if not root.exists():
+        return Counter()
+    return Counter(pq.read_table(root, columns=["event_id"]).column("event_id").to_pylist())
+
+
+def ledger(checkpoint: Path) -> dict[str, Any]:
+    """The newest entry of a pipeline's book."""
+    newest = max((checkpoint / "ledger").glob("*.json"), key=lambda path: int(path.stem))
+    entry: dict[str, Any] = json.loads(newest.read_text())
+    return entry
+
+
+class RouterProcess:
+    """`logboom pipeline run` in a process group of its own."""
+
+    def __init__(self, file: Path, bootstrap: str, *arguments: str) -> None:
+        self._command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "-b", bootstrap, "--json"]
+        self._command += ["--master", "local[2]", *arguments]
+        self._log = file.with_suffix(".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill9()
+        if error is not None:
+            print(f"the router's log ends with:\n{self.log_text()[-4_000:]}", file=sys.stderr)
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None
+        return self._process
+
+    def log_text(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def kill9(self, *, group: bool = True) -> None:
+        """The driver, or with `group` everything it started too."""
+        with contextlib.suppress(ProcessLookupError):
+            if group:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+        self.process.wait(30)
+
+    def sigterm(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT_S)
+
+    def wait(self) -> int:
+        return self.process.wait(WAIT_S)
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
