@@ -4,7 +4,8 @@ It knows Arrow columns and the one that holds JSON. It must not know what a dete
 """
 
 import re
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.mask_detect import SECRET_KEY_IN_JSON, detector_for
+from logboom.pipeline.mask_detect import SECRET_KEY_IN_JSON, Detector, detector_for
 from logboom.pipeline.mask_replace import in_json, replacer
 from logboom.pipeline.mask_texts import Masked, Masker, mask_object, mask_text, mask_values
 from logboom.pipeline.plan import MaskRule
@@ -21,6 +22,7 @@ from logboom.pipeline.plan import MaskRule
 Counts = npt.NDArray[np.int32]
 
 _ANCHOR: Final = re.compile(r"(?<!\[)\^|\$|\\A|\\z")
+_GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 _ATTRIBUTES: Final = "attributes"
 _COLON: Final = ord(":")
 _MEMORY_MAX: Final = 65_536
@@ -42,14 +44,49 @@ def masker_for(rule: MaskRule, key: bytes | None) -> Masker:
 
 
 def mask_column_of(
-    masker: Masker, name: str, path: tuple[str, ...] | None, column: pa.Array, counts: Counts
+    maskers: Sequence[Masker], name: str, path: tuple[str, ...] | None, column: pa.Array, counts: Sequence[Counts]
 ) -> pa.Array:
-    """The column with all finds replaced, which `counts` has by row; `path` limits attributes to one of them."""
-    if masker.detector.context_free and masker.lasting and path is None:
-        return _mask_context_free(masker, name, column, counts)
+    """The column with the finds of all rules replaced, one rule after the other; `counts` has them by rule and row.
+    `path` limits attributes to one of them.
+
+    Finds of most kinds are rare. Where several rules look for such, one expression made of all of theirs tells the rows
+    they have to look at; no replacement can add a row to these (the compiler refuses those that hold a find).
+    """
+    rare = [masker for masker in maskers if not _is_fast(masker, path)]
+    worth = _rows_to_touch(rare, name, column) if len(rare) > 1 else None
+    for masker, count in zip(maskers, counts, strict=True):
+        if _is_fast(masker, path):
+            column = _mask_context_free(masker, name, column, count)
+        elif worth is None or 2 * len(worth) > len(column):
+            column = _mask_rows(masker, name, path, column, count)
+        elif len(worth):
+            mask = partial(_mask_rows, masker, name, path)
+            column = _within(worth, column, count, mask)
+    return column
+
+
+def _is_fast(masker: Masker, path: tuple[str, ...] | None) -> bool:
+    return masker.detector.context_free and masker.lasting and path is None
+
+
+def _within(
+    rows: npt.NDArray[np.int64], column: pa.Array, counts: Counts, mask: Callable[[pa.Array, Counts], pa.Array]
+) -> pa.Array:
+    """Mask some rows of a column."""
+    some_counts = np.zeros(len(rows), np.int32)
+    some = mask(column.take(pa.array(rows)), some_counts)
+    if not some_counts.any():
+        return column
+    counts[rows] += some_counts
+    is_some = np.zeros(len(column), np.bool_)
+    is_some[rows] = True
+    return pc.replace_with_mask(column, pa.array(is_some), some)
+
+
+def _mask_rows(masker: Masker, name: str, path: tuple[str, ...] | None, column: pa.Array, counts: Counts) -> pa.Array:
     touched: list[int] = []
     texts: list[bytes] = []
-    hits = _rows_to_touch(masker, name, column)
+    hits = _rows_to_touch((masker,), name, column)
     for row, text in zip(hits.tolist(), _bytes_of(column, hits), strict=True):
         masked = _mask_one(masker, name, path, text)
         if masked.finds:
@@ -67,19 +104,26 @@ def _mask_one(masker: Masker, name: str, path: tuple[str, ...] | None, text: byt
     return mask_object(masker, text)
 
 
-def _rows_to_touch(masker: Masker, name: str, column: pa.Array) -> npt.NDArray[np.int64]:
-    """Rows that may hold a find. In JSON a backslash can hide one from an expression that looks at what stands around
-    it, and an expression with anchors means the ends of a value, not those of the JSON: such rows are all looked at."""
-    detector = masker.detector
-    if name == _ATTRIBUTES and detector.exact and _ANCHOR.search(detector.expression):
-        hit = column.is_valid()
-    else:
-        hit = pc.match_substring_regex(column, detector.expression)
-        if name == _ATTRIBUTES and detector.exact:
-            hit = pc.or_(hit, pc.match_substring_regex(column, r"\\"))
-        if name == _ATTRIBUTES and detector.by_key:
-            hit = pc.or_(hit, pc.match_substring_regex(column, SECRET_KEY_IN_JSON))
-    return _rows(hit)
+def _rows_to_touch(maskers: Sequence[Masker], name: str, column: pa.Array) -> npt.NDArray[np.int64]:
+    """Rows in which one of the rules may have a find."""
+    expression = _watch(tuple(masker.detector for masker in maskers), name == _ATTRIBUTES)
+    if expression is None:
+        return _rows(column.is_valid())
+    return _rows(pc.match_substring_regex(column, expression))
+
+
+@lru_cache(maxsize=256)
+def _watch(detectors: tuple[Detector, ...], in_json: bool) -> str | None:
+    """One expression for all; None where every row has to be looked at. In JSON a backslash can hide a find from an
+    expression that looks at what stands around it, and one with anchors means the ends of a value, not of the JSON."""
+    parts = [_GROUP_NAME.sub("(?:", detector.expression) for detector in detectors]
+    if in_json and any(detector.exact and _ANCHOR.search(detector.expression) for detector in detectors):
+        return None
+    if in_json and any(detector.exact for detector in detectors):
+        parts.append(r"\\")
+    if in_json and any(detector.by_key for detector in detectors):
+        parts.append(SECRET_KEY_IN_JSON)
+    return "|".join(f"(?:{part})" for part in parts)
 
 
 def _rows(hit: pa.Array) -> npt.NDArray[np.int64]:
@@ -93,8 +137,8 @@ def _bytes_of(column: pa.Array, rows: npt.NDArray[np.int64]) -> list[bytes]:
     return texts
 
 
-def _replaced(column: pa.Array, rows: list[int], texts: list[bytes]) -> pa.Array:
-    if not rows:
+def _replaced(column: pa.Array, rows: npt.NDArray[np.int64] | list[int], texts: list[bytes]) -> pa.Array:
+    if not len(rows):
         return column
     if len(rows) == len(column):
         return pa.array(texts, pa.string())
@@ -109,19 +153,10 @@ def _replaced(column: pa.Array, rows: list[int], texts: list[bytes]) -> pa.Array
 def _mask_context_free(masker: Masker, name: str, column: pa.Array, counts: Counts) -> pa.Array:
     """The fast way for what stands in nearly every line, such as addresses: RE2 says over the whole column where the
     first candidate of each row is and whether it is the only one; then a row costs a look-up and a slice."""
-    within = _rows_with_literals(masker, column)
-    if within is not None:
-        if not len(within):
-            return column
-        some, some_counts = column.take(pa.array(within)), np.zeros(len(within), np.int32)
-        masked_some = _mask_candidates(masker, name, some, some_counts)
-        if not some_counts.any():
-            return column
-        counts[within] += some_counts
-        mask = np.zeros(len(column), np.bool_)
-        mask[within] = True
-        return pc.replace_with_mask(column, pa.array(mask), masked_some)
-    return _mask_candidates(masker, name, column, counts)
+    worth = _rows_with_literals(masker, column)
+    if worth is None:
+        return _mask_candidates(masker, name, column, counts)
+    return _within(worth, column, counts, partial(_mask_candidates, masker, name)) if len(worth) else column
 
 
 def _rows_with_literals(masker: Masker, column: pa.Array) -> npt.NDArray[np.int64] | None:
@@ -144,28 +179,23 @@ def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts
         return column
     places = spans.take(pa.array(hits)).flatten().to_numpy(zero_copy_only=False)
     part = column if len(hits) == len(column) else column.take(pa.array(hits))
-    single = pc.equal(pc.count_substring_regex(part, expression), 1).to_pylist()
-    starts, ends = places[::2], places[::2] + places[1::2]
+    several = pc.match_substring_regex(part, f"(?s:{expression}.*{expression})").to_pylist()
+    starts, ends = places[::2].tolist(), (places[::2] + places[1::2]).tolist()
     texts: list[bytes] = part.cast(pa.binary()).to_pylist()
-    touched: list[int] = []
-    masked_texts: list[bytes] = []
+    finds = [1] * len(texts)
     is_json = name == _ATTRIBUTES
     stand_in = masker.stand_in
-    rows = zip(hits.tolist(), texts, single, starts.tolist(), ends.tolist(), strict=True)
-    for row, text, is_single, start, end in rows:
-        if not is_single or (is_json and not _in_one_value(text, start, end)):
-            masked = _mask_one(masker, name, None, text)
-            if masked.finds:
-                touched.append(row)
-                masked_texts.append(masked.text)
-                counts[row] += masked.finds
+    for index, (text, is_several, start, end) in enumerate(zip(texts, several, starts, ends, strict=True)):
+        if is_several or (is_json and not _in_one_value(text, start, end)):
+            texts[index], finds[index] = _mask_one(masker, name, None, text)
             continue
         replacement = stand_in(text[start:end], is_json)
-        if replacement is not None:
-            touched.append(row)
-            masked_texts.append(text[:start] + replacement + text[end:])
-            counts[row] += 1
-    return _replaced(column, touched, masked_texts)
+        if replacement is None:
+            finds[index] = 0
+        else:
+            texts[index] = text[:start] + replacement + text[end:]
+    counts[hits] += np.array(finds, np.int32)
+    return _replaced(column, hits, texts)
 
 
 def _found(spans: pa.Array, column: pa.Array) -> pa.Array:
@@ -177,7 +207,5 @@ def _found(spans: pa.Array, column: pa.Array) -> pa.Array:
 def _in_one_value(text: bytes, start: int, end: int) -> bool:
     """Whether a find in JSON without backslashes lies within one string that is a value; if not it is looked at
     closely."""
-    if text.count(b'"', 0, start) % 2 == 0 or b"\\" in text:
-        return False
     close = text.find(b'"', start)
-    return close >= end and text[close + 1] != _COLON
+    return close >= end and text[close + 1] != _COLON and text.count(b'"', 0, start) % 2 == 1 and b"\\" not in text

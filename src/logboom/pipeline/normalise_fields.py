@@ -148,14 +148,17 @@ class FieldTaker:
     def take(self, rows: Sequence[Row]) -> Taken:
         """Take the slots out of every row that has fields; those rows keep what is left."""
         columns: list[list[Any]] = [[None] * len(rows) for _ in SLOTS]
-        row_shapes: list[_Shape | None] = [None] * len(rows)
-        shapes = self._shapes
-        for index, row in enumerate(rows):
-            if type(row) is dict:
-                shape = shapes.get(tuple(row)) or self._shape(row)
-                row_shapes[index] = shape
+        row_shapes, by_shape = self._shapes_of(rows)
+        for shape, indices in by_shape:
+            if len(indices) == len(rows):  # every row has fields, and the same ones
                 for slot, name in shape.simple:
-                    columns[slot][index] = row.pop(name)
+                    columns[slot] = [row.pop(name) for row in rows]  # type: ignore[union-attr]
+                continue
+            members: list[Any] = [rows[index] for index in indices]
+            for slot, name in shape.simple:
+                column = columns[slot]
+                for index, row in zip(indices, members, strict=True):
+                    column[index] = row.pop(name)
         taken = Taken(rows, dict(zip(SLOTS, columns, strict=True)), row_shapes)
         taken.settle()
         if self._severity_stays:
@@ -165,8 +168,29 @@ class FieldTaker:
                     taken.values["severity"][index] = value
         return taken
 
-    def _shape(self, row: Fields) -> _Shape:
-        paths = {slot: tuple(path for path in self._candidates[slot] if path[0] in row) for slot in SLOTS}
+    def _shapes_of(self, rows: Sequence[Row]) -> tuple[list[_Shape | None], list[tuple[_Shape, list[int]]]]:
+        """The shape of each row that has fields, and for each shape its rows."""
+        row_shapes: list[_Shape | None] = [None] * len(rows)
+        members: dict[tuple[str, ...], list[int]] = {}
+        for index, row in enumerate(rows):
+            if type(row) is dict:
+                names = tuple(row)
+                found = members.get(names)
+                if found is None:
+                    members[names] = [index]
+                else:
+                    found.append(index)
+        by_shape = []
+        for names, indices in members.items():
+            shape = self._shapes.get(names) or self._shape(names)
+            by_shape.append((shape, indices))
+            for index in indices:
+                row_shapes[index] = shape
+        return row_shapes, by_shape
+
+    def _shape(self, names: tuple[str, ...]) -> _Shape:
+        there = frozenset(names)
+        paths = {slot: tuple(path for path in self._candidates[slot] if path[0] in there) for slot in SLOTS}
         paths = {slot: found for slot, found in paths.items() if found}
         claimed: dict[str, str] = {}
         for slot, found in paths.items():
@@ -176,7 +200,7 @@ class FieldTaker:
         searched = tuple(slot for slot in paths if slot not in claimed.values())
         if len(self._shapes) >= _SHAPES_MAX:
             self._shapes.clear()
-        return self._shapes.setdefault(tuple(row), _Shape(simple, paths, searched))
+        return self._shapes.setdefault(names, _Shape(simple, paths, searched))
 
 
 @lru_cache(maxsize=256)

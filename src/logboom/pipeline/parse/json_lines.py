@@ -16,6 +16,9 @@ from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
 DEPTH_MAX: Final = 100
 """Objects and lists inside one another; Spark's VARIANT and every later reader can follow so far."""
 
+_AT_ONCE: Final = 128
+"""Rows decoded in one call; a broken one among them costs the others a second reading."""
+
 _BOM: Final = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -23,18 +26,26 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 def read_json(values: pa.Array) -> list[Row]:
     """Rows of a binary array."""
     rows: list[Row] = []
-    append = rows.append
     given = values.to_pylist()
-    for value in given:
+    for start in range(0, len(given), _AT_ONCE):
+        part = given[start : start + _AT_ONCE]
         try:
-            append(_decode(value))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
-            append(_second_look(value, error))
+            rows += map(_decode, part)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+            del rows[start:]
+            rows += map(_read_one, part)
     for index in _deep_rows(given):
         row = rows[index]
         if isinstance(row, dict) and not is_shallow(row, DEPTH_MAX):
             rows[index] = f"JSON is nested deeper than {DEPTH_MAX}"
     return rows
+
+
+def _read_one(value: bytes | None) -> Row:
+    try:
+        return _decode(value)  # type: ignore[arg-type]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        return _second_look(value, error)
 
 
 def object_of(value: bytes) -> dict[str, Any] | None:
