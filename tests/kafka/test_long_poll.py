@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,34 @@ def test_growth_that_cannot_be_had_at_once_does_not_end_the_wait(tmp_path: Path)
             await node.broker.delete_stream("s")
             (part,) = await parts(client)
             assert part.error_code is ErrorCode.unknown_topic_or_partition
+
+    run(body)
+
+
+def test_what_waits_is_counted_with_its_elements_and_watches_each_partition_once(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client, node.client() as producer:
+            stream = await node.broker.create_stream("s")
+            request = fetch_request(12, stream, {0: 0}, max_wait=LONG)
+            (topic,) = request.topics
+            many = replace(request, topics=(replace(topic, partitions=topic.partitions * 500),))
+            client.send(1, 12, many)
+            await until(lambda: node.metrics.waiting_fetches)
+            assert node.metrics.inflight_bytes > 500 * 256
+            assert len(node.broker.partition("s", 0)._watchers) == 1
+            await produced(producer, 3, stream, 0, batch(b"a"))
+            assert [len(part.records) > 0 for part in await parts(client)] == [True] * 500
+            assert node.metrics.inflight_bytes == 0
+
+    run(body)
+
+
+def test_a_fetch_of_nothing_does_not_wait(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            stream = await node.broker.create_stream("s")
+            client.send(1, 12, fetch_request(12, stream, {}, max_wait=LONG, topics=()))
+            assert (await client.reply()).responses == ()
 
     run(body)
 

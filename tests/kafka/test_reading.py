@@ -30,7 +30,9 @@ def read_back(entity: Any) -> None:
     body = written(entity)
     frame = memoryview(bytearray(b"head" + body + b"tail"))
     read = reader_for(entity.__api_key__, entity.__version__)
-    assert read(frame, 4, BUDGET) == (entity, 4 + len(body))
+    found, end, left = read(frame, 4, BUDGET)
+    assert (found, end) == (entity, 4 + len(body))
+    assert 0 <= left <= BUDGET
 
 
 @pytest.mark.parametrize(("api_key", "version"), SERVED)
@@ -58,7 +60,7 @@ def test_broken_bodies_give_an_entity_or_a_malformed_error(api_key: int, version
     for _ in range(100):
         body = broken(written(random_entity(cls, chance)), chance)
         try:
-            found, _ = read(memoryview(bytearray(body)), 0, BUDGET)
+            found, _, _ = read(memoryview(bytearray(body)), 0, BUDGET)
         except MalformedError:
             continue
         assert type(found) is cls
@@ -79,7 +81,7 @@ def test_records_are_a_writable_view_of_the_frame() -> None:
         ),
     )
     frame = bytearray(written(request))
-    found, _ = reader_for(0, 7)(memoryview(frame), 0, BUDGET)
+    found, _, _ = reader_for(0, 7)(memoryview(frame), 0, BUDGET)
     view = found.topic_data[0].partition_data[0].records
     assert isinstance(view, memoryview)
     view[0] = ord("z")
@@ -91,7 +93,7 @@ def test_counts_are_held_against_the_bytes_left_and_the_budget() -> None:
     with pytest.raises(MalformedError, match="count"):
         read(memoryview(bytearray(b"\xff\xff\xff\xff\x07")), 0, BUDGET)
     topics = bytes([0xE9, 7]) + b"\x01\x00" * 1000 + b"\0\0\0\0"
-    read(memoryview(bytearray(topics)), 0, 1000)
+    assert read(memoryview(bytearray(topics)), 0, 1000)[2] == 0
     with pytest.raises(MalformedError, match="too many elements"):
         read(memoryview(bytearray(topics)), 0, 999)
 
@@ -104,7 +106,8 @@ def test_strings_must_be_utf8() -> None:
 
 def test_unknown_tagged_fields_are_passed_over_and_count() -> None:
     body = bytes([0, 0, 0, 0, 2, 7, 1, 0xAA, 9, 0])
-    entity, position = compile_reader(MetadataRequest)(memoryview(bytearray(body)), 0, BUDGET)
+    entity, position, left = compile_reader(MetadataRequest)(memoryview(bytearray(body)), 0, BUDGET)
+    assert left == BUDGET - 2
     assert entity.topics is None
     assert position == len(body)
     with pytest.raises(MalformedError, match="tagged"):

@@ -29,12 +29,12 @@ class KafkaConfig(Settings):
     """Requests of one connection that are being answered; at this many its socket is not read until replies leave."""
 
     max_inflight_bytes: SizeBytes = Field(default=64 * MIB, ge=KIB)
-    """Request bytes of one connection that are being answered; at this many its socket is not read until replies
-    leave."""
+    """Memory for the requests of one connection that are being answered; at this many bytes its socket is not read
+    until replies leave."""
 
     max_inflight_total_bytes: SizeBytes = Field(default=512 * MIB, ge=KIB)
-    """Request bytes of all connections together that are being answered; at this many no socket is read until replies
-    leave."""
+    """Memory for the requests of all connections together that are being answered; at this many bytes no socket is
+    read until replies leave."""
 
     max_unsent_bytes: SizeBytes = Field(default=MIB, ge=KIB)
     """Reply bytes that wait for a peer to read them; above, its requests are not read until it does."""

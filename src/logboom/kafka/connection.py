@@ -34,6 +34,9 @@ _REQUESTS_PER_TURN: Final = 64
 _JOIN_BYTES_MAX: Final = 16 * 1024
 """Replies up to this size are joined into one piece; larger pieces are handed to the socket as they are."""
 
+_ELEMENT_BYTES: Final = 256
+"""What an element of a request is reckoned to take in memory, beside its bytes in the frame."""
+
 _REQUEST_HEADER: Final = Struct(">hhih")
 _HEADER_BYTES: Final = _REQUEST_HEADER.size
 _API_KEY: Final = Struct(">h")
@@ -45,12 +48,12 @@ _API_VERSIONS: Final = 18
 class _Slot:
     """A request in the line of its connection, until its reply has left."""
 
-    __slots__ = ("correlation_id", "done", "later", "pieces", "reply_bytes", "route", "size", "started_ns")
+    __slots__ = ("correlation_id", "done", "held_bytes", "later", "pieces", "reply_bytes", "route", "started_ns")
 
-    def __init__(self, route: Route, correlation_id: int, size: int) -> None:
+    def __init__(self, route: Route, correlation_id: int, held_bytes: int) -> None:
         self.route = route
         self.correlation_id = correlation_id
-        self.size = size
+        self.held_bytes = held_bytes
         self.started_ns = perf_counter_ns()
         self.done = False
         self.later: Later | None = None
@@ -250,10 +253,10 @@ class Connection(asyncio.BufferedProtocol):
                 position, budget = skip_tags(view, position, len(frame), budget)
             else:
                 position += 1
-        request, end = route.read(view, position, budget)
+        request, end, left = route.read(view, position, budget)
         if end != len(frame):
             self._metrics.trailing += 1
-        slot = self._take_place(route, correlation_id, len(frame))
+        slot = self._take_place(route, correlation_id, len(frame), (budget - left) * _ELEMENT_BYTES)
         self._await_reply(slot, route.handler.handle(context, request))
 
     def _know_client(self, raw: bytearray) -> None:
@@ -267,13 +270,14 @@ class Connection(asyncio.BufferedProtocol):
     def _context(self, version: int) -> RequestContext:
         return RequestContext(self._shared.broker, self._shared, self._client_id, self._host, version)
 
-    def _take_place(self, route: Route, correlation_id: int, size: int) -> _Slot:
-        slot = _Slot(route, correlation_id, size)
+    def _take_place(self, route: Route, correlation_id: int, size: int, extra: int = 0) -> _Slot:
+        held = size + extra
+        slot = _Slot(route, correlation_id, held)
         self._slots.append(slot)
-        self._inflight_bytes += size
+        self._inflight_bytes += held
         metrics = self._metrics
         metrics.inflight_requests += 1
-        metrics.inflight_bytes += size
+        metrics.inflight_bytes += held
         route.metrics.requests += 1
         route.metrics.request_bytes += size
         return slot
@@ -374,8 +378,8 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent_bytes += size
             metrics.unsent_bytes += size
         metrics.inflight_requests -= 1
-        metrics.inflight_bytes -= slot.size
-        self._inflight_bytes -= slot.size
+        metrics.inflight_bytes -= slot.held_bytes
+        self._inflight_bytes -= slot.held_bytes
         if self._shared.starved:
             self._shared.feed_starved()
 

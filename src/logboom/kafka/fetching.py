@@ -201,6 +201,8 @@ class Fetch:
 
     def _is_enough(self, found: _Round) -> bool:
         self._found_bytes = found.total
+        if not self._wants:
+            return True  # nothing was asked for, so there is nothing to wait for
         return found.total >= self._min_bytes or any(want.error is not None for want in self._wants)
 
     def _sleep(self) -> bool:
@@ -208,7 +210,7 @@ class Fetch:
         left_s = self._deadline_s - self._loop.time()
         if left_s <= 0:
             return False
-        partitions = [want.partition for want in self._wants if want.partition is not None]
+        partitions = {want.partition for want in self._wants if want.partition is not None}
         self._wait = self._context.shared.purgatory.enter(self, partitions, left_s)
         if self._wait is None:
             return False

@@ -54,7 +54,7 @@ class KafkaMetrics:
         self.inflight_requests = 0
         """Gauge: being answered now."""
         self.inflight_bytes = 0
-        """Gauge: request bytes being answered now."""
+        """Gauge: request bytes being answered now, with what their elements take in memory."""
         self.unsent_bytes = 0
         """Gauge: reply bytes that slow peers have not read yet."""
         self.waiting_fetches = 0

@@ -28,8 +28,8 @@ class MalformedError(LogboomError):
     """Bytes that are no request of the API and version they claim to be."""
 
 
-Reader: TypeAlias = Callable[[memoryview, int, int], tuple[Any, int]]
-"""(frame, position of the body, most elements) -> (kio entity, position behind it)."""
+Reader: TypeAlias = Callable[[memoryview, int, int], tuple[Any, int, int]]
+"""(frame, position of the body, most elements) -> (kio entity, position behind it, elements left of the most)."""
 
 _CONVERT: Final = {
     "uuid": "uuid({0})",
@@ -139,7 +139,7 @@ class _Compiler:
         self._emit("end = len(frame)")
         with self._block("try:"):
             result = self._entity(self._cls, "end")
-            self._emit(f"return {result}, pos")
+            self._emit(f"return {result}, pos, budget")
         for error, what in (
             ("EndErrors", "ends too early"),
             ("UnicodeDecodeError", "holds a string that is no UTF-8"),

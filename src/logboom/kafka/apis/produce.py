@@ -187,7 +187,7 @@ def handle_unsupported(context: RequestContext, frame: memoryview, position: int
         return None
     # Version 3 only put a nullable transactional id in front.
     body = memoryview(bytearray(b"\xff\xff" + frame[position:]))
-    request, _ = reader_for(_API_KEY, _OLDEST)(body, 0, context.shared.config.max_request_elements)
+    request, _, _ = reader_for(_API_KEY, _OLDEST)(body, 0, context.shared.config.max_request_elements)
     if request.acks == 0:
         return None
     why = UnsupportedVersionError("message formats before version 2 are not taken: use Produce version 3 or newer")
