@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.docs.blocks import blocks_of
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.compile import compile_pipeline, expressions
@@ -383,8 +384,7 @@ def test_patterns_that_are_none(pattern: str, message: str) -> None:
 
 def test_the_examples_of_the_documentation_compile() -> None:
     page = Path(__file__).parents[2] / "docs" / "pipeline.md"
-    blocks = [block.split("```")[0] for block in page.read_text().split("```yaml\n")[1:]]
-    whole = [block for block in blocks if block.startswith("name:")]
+    whole = [block.text for block in blocks_of(page) if block.language == "yaml" and block.text.startswith("name:")]
     assert whole
     for block in whole:
         compile_pipeline(block, "pipeline.md")

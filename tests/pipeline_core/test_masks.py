@@ -87,6 +87,8 @@ def masked(
             "amex 3782 822463 10005, visa 13: 4222222222222, 19: 6304000000000000000",
             ["3782 822463 10005", "4222222222222", "6304000000000000000"],
         ),
+        ("ipv6", "SHA1 aa:bb:cc:dd:ee:ff:00:11:22:33:44:55 1:2:3:4:5:6:7:8:9:10 1:2:3:4:5:6:7", []),
+        ("ipv6", "1:2:3:4:5:6:10.0.0.1 2001:db8:: fe80::a.", ["1:2:3:4:5:6:10.0.0.1", "2001:db8::", "fe80::a"]),
         ("card", "order 12 4111 1111 1111 1111 99", ["4111 1111 1111 1111"]),
         ("card", "4111111111111112 1763640000123456 0.4111111111111111 a4111111111111111 4111111111111111f", []),
         ("card", "4111 1111-1111 1111 41111111111111111111111", []),
@@ -240,6 +242,14 @@ def test_nothing_of_a_masked_line_is_left_in_its_row() -> None:
     row = mask_batch(mask({"kind": "email"}, {"kind": "card"}), batch, KEYS).to_pylist()[0]
     assert "example.com" not in str(row)
     assert "4111" not in str(row)
+
+
+@pytest.mark.parametrize("unit", ["a:", "a::", "::", "1 ", "4111 ", "4", "a@", "a@b.", "1.", "password=", "[", "eyJ"])
+def test_long_lines_take_time_in_proportion(unit: str) -> None:
+    transform = mask(*({"kind": kind} for kind in KINDS))
+    long = unit * (100_000 // len(unit))
+    (body,), _, _ = masked(transform, long, attributes={"v": long})
+    assert body is not None
 
 
 # --- keys -------------------------------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ Counts = npt.NDArray[np.int32]
 _ANCHOR: Final = re.compile(r"(?<!\[)\^|\$|\\A|\\z")
 _GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 _ATTRIBUTES: Final = "attributes"
-_COLON: Final = ord(":")
+_VALUE_ENDS: Final = frozenset(b",}]")
 _MEMORY_MAX: Final = 65_536
+_REMEMBERED_BYTES_MAX: Final = 128
 
 
 @lru_cache(maxsize=256)
@@ -34,11 +35,15 @@ def masker_for(rule: MaskRule, key: bytes | None) -> Masker:
     redact = replacer(msgspec.structs.replace(rule, action="redact"), None)
     detector, replace = detector_for(rule), replacer(rule, key)
 
-    @lru_cache(maxsize=_MEMORY_MAX)
-    def stand_in(candidate: bytes, is_json: bool) -> bytes | None:
+    def look(candidate: bytes, is_json: bool) -> bytes | None:
         if detector.find(candidate) != [(0, len(candidate))]:
             return None
         return in_json(replace(candidate)) if is_json else replace(candidate)
+
+    remembered = lru_cache(maxsize=_MEMORY_MAX)(look)
+
+    def stand_in(candidate: bytes, is_json: bool) -> bytes | None:
+        return (remembered if len(candidate) <= _REMEMBERED_BYTES_MAX else look)(candidate, is_json)
 
     return Masker(detector, replace, redact, rule.action != "keep_last", stand_in)
 
@@ -208,4 +213,4 @@ def _in_one_value(text: bytes, start: int, end: int) -> bool:
     """Whether a find in JSON without backslashes lies within one string that is a value; if not it is looked at
     closely."""
     close = text.find(b'"', start)
-    return close >= end and text[close + 1] != _COLON and text.count(b'"', 0, start) % 2 == 1 and b"\\" not in text
+    return close >= end and text[close + 1] in _VALUE_ENDS and text.count(b'"', 0, start) % 2 == 1 and b"\\" not in text

@@ -59,6 +59,8 @@ _TOKEN: Final = f"{_TOKENS}|{_BEARER}|{_ASSIGNED}|{_IN_URL}"
 _ALNUM: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _DIGITS: Final = frozenset(b"0123456789")
 _DOT: Final = ord(".")
+_COLON: Final = ord(":")
+_IPV6_CHARS_MAX: Final = 45
 _CARD_DIGITS_MIN: Final = 13
 _CARD_DIGITS_MAX: Final = 19
 _CARD_GROUPS: Final = re.compile(rb"[0-9]+")
@@ -187,45 +189,63 @@ def _ipv4(text: bytes, start: int, end: int) -> Iterator[Span]:
 
 
 def _ipv6(text: bytes, start: int, end: int) -> Iterator[Span]:
-    """The longest addresses within a run of hexadecimal digits and colons, from the left; `::` alone is none."""
+    """Addresses in a run of hexadecimal digits and colons, from the left, each as long as it can be; no `::` alone.
+
+    Without `::` a run has eight groups, or nine of which the last is a port; a longer one is a dump or a fingerprint.
+    """
+    if text.find(b"::", start, end) < 0:
+        groups = text[start:end].rstrip(b":.").count(b":") + 1
+        if groups < 7 or groups > 9:  # seven with an IPv4 address in the last
+            return
     position = start
     while position < end:
-        found = _ipv6_at(text, position, start, end)
-        if found is None:
-            position += 1
-        else:
+        found = _ipv6_at(text, position, end)
+        if found is not None:
             yield position, found
-            start = position = found
+            position = found
+        else:
+            position = _next_group(text, position, end)
 
 
-def _ipv6_at(text: bytes, position: int, start: int, end: int) -> int | None:
+def _next_group(text: bytes, position: int, end: int) -> int:
+    """Where the next address could begin: behind this group's colon, or at a pair of colons."""
+    colon = text.find(b":", position, end)
+    if colon < 0:
+        return end
+    return colon if colon > position and text[colon : colon + 2] == b"::" else colon + 1
+
+
+def _ipv6_at(text: bytes, position: int, end: int) -> int | None:
     """Where the longest address that begins at `position` ends."""
-    if position > start and text[position] not in b":" and text[position - 1] not in b":":
-        return None  # in the middle of a group
-    if position == start and position > 0 and text[position - 1] in _ALNUM and text[position] in _ALNUM:
-        return None  # in the middle of a word
-    if text[position : position + 1] == b":" and text[position : position + 2] != b"::":
-        return None
-    run = text[position : min(end, position + 45)]
-    if run.count(b":") < 2:
-        return None
-    for length in range(len(run), 2, -1):
+    pair = text.startswith(b"::", position)
+    if not pair and (text[position] == _COLON or (position > 0 and text[position - 1] in _ALNUM)):
+        return None  # no beginning of a group
+    if pair and position > 0 and text[position - 1] in _ALNUM:
+        return None  # `std::d` and the like
+    run = text[position : min(end, position + _IPV6_CHARS_MAX)]
+    first = run.find(b"::")
+    second = run.find(b"::", first + 1) if first >= 0 else -1  # no address has two of them
+    run = run[:second] if second >= 0 else run
+    for length in _group_ends(run):
         behind = text[position + length] if position + length < len(text) else 0
-        if behind in _ALNUM or run[length - 1 : length] == b".":
-            continue
-        if _is_ipv6(run[:length]) and not _cuts_word(text, position, run[:length]):
+        if behind not in _ALNUM and _is_ipv6(run[:length]):
             return position + length
     return None
 
 
-def _cuts_word(text: bytes, position: int, address: bytes) -> bool:
-    """`std::d` and the like: an address that only begins with colons does not follow a word."""
-    return address.startswith(b"::") and position > 0 and text[position - 1] in _ALNUM
+def _group_ends(run: bytes) -> list[int]:
+    """Lengths at which a group is complete, longest first; no address has more than nine parts between its colons."""
+    ends = [index for index in range(1, len(run)) if run[index] in b":." and run[index - 1] != _DOT]
+    if run[-1:] != b".":
+        ends.append(len(run))
+    # An address may end in a pair of colons.
+    pairs = [index + 1 for index in ends if run[index : index + 1] == b":" and run[index - 1] == _COLON]
+    return sorted({*ends, *pairs}, reverse=True)
 
 
 @lru_cache(maxsize=4096)
 def _is_ipv6(text: bytes) -> bool:
-    if text.count(b":") < 2 or not any(byte in _DIGITS for byte in text):
+    if text.count(b":") < 2 or b":::" in text or _DIGITS.isdisjoint(text):
         return False
     try:
         ipaddress.IPv6Address(text.decode())

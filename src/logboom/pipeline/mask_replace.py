@@ -16,6 +16,7 @@ from logboom.pipeline.plan import MaskRule
 
 HASH_DIGITS: Final = 16
 _MEMORY_MAX: Final = 65_536
+_REMEMBERED_BYTES_MAX: Final = 128
 
 Replace = Callable[[bytes], bytes]
 
@@ -70,7 +71,9 @@ class _Hashes:
         if known is None:
             if len(self._known) >= _MEMORY_MAX:
                 self._known.clear()
-            known = self._known[found] = self._hash(found)
+            known = self._hash(found)
+            if len(found) <= _REMEMBERED_BYTES_MAX:
+                self._known[found] = known
         return known
 
     def _hash(self, found: bytes) -> bytes:

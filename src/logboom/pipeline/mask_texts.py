@@ -15,7 +15,8 @@ from logboom.pipeline.mask_replace import Replace, in_json
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 _ROUNDS_MAX: Final = 8
-_NUMBER_ENDS: Final = frozenset(b",:[]{}")
+_VALUE_ENDS: Final = frozenset(b",}]")
+_COLON: Final = ord(":")
 
 
 class Masker(NamedTuple):
@@ -98,9 +99,11 @@ def _mask_written(masker: Masker, text: bytes) -> Masked | None:
         position = start
         if quotes % 2 == 0 or text.find(b'"', start, end) >= 0:
             return None
-        close = text.find(b'"', end)
-        if text[close + 1 : close + 2] != b":":  # else it is a key
+        behind = text[text.find(b'"', end) + 1]
+        if behind in _VALUE_ENDS:
             wanted.append((start, end))
+        elif behind != _COLON:  # a colon ends a key; anything else is JSON as someone else writes it
+            return None
     if not wanted:
         return Masked(text, 0)
     masked = splice(text, wanted, lambda found: in_json(masker.replace(found)))
