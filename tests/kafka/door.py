@@ -36,6 +36,11 @@ def run(body: Callable[[], Awaitable[Result]], *, fast: bool = True) -> Result:
         return runner.run(bounded())
 
 
+async def until(condition: Callable[[], Any]) -> None:
+    while not condition():
+        await asyncio.sleep(0.002)
+
+
 def written(entity: Any) -> bytes:
     """An entity's bytes by kio's writer."""
     buffer = io.BytesIO()

@@ -1,6 +1,7 @@
 """What a connection promises whatever is said on it: order, bounds, clear ends. On real sockets, both event loops."""
 
 import asyncio
+import gc
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from kio.index import load_request_schema
 from kio.schema.api_versions.v0.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
-from tests.kafka.door import Client, Running, batch, frame, run, running, written
+from tests.kafka.door import Client, Running, batch, frame, run, running, until, written
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produce_request, produced
 
 from logboom.base.ids import Offset
 from logboom.broker.partition import AppendResult
+from logboom.kafka.fetching import Fetch
+from logboom.kafka.handler import Later
 from logboom.kafka.messages import make, milliseconds, nested
 
 METADATA_V1_ALL = b"\xff\xff\xff\xff"
@@ -360,6 +363,30 @@ def test_a_client_may_leave_before_its_replies(tmp_path: Path, fast: bool, abrup
         assert troubles == []
 
     run(body, fast=fast)
+
+
+def test_answered_requests_leave_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    """Records of a reply would else stay in memory until a collection that is rare by design."""
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            stream = await node.broker.create_stream("s")
+            gc.collect()
+            gc.disable()
+            try:
+                for number in range(30):
+                    client.send(1, 12, fetch_request(12, stream, {0: number}, max_wait=milliseconds(20_000)))
+                    await until(lambda: node.metrics.waiting_fetches)
+                    async with node.client() as producer:
+                        await produced(producer, 9, stream, 0, batch(b"x" * 1000))
+                    (part,) = (await client.reply()).responses[0].partitions
+                    assert first_offsets(part.records) == [number]
+                left = [one for one in gc.get_objects() if isinstance(one, Fetch | Later)]
+            finally:
+                gc.enable()
+            assert len(left) <= 2
+
+    run(body)
 
 
 def test_with_many_unsent_bytes_fetches_get_one_batch_at_a_time(tmp_path: Path) -> None:

@@ -1,25 +1,18 @@
 """Fetches that wait: for bytes, for the time, for what happens to the partition; and never more than allowed."""
 
-import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, batch, run, running
+from tests.kafka.door import Client, Running, batch, run, running, until
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produced
 
 from logboom.kafka.messages import milliseconds
 
 LONG = milliseconds(40_000)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
 
 
 async def waiting(node: Running, client: Client, stream: Any, offsets: dict[int, int], **fields: Any) -> None:
