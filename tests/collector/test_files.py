@@ -221,6 +221,21 @@ def test_an_inode_used_again_is_another_file(rig: Rig) -> None:
     assert rig.values == [b"first", b"other content"]
 
 
+def test_a_directory_that_is_not_there_yet_keeps_its_positions(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "mount/*.log")
+    rig.path("mount").mkdir()
+    rig.append(b"a\n", "mount/x.log")
+    rig.settle()
+    rig.crash()
+    rig.path("mount").rename(rig.path("elsewhere"))
+    rig.start()
+    rig.settle()
+    rig.path("elsewhere").rename(rig.path("mount"))
+    rig.append(b"b\n", "mount/x.log")
+    rig.settle()
+    assert rig.values == [b"a", b"b"]
+
+
 def test_compressed_and_excluded_files_are_skipped(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "*")
     discovery = Discovery([str(tmp_path / "*")], ["*.tmp", "debug*"], own=frozenset(), own_dir=str(tmp_path / "state"))

@@ -212,7 +212,15 @@ def check_balance(writers: Writers, got: list[bytes]) -> int:
     return len(got) - len(once)
 
 
-@pytest.mark.parametrize(("kills", "victim"), [(4, "collector"), (3, "broker"), (4, "both")])
+@pytest.mark.parametrize(
+    ("kills", "victim"),
+    [
+        (2, "both"),
+        pytest.param(8, "collector", marks=pytest.mark.slow),
+        pytest.param(8, "broker", marks=pytest.mark.slow),
+        pytest.param(20, "both", marks=pytest.mark.slow),
+    ],
+)
 def test_kill_9_loses_no_line_of_a_file(tmp_path: Path, kills: int, victim: str) -> None:
     chance = random.Random(kills)
     with BrokerProcess(tmp_path / "data") as broker:

@@ -4,7 +4,8 @@ import fnmatch
 import glob
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from logboom.collector.tail import Identity
@@ -43,12 +44,14 @@ class Discovery:
         self._include = tuple(os.path.abspath(pattern) for pattern in include)
         self._exclude = tuple(exclude)
         self._own = own
-        self._own_dir = os.path.realpath(own_dir) + os.sep
+        self._own_dir = os.path.realpath(own_dir)
+        self._is_own = lru_cache(maxsize=1024)(self._lies_in_own_dir)
 
-    def files(self) -> Iterator[Found]:
-        """Every file there is now, in the order of its path, each path once."""
+    def files(self, besides: Container[str] = ()) -> Iterator[Found]:
+        """Every file there is now at a path not known yet, in the order of the paths, each path once."""
+        self._is_own.cache_clear()
         paths = {path for pattern in self._include for path in glob.iglob(pattern, recursive=True, include_hidden=True)}
-        for path in sorted(paths):
+        for path in sorted(path for path in paths if path not in besides):
             if self._is_wanted(path) and (found := look(path)) is not None and found.identity not in self._own:
                 yield found
 
@@ -58,11 +61,15 @@ class Discovery:
 
     def _is_wanted(self, path: str) -> bool:
         name = os.path.basename(path)
-        if name.endswith(FINISHED_SUFFIXES) or os.path.realpath(path).startswith(self._own_dir):
+        if name.endswith(FINISHED_SUFFIXES) or self._is_own(os.path.dirname(path)):
             return False
         return not any(
             fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude
         )
+
+    def _lies_in_own_dir(self, directory: str) -> bool:
+        real = os.path.realpath(directory)
+        return real == self._own_dir or real.startswith(self._own_dir + os.sep)
 
 
 def _glob_matches(path: str, pattern: str) -> bool:

@@ -190,11 +190,9 @@ class FileInput:
     # --- finding files ---
 
     def _discover(self, now_ms: int) -> None:
-        found_files = [
-            found for found in self._discovery.files() if found.path not in self._by_path or self._moved(found)
-        ]
-        for found in found_files:
-            self._relocate(found)
+        found_files = list(self._discovery.files(besides=self._by_path))
+        for found in found_files:  # it grows: what stands where a moved file stood is new as well
+            found_files += self._relocate(found)
         if self._unclaimed:
             self._claim(found_files, now_ms)
         for found in found_files:
@@ -203,26 +201,20 @@ class FileInput:
         self._starts_at_end = False
         self._held = {path: held for path, held in self._held.items() if held.identity not in self._live}
 
-    def _moved(self, found: Found) -> bool:
-        return self._by_path[found.path].identity != found.identity
-
-    def _relocate(self, found: Found) -> None:
-        """A file we follow is at another path now, and not at its old one any more."""
+    def _relocate(self, found: Found) -> list[Found]:
+        """A file we follow may be at another path now; what took its place at the old one, if anything did."""
         watch = self._live.get(found.identity)
         if watch is None or (watch.path == found.path and not watch.leaving):
-            return
-        if not watch.leaving:
-            still = look(watch.path)
-            if still is not None and still.identity == found.identity:
-                return  # a link: one file under two paths is read once
+            return []
+        successor = None if watch.leaving else look(watch.path)
+        if successor is not None and successor.identity == found.identity:
+            return []  # a link: one file under two paths is read once
         self._forget_path(watch)
         watch.path = watch.tail.location = found.path
         watch.leaving = False
         self._has_rotated(watch)
-        displaced = self._by_path.get(found.path)
-        if displaced is not None:
-            self._leave(displaced)
         self._by_path[found.path] = watch
+        return [successor] if successor is not None else []
 
     def _claim(self, found_files: list[Found], now_ms: int) -> None:
         """Match what the last run left with what is there: first files that did not change, then rotated ones."""
@@ -250,6 +242,9 @@ class FileInput:
             None if generation.identity in self._live else find_renamed(generation.path, generation.identity, content)
         )
         found = found or find_copy(generation.path, content, besides=self._live)
+        if found is None and not os.path.isdir(os.path.dirname(generation.path)):
+            self._unclaimed.append(generation)  # not mounted, or not yet: nothing is known of it
+            return
         if found is None and not content.says_nothing:
             beside = compressed_beside(generation.path)
             self._log.warning("file_gone_while_away", path=generation.path, read_to=content.position, compressed=beside)

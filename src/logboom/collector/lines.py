@@ -5,6 +5,9 @@ and empty lines pass as they are. A line longer than `max_line_bytes` is cut int
 own record, all but the last marked unfinished; so nothing is lost and memory stays bounded.
 """
 
+from itertools import accumulate, count
+from operator import add
+
 from logboom.collector.batch import Lines
 
 
@@ -34,16 +37,11 @@ class LineSplitter:
         data = self._held + block if self._held else block
         values = data.split(b"\n")
         rest = values.pop()
-        starts = []
-        longest = 0
-        position = self.start
-        for value in values:
-            starts.append(position)
-            length = len(value)
-            position += length + 1
-            if length > longest:
-                longest = length
-        lines = Lines(values, starts, position)
+        lengths = list(map(len, values))
+        # Each line starts behind the bytes of all before it and one newline for each of them.
+        starts = list(map(add, accumulate(lengths, initial=self.start), count()))
+        lines = Lines(values, starts, starts.pop())
+        longest = max(lengths, default=0)
         if longest > self._max_line_bytes or len(rest) > self._max_line_bytes:
             lines, rest = self._cut(lines, rest)
         if b"\r\n" in data:
