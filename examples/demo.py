@@ -1,0 +1,355 @@
+"""`make demo`: a broker, a web shop with visitors, a collector and the router, on real input from end to end.
+
+Everything goes through the commands a person would type (each is printed), and ends by itself. What came out stays in
+./demo-out: logs, data, archive, checkpoints. With --logs DIR the *.log files of a directory take the place of the shop.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+LOGBOOM = Path(sys.executable).parent / "logboom"
+OUT = Path("demo-out").resolve()
+WAIT_S = 120
+HOST_LOGS = ("/var/log/dpkg.log", "/var/log/alternatives.log")
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says where to look."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--logs", type=Path, help="feed the *.log files of this directory instead of the shop")
+    parser.add_argument("--requests", type=int, default=4_000, help="how many requests the visitors make")
+    options = parser.parse_args()
+    began = time.monotonic()
+    prepare()
+    try:
+        with ExitStack() as stack:
+            demo = Demo(stack)
+            if options.logs:
+                demo.logs(options.logs.resolve())
+            else:
+                demo.shop(options.requests)
+    except DemoError as error:
+        console.print(f"[red]demo:[/red] {error}")
+        sys.exit(1)
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Everything lies in {OUT}.")
+
+
+def prepare() -> None:
+    """An empty ./demo-out; only one that a demo made is ever removed."""
+    marker = OUT / ".logboom-demo"
+    if OUT.exists() and not marker.exists():
+        raise SystemExit(f"demo: {OUT} is there and was not made by a demo; move it away first")
+    shutil.rmtree(OUT, ignore_errors=True)
+    (OUT / "logs").mkdir(parents=True)
+    for file in (EXAMPLES / "demo").glob("*.yaml"):
+        shutil.copy(file, OUT)
+    marker.touch()
+
+
+def step(text: str) -> None:
+    console.print(f"\n[bold]{text}[/bold]")
+
+
+@dataclass(frozen=True)
+class Sink:
+    """One way out, as the summary shows it."""
+
+    title: str
+    lines: Callable[[], list[str]]
+
+
+class Demo:
+    """Starts things and stops them again, in the order of the stack."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._key = secrets.token_hex(16)
+        ready = self._start_broker()
+        self.bootstrap: str = ready["kafka"]
+        console.print(f"  ready: Kafka protocol on {ready['kafka']}, HTTP on {ready['http']}, data in {ready['data']}")
+
+    # --- the two kinds of input ---
+
+    def shop(self, requests: int) -> None:
+        step("2. A web shop logs JSON, an access log and stack traces; visitors make real requests")
+        shop = self._background("shop", [sys.executable, EXAMPLES / "shop/service.py", "--logs", "logs"])
+        url = first_json(shop)["url"]
+        collector = self._collect("collector.yaml")
+        visit = [sys.executable, EXAMPLES / "shop/visitors.py", "--url", url, "--requests", str(requests)]
+        visited = json.loads(self._run(visit))
+        rate = visited["requests"] / visited["seconds"]
+        console.print(
+            f"  {visited['requests']} requests in {visited['seconds']} s ({rate:.0f}/s): {visited['statuses']}"
+        )
+        stop(shop)
+        self._wait_for_lines(
+            {
+                "shop": count_lines([OUT / "logs/shop.log"]),
+                "access": count_lines([OUT / "logs/access.log"]),
+                "broker": count_lines([OUT / "logs/broker.log"]),
+                "host": count_lines(map(Path, HOST_LOGS)),
+            }
+        )
+        stop(collector)
+        self._route("pipeline.yaml")
+        self._show_sinks(
+            [
+                Sink("archive of all (Parquet)", lambda: parquet_lines("archive")),
+                Sink("errors (stream)", lambda: self._stream_lines("errors")),
+                Sink("access (Parquet)", lambda: parquet_lines("access")),
+                Sink("health checks, one in ten (stream)", lambda: self._stream_lines("health")),
+            ]
+        )
+        self._show_dead_letters("pipeline.yaml")
+        query_archive("service")
+
+    def logs(self, directory: Path) -> None:
+        step(f"2. The log files of {directory}")
+        found = sorted(directory.rglob("*.log"))
+        if not found:
+            raise DemoError(f"there is no *.log file in {directory}")
+        files = [copy_whole(file, OUT / "input" / file.relative_to(directory)) for file in found]
+        for file in files:
+            console.print(f"  {file.name}: {count_lines([file])} lines")
+        collector = self._collect("logs.collector.yaml")
+        self._wait_for_lines({"logs": count_lines(files)})
+        stop(collector)
+        self._route("logs.pipeline.yaml")
+        self._show_sinks(
+            [
+                Sink("archive of all (Parquet)", lambda: parquet_lines("archive")),
+                Sink("errors (stream)", lambda: self._stream_lines("errors")),
+                Sink("logins, one in ten (stream)", lambda: self._stream_lines("logins")),
+                Sink("warnings (Parquet)", lambda: parquet_lines("warnings")),
+            ]
+        )
+        self._show_dead_letters("logs.pipeline.yaml")
+        query_archive("service")
+
+    # --- the parts ---
+
+    def _start_broker(self) -> Any:
+        step("1. A broker on free ports")
+        serve = [LOGBOOM, "serve", "--data", "data", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]
+        return first_json(self._background("broker", serve))
+
+    def _collect(self, config: str) -> subprocess.Popen[str]:
+        step("3. A collector follows the files")
+        return self._background("collector", [LOGBOOM, "collect", config])
+
+    def _route(self, config: str) -> None:
+        step("4. The router: check, test, run")
+        for verb in ("check", "test"):
+            if config == "pipeline.yaml" or verb == "check":
+                console.print(indented(self._run([LOGBOOM, "pipeline", verb, config])), markup=False)
+        router = self._background("router", [LOGBOOM, "pipeline", "run", config, "--once"])
+        console.print("  Spark starts; this takes some seconds ...")
+        assert router.stdout is not None
+        lines = []
+        for line in router.stdout:
+            lines.append(line)
+            console.print(indented(line), markup=False)
+        (OUT / "logs/router.out").write_text("".join(lines))
+        if router.wait(WAIT_S) != 0:
+            raise DemoError(f"the router failed:\n{(OUT / 'logs/router.err').read_text()[-2000:]}")
+
+    def _show_dead_letters(self, config: str) -> None:
+        step("What could not be parsed waits as dead letters, with reason, origin and original bytes")
+        listed = self._run([LOGBOOM, "pipeline", "dead-letters", "list", config]).splitlines()
+        console.print(indented("\n".join(listed[:6])), markup=False, overflow="ellipsis", no_wrap=True, soft_wrap=False)
+
+    def _wait_for_lines(self, expected: dict[str, int]) -> None:
+        """Return once every stream holds as many records as its files have lines."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "demo"})
+        deadline = time.monotonic() + WAIT_S
+        have: dict[str, int] = {}
+        for stream, lines in expected.items():
+            while (have.get(stream, 0)) < lines:
+                if time.monotonic() > deadline:
+                    raise DemoError(
+                        f"{stream}: {have.get(stream, 0)} of {lines} lines arrived; see {OUT}/logs/collector.err"
+                    )
+                try:
+                    have[stream] = consumer.get_watermark_offsets(TopicPartition(stream, 0), timeout=5)[1]
+                except Exception as error:
+                    if "UNKNOWN" not in str(error):
+                        raise
+                time.sleep(0.05)
+        consumer.close()
+        console.print("  collected: " + ", ".join(f"{stream} {count}" for stream, count in have.items()))
+
+    def _stream_lines(self, stream: str) -> list[str]:
+        return [event_line(json.loads(value)) for value in islice(read_stream(self.bootstrap, stream), 5)]
+
+    def _show_sinks(self, sinks: list[Sink]) -> None:
+        step("5. Five lines of each way out (those of the console are above)")
+        for sink in [*sinks, Sink("what masking left of some lines", masked_lines)]:
+            console.print(f"  [cyan]{sink.title}[/cyan]")
+            for line in sink.lines():
+                console.print(f"    {line}", markup=False, overflow="ellipsis", no_wrap=True, soft_wrap=False)
+
+    # --- processes ---
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "LOGBOOM_BOOTSTRAP": getattr(self, "bootstrap", ""), "LOGBOOM_MASK_KEY": self._key}
+
+    def _background(self, name: str, command: list[Any]) -> subprocess.Popen[str]:
+        show(command)
+        log = self._stack.enter_context(
+            (OUT / "logs" / ("broker.log" if name == "broker" else f"{name}.err")).open("w")
+        )
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=OUT,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        self._stack.callback(stop, process)
+        return process
+
+    def _run(self, command: list[Any]) -> str:
+        show(command)
+        with (OUT / "logs" / "commands.err").open("a") as log:
+            done = subprocess.run(
+                [str(word) for word in command],
+                cwd=OUT,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                check=False,
+            )
+        if done.returncode != 0:
+            raise DemoError(f"{command[1]} failed:\n{done.stdout[-1500:]}\n{Path(log.name).read_text()[-1500:]}")
+        return done.stdout
+
+
+def show(command: list[Any]) -> None:
+    words = [str(word) for word in command]
+    text = " ".join(words).replace(str(LOGBOOM), "logboom").replace(sys.executable, "python").replace(f"{ROOT}/", "")
+    console.print(f"  [dim]$ {text}[/dim]")
+
+
+def first_json(process: subprocess.Popen[str]) -> Any:
+    """The line by which a process says that it is ready."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise DemoError(f"{process.args!r} ended before it was ready; see {OUT}/logs")
+    return json.loads(line)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+def copy_whole(source: Path, target: Path) -> Path:
+    """A copy whose last line is ended: a collector waits for the end of a line, and these files are finished."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = source.read_bytes()
+    target.write_bytes(content if content.endswith(b"\n") else content + b"\n")
+    return target
+
+
+def count_lines(files: Any) -> int:
+    return sum(file.read_bytes().count(b"\n") for file in files if file.exists())
+
+
+def islice(lines: Iterator[str], count: int) -> list[str]:
+    return [line for line, _ in zip(lines, range(count), strict=False)]
+
+
+@contextmanager
+def reader(bootstrap: str, stream: str) -> Iterator[Consumer]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "demo", "enable.partition.eof": True})
+    partitions = consumer.list_topics(stream, timeout=10).topics[stream].partitions
+    consumer.assign([TopicPartition(stream, index, OFFSET_BEGINNING) for index in partitions])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def read_stream(bootstrap: str, stream: str) -> Iterator[str]:
+    with reader(bootstrap, stream) as consumer:
+        ends = len(consumer.assignment())
+        while ends:
+            message = consumer.poll(10)
+            if message is None or message.error() is not None:
+                ends -= 1
+                continue
+            yield (message.value() or b"").decode(errors="replace")
+
+
+def parquet_lines(folder: str) -> list[str]:
+    table = dataset(folder).head(5, columns=["time", "service", "severity_text", "body"])
+    return [event_line(row) for row in table.to_pylist()]
+
+
+def masked_lines() -> list[str]:
+    """Events whose text shows what a mask left of it."""
+    body = ds.field("body")
+    touched = pc.match_substring_regex(body, r"\[ipv4\]|charged card|from \[")
+    table = dataset("archive").filter(touched).head(4, columns=["time", "service", "severity_text", "body"])
+    return [event_line(row) for row in table.to_pylist()]
+
+
+def dataset(folder: str) -> ds.Dataset:
+    """An archive as any reader of Parquet sees it."""
+    return ds.dataset(OUT / folder, partitioning="hive")
+
+
+def event_line(event: dict[str, Any]) -> str:
+    body = str(event.get("body")).replace("\n", "\\n")
+    return f"{event.get('time')}  {event.get('service') or '-'}  {event.get('severity_text') or '-'}  {body}"
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+
+
+def query_archive(column: str) -> None:
+    step("A query over the archive: events and errors by " + column)
+    table = dataset("archive").to_table(columns=[column, "severity_number"])
+    counts = table.group_by(column).aggregate([("severity_number", "count"), ("severity_number", "max")])
+    view = Table(column, "events", "highest severity")
+    for row in sorted(counts.to_pylist(), key=lambda row: -row["severity_number_count"])[:10]:
+        view.add_row(str(row[column]), str(row["severity_number_count"]), str(row["severity_number_max"]))
+    console.print(view)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The router's speed: JSON lines through five routes with masking, by the command a user would run."""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from logboom.bench.wire import BenchError
+
+DISTINCT_LINES = 20_000
+WARM_UP_BATCHES = 3
+
+PIPELINE = """\
+name: {stream}
+batch: {{max_records: {batch_records}}}
+sources:
+  lines: {{type: stream, stream: {stream}}}
+transforms:
+  events:
+    type: parse
+    inputs: [lines]
+    rules: [{{format: json}}]
+  masked:
+    type: mask
+    inputs: [events]
+    rules:
+      - {{kind: email, action: redact}}
+      - {{kind: card, action: keep_last, keep: 4}}
+      - {{kind: ipv4, action: redact}}
+  split:
+    type: route
+    inputs: [masked]
+    routes:
+      errors: severity_number >= 17
+      warnings: severity_number BETWEEN 13 AND 16
+      payments: service = 'payments'
+      health: service = 'gateway'
+sinks:
+  to_errors: {{type: stream, inputs: [split.errors], stream: {stream}-errors}}
+  to_warnings: {{type: stream, inputs: [split.warnings], stream: {stream}-warnings}}
+  to_payments: {{type: stream, inputs: [split.payments], stream: {stream}-payments}}
+  to_health: {{type: stream, inputs: [split.health], stream: {stream}-health}}
+  to_rest: {{type: stream, inputs: [split.unmatched], stream: {stream}-rest}}
+"""
+
+
+@dataclass(frozen=True)
+class RouterLoad:
+    records: int = 1_000_000
+    batch_records: int = 200_000
+
+
+def json_lines(count: int, seed: int = 7) -> Iterator[bytes]:
+    """`count` JSON log lines of some 400 bytes, the same for the same seed; a part carries addresses and cards."""
+    chance = random.Random(seed)  # noqa: S311  # made-up input, nothing secret
+    levels = (("info",) * 86, ("warn",) * 8, ("error",) * 4, ("debug",) * 2)
+    flat = [level for group in levels for level in group]
+    for number in range(count):
+        body = f"request {number} took {chance.randrange(1, 900)} ms over shard {chance.randrange(64)} of the cluster"
+        if number % 10 == 0:
+            body += f", user.{chance.randrange(10_000)}@example.org from 203.0.113.{chance.randrange(255)}"
+        if number % 50 == 0:
+            body += ", paid with 4111 1111 1111 1111"
+        clock = f"{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}.{number % 1000:03d}"
+        line = {
+            "time": f"2026-11-20T{clock}Z",
+            "level": chance.choice(flat),
+            "service": chance.choice(("checkout", "payments", "gateway", "search")),
+            "message": body,
+            "trace_id": f"{chance.getrandbits(128) | 1:032x}",
+            "span_id": f"{chance.getrandbits(64) | 1:016x}",
+            "http.request.method": chance.choice(("GET", "POST")),
+            "url.path": f"/v2/orders/{chance.randrange(1 << 32):08x}/items",
+            "http.response.status_code": chance.choice((200, 201, 404, 500)),
+            "duration_ms": chance.randrange(900),
+            "host.name": f"node-{chance.randrange(40):03d}.eu-west.example.net",
+        }
+        yield json.dumps(line).encode()
+
+
+def fill(bootstrap: str, stream: str, records: int) -> int:
+    """Write `records` lines over the stream's partitions; bytes of all their values."""
+    lines = list(json_lines(min(records, DISTINCT_LINES)))
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "log_level": 0})
+    total = 0
+    for number in range(records):
+        line = lines[number % len(lines)]
+        total += len(line)
+        while True:
+            try:
+                producer.produce(stream, line, partition=number % 4)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    if producer.flush(300):
+        raise BenchError("the stream could not be filled within 300 s")
+    return total
+
+
+def run_router(bootstrap: str, stream: str, load: RouterLoad, *, progress: Callable[[str], None]) -> dict[str, Any]:
+    """Fill `stream`, run `logboom pipeline run --once` over it and time its batches; the first ones warm the JVM.
+
+    Rates count records in; MB are 10^6 bytes of their values.
+    """
+    progress(f"writing {load.records:,} lines ...")
+    value_bytes = fill(bootstrap, stream, load.records)
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "pipeline.yaml")
+        file.write_text(PIPELINE.format(stream=stream, batch_records=load.batch_records))
+        command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "--once", "--json"]
+        progress("running the router ...")
+        shown = []
+        with subprocess.Popen([*command, "--bootstrap", bootstrap], stdout=subprocess.PIPE, text=True) as router:
+            assert router.stdout is not None
+            for line in router.stdout:
+                shown.append(json.loads(line))
+                if "batch_ms" in shown[-1]:
+                    progress(f"batch {shown[-1]['batch']}: {shown[-1]['batch_ms']} ms")
+        if router.returncode != 0:
+            raise BenchError("the router failed; run `logboom pipeline run` by hand to see why")
+    return {"load": asdict(load), "bytes": value_bytes, "pipeline": PIPELINE, **_rates(shown, load, value_bytes)}
+
+
+def _rates(shown: list[dict[str, Any]], load: RouterLoad, value_bytes: int) -> dict[str, Any]:
+    batches: dict[int, tuple[int, int]] = {}
+    for snapshot in shown:
+        if "batch_ms" in snapshot and snapshot["batch"] >= 0:
+            batches[snapshot["batch"]] = (sum(snapshot["now"]["records_in"].values()), snapshot["batch_ms"])
+    ordered = [batches[number] for number in sorted(batches)]
+    sizes = [count - before for (count, _), before in zip(ordered, [0, *(count for count, _ in ordered)], strict=False)]
+    took_ms = [ms for _, ms in ordered]
+    warm = slice(WARM_UP_BATCHES, None)
+    if sum(sizes) != load.records or not took_ms[warm]:
+        raise BenchError(f"the router read {sum(sizes)} of {load.records} records in {len(sizes)} batches")
+    warm_s = sum(took_ms[warm]) / 1_000
+    all_s = sum(took_ms) / 1_000
+    bytes_each = value_bytes / load.records
+    return {
+        "batches": [{"records": size, "ms": ms} for size, ms in zip(sizes, took_ms, strict=True)],
+        "events_per_s": round(load.records / all_s),
+        "warm_events_per_s": round(sum(sizes[warm]) / warm_s),
+        "warm_mb_per_s": round(sum(sizes[warm]) * bytes_each / warm_s / 1e6, 1),
+        "mb_per_s": round(value_bytes / all_s / 1e6, 1),
+    }

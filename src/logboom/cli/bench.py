@@ -1,0 +1,165 @@
+"""`logboom bench`: measure any server that speaks the Kafka protocol; data and a picture land in a folder."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from logboom.bench import baseline, report
+from logboom.bench.consume import run_consume
+from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
+from logboom.bench.produce import ProduceLoad, run_produce
+from logboom.bench.router import RouterLoad, run_router
+from logboom.bench.streams import bench_stream
+from logboom.cli.client import reach
+from logboom.cli.common import AsJson, Bootstrap, note, print_json
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
+ServerPid = Annotated[int | None, typer.Option("--server-pid", help="Process whose CPU time is reported, if local.")]
+Probe = Annotated[Path, typer.Option("--probe-dir", help="Directory on the disk that the plain write loop uses.")]
+_OUT = Path("bench-out")
+
+bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(bench, name="bench")
+
+
+@bench.command()
+def produce(
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    record_bytes: Annotated[int, typer.Option(help="Bytes of a record's value.")] = 100,
+    request_bytes: Annotated[
+        int, typer.Option(help="Bytes of a request's batch; one record where that is larger.")
+    ] = 65_536,
+    connections: int = 4,
+    in_flight: Annotated[int, typer.Option(help="Requests under way over all connections.")] = 16,
+    partitions: int = 1,
+    seconds: float = 10.0,
+    warm_up: Annotated[float, typer.Option(help="Seconds before counting starts.")] = 2.0,
+    flush: Annotated[
+        str, typer.Option(help="The stream's logboom.flush; empty for servers that have none.")
+    ] = "commit",
+    server_pid: ServerPid = None,
+    probe_dir: Probe = Path(),
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Acked records a second, beside a plain loop of 1 MiB write + fdatasync on the same machine."""
+    reach(bootstrap)
+    load = ProduceLoad(record_bytes, request_bytes, connections, in_flight, partitions, seconds, warm_up)
+    note(f"plain write + fdatasync for {seconds / 2:.0f} s, then {warm_up + seconds:.0f} s of requests ...")
+    before = baseline.write_and_sync(probe_dir, seconds / 4)
+    config = {"logboom.flush": flush} if flush else {}
+    with bench_stream(bootstrap, partitions=partitions, config=config) as stream:
+        used = report.cpu_seconds(server_pid) if server_pid else 0.0
+        result = asyncio.run(run_produce(bootstrap, stream, load))
+        if server_pid:
+            result["server_cpu_s_per_million_records"] = _per_million(report.cpu_seconds(server_pid) - used, result)
+    after = baseline.write_and_sync(probe_dir, seconds / 4)
+    plain = (_number(before["mb_per_s"]) + _number(after["mb_per_s"])) / 2
+    result |= {"flush": flush or "the server's own", "plain_write_fdatasync": [before, after]}
+    result["ratio_to_plain_write"] = round(_number(result["mb_per_s"]) / plain, 3)
+    target = report.write(out, "produce", {"result": result})
+    bars = {"acked produce": _number(result["mb_per_s"]), "plain write + fdatasync": plain}
+    report.bars(target, f"Produce, {record_bytes} B records, {request_bytes} B requests", bars, "MB/s")
+    _tell(f"{_rate(result)}, {result['ratio_to_plain_write']:.0%} of a plain write loop", target, result, as_json)
+
+
+@bench.command()
+def consume(
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    record_bytes: int = 100,
+    fill_seconds: Annotated[float, typer.Option(help="How long the stream is filled before it is read.")] = 4.0,
+    max_bytes: Annotated[int, typer.Option(help="Bytes asked for in one fetch.")] = 1_048_576,
+    server_pid: ServerPid = None,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Records a second that one consumer reads from the page cache, beside a plain loopback copy of the same bytes."""
+    reach(bootstrap)
+    note(f"filling a stream for {fill_seconds:.0f} s, then reading it ...")
+    with bench_stream(bootstrap) as stream:
+        fill = ProduceLoad(record_bytes=record_bytes, seconds=fill_seconds, warm_up_s=0.0)
+        filled = asyncio.run(run_produce(bootstrap, stream, fill))
+        end = int(_number(filled["records"]))
+        asyncio.run(run_consume(bootstrap, stream, end, max_bytes))  # once to warm both sides
+        used = report.cpu_seconds(server_pid) if server_pid else 0.0
+        result = asyncio.run(run_consume(bootstrap, stream, end, max_bytes))
+        if server_pid:
+            result["server_cpu_s_per_million_records"] = _per_million(report.cpu_seconds(server_pid) - used, result)
+    copy = baseline.loopback_copy(int(_number(result["bytes"])))
+    result |= {"plain_loopback_copy": copy}
+    result["ratio_to_plain_copy"] = round(_number(result["mb_per_s"]) / _number(copy["mb_per_s"]), 3)
+    target = report.write(out, "consume", {"result": result})
+    bars = {"consume": _number(result["mb_per_s"]), "plain loopback copy": _number(copy["mb_per_s"])}
+    report.bars(target, f"Consume, {record_bytes} B records, one connection", bars, "MB/s")
+    _tell(f"{_rate(result)}, {result['ratio_to_plain_copy']:.0%} of a plain copy", target, result, as_json)
+
+
+@bench.command()
+def latency(
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    record_bytes: int = 256,
+    rate: Annotated[int, typer.Option(help="Messages a second, held whatever the server does.")] = 3_000,
+    seconds: float = 20.0,
+    well_known: Annotated[bool, typer.Option(help="The four sizes and rates of the published benchmark.")] = False,
+    idempotent: bool = False,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """End-to-end latency by librdkafka with linger 0, from the moment each message was meant to be sent."""
+    reach(bootstrap)
+    results: dict[str, Any] = {}
+    for size, per_second in WELL_KNOWN if well_known else ((record_bytes, rate),):
+        note(f"{size} B at {per_second}/s for {seconds:.0f} s ...")
+        load = LatencyLoad(size, per_second, seconds, idempotent=idempotent)
+        with bench_stream(bootstrap, config={"max.message.bytes": "2000000"}) as stream:
+            results[f"{size} B, {per_second}/s"] = run_latency(bootstrap, stream, load)
+    target = report.write(out, "latency", {"results": results})
+    report.curves(target, "End to end", {name: one["end_to_end"]["curve_ms"] for name, one in results.items()})
+    for name, one in results.items():
+        points = one["end_to_end"]["percentiles_ms"]
+        note(f"{name}: p50 {points['50.0']} ms, p99 {points['99.0']} ms, p99.9 {points['99.9']} ms")
+    _tell(f"{len(results)} runs", target, results, as_json)
+
+
+@bench.command()
+def pipeline(
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    records: Annotated[int, typer.Option(help="JSON lines of some 400 bytes.")] = 1_000_000,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Events a second through the router: five routes with masking, out of a stream of four partitions."""
+    reach(bootstrap)
+    with bench_stream(bootstrap, partitions=4) as stream:
+        result = run_router(bootstrap, stream, RouterLoad(records), progress=note)
+    target = report.write(out, "pipeline", {"result": result})
+    bars = {"whole run": _number(result["events_per_s"]), "warm batches": _number(result["warm_events_per_s"])}
+    report.bars(target, "Router: five routes with masking", bars, "events/s")
+    line = f"{result['warm_events_per_s']:,} events/s, {result['warm_mb_per_s']} MB/s warm"
+    _tell(line, target, result, as_json)
+
+
+def _rate(result: dict[str, object]) -> str:
+    return f"{result['records_per_s']:,} records/s, {result['mb_per_s']} MB/s"
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _per_million(cpu_s: float, result: dict[str, object]) -> float:
+    return round(cpu_s / (_number(result["records"]) / 1e6), 4)
+
+
+def _tell(line: str, target: Path, result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json({**result, "folder": str(target)})
+    else:
+        typer.echo(f"{line}\n{target}/result.json\n{target}/picture.png")
