@@ -68,9 +68,8 @@ class Later:
         """Give the reply; a second one is an error of the handler."""
         assert not self._set, "a reply is given once"
         self._set = True
-        self.on_expired = self.on_abandoned = (
-            None  # they know their handler, and it knows this: no circle is left behind
-        )
+        # Both know their handler and it knows this: no circle is left for the garbage collector.
+        self.on_expired = self.on_abandoned = None
         listener, self._listener = self._listener, None
         if listener is None:
             self._reply = reply
