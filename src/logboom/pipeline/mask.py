@@ -55,7 +55,7 @@ def mask_batch(transform: MaskTransform, batch: pa.RecordBatch, keys: Mapping[st
 
 def _mask(transform: MaskTransform, batch: pa.RecordBatch, key: bytes | None) -> pa.RecordBatch:
     counts = {label: np.zeros(batch.num_rows, np.int32) for label in transform.labels}
-    columns = {name: batch.column(name) for name in _columns(transform)}
+    columns = {name: batch.column(name).cast(pa.string()) for name in _columns(transform)}
     maskers = [masker_for(rule, key) for rule in transform.rules]
     counts_by_rule = [counts[rule.label] for rule in transform.rules]
     for field in transform.fields:
@@ -63,7 +63,7 @@ def _mask(transform: MaskTransform, batch: pa.RecordBatch, key: bytes | None) ->
         path = tuple(attribute.split(".")) if attribute else None
         columns[name] = mask_column_of(maskers, name, path, columns[name], counts_by_rule)
     for name, column in columns.items():
-        batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), column)
+        batch = batch.set_column(batch.schema.get_field_index(name), name, column)
     for label, count in counts.items():
         batch = _with_count(batch, mask_column(label), count)
     return batch
