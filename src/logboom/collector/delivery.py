@@ -24,7 +24,7 @@ from logboom.collector.batch import Lines
 from logboom.collector.config import MESSAGE_MAX_BYTES, OutputConfig
 from logboom.collector.shipment import POSITION_HEADER, UNFINISHED_HEADER, DeliveryError, Lane, Shipment
 
-MAX_RECORDS_IN_FLIGHT: Final = 300_000
+MAX_RECORDS_IN_FLIGHT: Final = 50_000
 _QUEUE_MAX_RECORDS: Final = 5_000_000
 _QUEUE_MAX_KIB: Final = 2_097_151
 _SAY_EVERY_S: Final = 30.0
