@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from logboom.base.settings import format_size_bytes
+from logboom.base.units import MIB
 from logboom.pipeline.progress import Progress, Snapshot
 
 _NAMESPACE: Final = "logboom_pipeline"
@@ -130,7 +130,7 @@ def _line(snapshot: Snapshot) -> str:
     parts = [
         f"batch {snapshot.batch}",
         f"{snapshot.batch_ms} ms",
-        f"in {sum(last.records_in.values()):,} ({format_size_bytes(last.bytes_in)})",
+        f"in {sum(last.records_in.values()):,} ({_size(last.bytes_in)})",
         f"out {sum(last.out.values()):,}",
         f"dropped {sum(last.dropped.values()):,}",
         f"dead {sum(last.dead.values()):,}",
@@ -144,7 +144,7 @@ def _line(snapshot: Snapshot) -> str:
 def _tables(snapshot: Snapshot) -> Group:
     head = Text(
         f"{snapshot.pipeline} {snapshot.state}  batch {snapshot.batch} in {snapshot.batch_ms} ms  "
-        f"{snapshot.events_per_s:,.0f} events/s  {format_size_bytes(round(snapshot.bytes_per_s))}/s  "
+        f"{snapshot.events_per_s:,.0f} events/s  {_size(snapshot.bytes_per_s)}/s  "
         f"lag {snapshot.lag if snapshot.lag is not None else '?'}"
     )
     table = Table("what", "where", "this run", "ever")
@@ -162,6 +162,10 @@ def _tables(snapshot: Snapshot) -> Group:
         said = sink.error or (f"lag {sink.lag}" if sink.lag is not None else "")
         table.add_row("delivered", name, f"{sink.rows:,}", said)
     return Group(head, table)
+
+
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes / MIB:,.1f} MiB"
 
 
 def _print(text: str) -> None:

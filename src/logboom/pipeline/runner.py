@@ -71,6 +71,7 @@ class Runner:
         self._display = display
         self.progress = Progress(plan.name)
         self._stop = threading.Event()
+        self._admin = StreamAdmin(options.bootstrap)
         self._checkpoint = resolved(plan, plan.checkpoint)
 
     def stop(self) -> None:
@@ -80,23 +81,36 @@ class Runner:
     def run(self) -> None:
         """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
         self._load_keys(self._plan.key_refs())  # a key that is missing is better told before Spark starts
+        counts = self._wait()
+        if self._stop.is_set():
+            return
+        spark = self._session()
+        try:
+            self.run_in(spark, counts)
+        finally:
+            spark.stop()
+
+    def run_in(self, spark: SparkSession, counts: Mapping[str, int] | None = None) -> None:
+        """The same in a session that is there already. `counts`: partitions of the source streams, where known."""
+        counts = self._wait() if counts is None else counts
         make_dir(self._checkpoint)
-        admin = StreamAdmin(self._options.bootstrap)
         with only_one(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}"):
-            self.progress.state("waiting")
-            wanted = [name for source in self._plan.sources for name in source.streams]
-            patterns = [source.pattern for source in self._plan.sources if source.pattern is not None]
-            counts = admin.wait_for(wanted, patterns, self._stop, self._display.say)
-            if self._stop.is_set():
-                return
             if self._options.http is not None:
                 serve_metrics(self.progress, *self._options.http)
-            spark = self._session()
+            listener = LagListener(self._on_lag)
+            spark.streams.addListener(listener)
             try:
-                self._run(spark, admin, max(counts.values()))
+                self._run(spark, self._admin, max(counts.values()))
             finally:
+                spark.streams.removeListener(listener)
                 self._display.close(self.progress.snapshot())
-                spark.stop()
+
+    def _wait(self) -> Mapping[str, int]:
+        """Until every source stream is there."""
+        self.progress.state("waiting")
+        wanted = [name for source in self._plan.sources for name in source.streams]
+        patterns = [source.pattern for source in self._plan.sources if source.pattern is not None]
+        return self._admin.wait_for(wanted, patterns, self._stop, self._display.say)
 
     def _session(self) -> SparkSession:
         deliveries = sum(not is_direct(sink) for sink in self._plan.sinks)
@@ -122,7 +136,6 @@ class Runner:
         for delivery in deliveries:
             delivery.remember_start()
             self.progress.sink(delivery.sink.name)
-        spark.streams.addListener(LagListener(self._on_lag))
         self.progress.state("running")
         if self._options.once:
             self._run_once(router, deliveries)
@@ -184,7 +197,7 @@ class Runner:
 
     def _log_answers(self) -> bool:
         try:
-            StreamAdmin(self._options.bootstrap).partitions()
+            self._admin.partitions()
         except LogUnreachableError:
             return False
         return True

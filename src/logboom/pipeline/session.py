@@ -29,6 +29,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     # A condition on one odd record must not stop the batch; casts that fail give null.
     "spark.sql.ansi.enabled": "false",
+    # This rule moves the guard around a condition into its branches, behind the condition that it is to guard.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
     # Each sink's delivery has a pool of its own, so that a slow one leaves the others their share.
     "spark.scheduler.mode": "FAIR",
     # Sources are known by name, not by their place in the file, from the first checkpoint on.

@@ -1,0 +1,357 @@
+"""Whole pipelines over a real broker: every kind of sink, what fails, what is run again, what is tried again."""
+
+import json
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.pipeline.support import archive_ids, header, ledger, make_stream, needs_java, publish, records
+from tests.support.server import BrokerProcess
+
+from logboom.pipeline.compile import compile_pipeline
+from logboom.pipeline.dead_letters import RetryBook, read_letters, retry
+from logboom.pipeline.delivery import Delivered, Delivery
+from logboom.pipeline.display import balance_lines
+from logboom.pipeline.names import dead_stream, edge_stream
+from logboom.pipeline.plan import ConsoleSink, Plan
+from logboom.pipeline.progress import Snapshot
+from logboom.pipeline.runner import Runner, RunOptions
+from logboom.pipeline.streams import StreamAdmin
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+
+
+class Said:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.last: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def close(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
+
+
+def _plan(directory: Path, text: str) -> Plan:
+    file = directory / "pipeline.yaml"
+    file.write_text(text)
+    return compile_pipeline(text, str(file))
+
+
+def _run(spark: Any, plan: Plan, broker: BrokerProcess) -> Said:
+    said = Said()
+    Runner(plan, RunOptions(bootstrap=broker.kafka, once=True), said).run_in(spark)
+    return said
+
+
+def _line(**fields: object) -> bytes:
+    return json.dumps({"time": "2026-11-20T12:00:00Z", **fields}).encode()
+
+
+def _events(broker: BrokerProcess, stream: str) -> list[dict[str, Any]]:
+    return [json.loads(message.value()) for message in records(broker.kafka, stream)]
+
+
+WHOLE = """
+name: whole
+sources:
+  web: {type: stream, stream: whole-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  clean: {type: filter, inputs: [parsed], condition: "severity_text <> 'DEBUG'"}
+  masked:
+    type: mask
+    inputs: [clean]
+    rules: [{kind: email, action: redact}, {kind: card, action: keep_last, keep: 4}]
+  split:
+    type: route
+    inputs: [masked]
+    routes:
+      errors: "severity_number >= 17"
+      slow: "variant_get(attributes, '$.ms', 'int') > 100"
+      health: "attributes:path::string = '/health'"
+  sampled: {type: sample, inputs: [split.health], rate: 4, key: trace_id}
+sinks:
+  archive: {type: parquet, inputs: [masked], path: ./archive}
+  errors: {type: stream, inputs: [split.errors], stream: whole-errors, key: service}
+  slow: {type: stream, inputs: [split.slow], stream: whole-slow, encoding: body}
+  health: {type: stream, inputs: [sampled], stream: whole-health}
+  screen: {type: console, inputs: [split.unmatched], encoding: text}
+"""
+
+
+def test_a_whole_pipeline(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    make_stream(broker.kafka, "whole-web", 2)
+    lines = [
+        _line(level="ERROR", service="shop", msg="no mail to ann@example.com", ms=500),
+        _line(level="INFO", service="shop", msg="card 4111 1111 1111 1111", ms=1),
+        _line(level="INFO", service="shop", msg="quick enough", ms=2),
+        _line(level="DEBUG", msg="nobody reads this"),
+        _line(level="INFO", msg="what is this", ms="not a number"),
+        b'{"cut": ',
+    ]
+    health = [_line(level="INFO", path="/health", ms=1, trace_id=f"{number:032x}") for number in range(1, 201)]
+    publish(broker.kafka, "whole-web", lines + health, 2)
+    plan = _plan(tmp_path, WHOLE)
+    said = _run(spark, plan, broker)
+
+    (error,) = records(broker.kafka, "whole-errors")
+    event = json.loads(error.value())
+    assert error.key() == b"shop"
+    assert event["body"] == "no mail to [email]"
+    assert event["attributes"]["ms"] == 500
+    assert header(error, "logboom-event-id") == event["event_id"]
+    assert header(error, "logboom-origin") == f"whole-web/{event['partition']}/{event['offset']}"
+    assert [message.value() for message in records(broker.kafka, "whole-slow")] == [b"no mail to [email]"]
+    kept = _events(broker, "whole-health")
+    assert 20 <= len(kept) <= 80
+    assert {event["weight"] for event in kept} == {4.0}
+    screen = [line for line in said.lines if "shop" in line]
+    assert sorted(line.split(" shop ")[1] for line in screen) == ["card ************1111", "quick enough"]
+
+    assert set(archive_ids(tmp_path / "archive").values()) == {1}
+    assert spark.read.parquet(str(tmp_path / "archive")).count() == 204
+    assert sum(archive_ids(tmp_path / "archive").values()) == 204
+
+    total = ledger(tmp_path / "checkpoints" / "whole")["total"]
+    assert total["records_in"] == {"web": 206}
+    assert (total["dead"]["parsed"], total["dead"]["split"]) == (1, 1)
+    assert total["dropped"] == {"clean": 1, "sampled": 200 - len(kept)}
+    assert total["masked"] == {"email": 1, "card": 1}
+    assert said.last is not None
+    assert "(balanced, " in balance_lines(said.last)[0]
+    (failed,) = _events(broker, "whole.dead.split")
+    assert failed["body"] == "what is this"
+
+    again = _run(spark, plan, broker)
+    assert again.last is not None
+    assert again.last.now.batches == 0
+    assert sum(archive_ids(tmp_path / "archive").values()) == 204
+
+
+EDITED = """
+name: edited
+batch: {max_records: 4}
+sources:
+  web: {type: stream, stream: edited-web}
+MORE
+transforms:
+  parsed: {type: parse, inputs: [INPUTS], rules: [{format: json}]}
+  masked: {type: mask, inputs: [parsed], rules: [{kind: email, action: redact, replacement: WORD}]}
+sinks:
+  out: {type: stream, inputs: [masked], stream: edited-out}
+"""
+
+
+def test_a_batch_that_runs_again_after_an_edit_does_what_it_did(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "edited-web", 1)
+    make_stream(broker.kafka, "edited-more", 1)
+    before = EDITED.replace("WORD", "before").replace("MORE", "").replace("INPUTS", "web")
+    after = EDITED.replace("WORD", "after").replace("MORE", "  more: {type: stream, stream: edited-more}")
+    publish(broker.kafka, "edited-web", [_line(msg=f"{number} a@example.com") for number in range(4)], 1)
+    _run(spark, _plan(tmp_path, before), broker)
+    # As after a kill between the batch's writes and Spark's note that it is done.
+    commits = tmp_path / "checkpoints" / "edited" / "router" / "commits"
+    for file in (*commits.glob("0"), *commits.glob(".0.crc")):
+        file.unlink()
+    publish(broker.kafka, "edited-web", [_line(msg=f"{number} a@example.com") for number in range(4, 6)], 1)
+    publish(broker.kafka, "edited-more", [_line(msg="more a@example.com")], 1)
+    _run(spark, _plan(tmp_path, after.replace("INPUTS", "web, more")), broker)
+
+    bodies = Counter(event["body"] for event in _events(broker, "edited-out"))
+    assert bodies == Counter(
+        {
+            **{f"{number} before": 2 for number in range(4)},
+            **{f"{number} after": 1 for number in range(4, 6)},
+            "more after": 1,
+        }
+    )
+    out = records(broker.kafka, "edited-out")
+    assert len({header(message, "logboom-event-id") for message in out}) == 7
+    assert ledger(tmp_path / "checkpoints" / "edited")["total"]["records_in"] == {"web": 6, "more": 1}
+
+
+LETTERS = """
+name: letters
+sources:
+  web: {type: stream, stream: letters-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: FORMAT}]}
+sinks:
+  out: {type: stream, inputs: [parsed], stream: letters-out}
+"""
+
+
+def test_dead_letters_are_tried_again_with_their_lineage(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    make_stream(broker.kafka, "letters-web", 1)
+    publish(broker.kafka, "letters-web", [b"level=info msg=hello", _line(msg="fine")], 1)
+    plan = _plan(tmp_path, LETTERS.replace("FORMAT", "json"))
+    _run(spark, plan, broker)
+    admin, book = StreamAdmin(broker.kafka), RetryBook(tmp_path / "retries")
+    (letter,) = read_letters(admin, plan, book)
+    assert (letter.stage, letter.origin, letter.value) == ("parsed", "letters-web/0/0", b"level=info msg=hello")
+    assert letter.reason
+    assert retry(admin, plan, [letter], book) == 1
+    (letter,) = read_letters(admin, plan, RetryBook(tmp_path / "retries"))
+    assert letter.retried
+    (sent,) = [message for message in records(broker.kafka, "letters-web") if message.offset() == 2]
+    assert sent.value() == b"level=info msg=hello"
+    assert header(sent, "logboom-retry-of") == "letters.dead.parsed/0/0"
+
+    _run(spark, _plan(tmp_path, LETTERS.replace("FORMAT", "logfmt")), broker)
+    assert "hello" in {event["body"] for event in _events(broker, "letters-out")}
+
+
+LARGE = """
+name: large
+sources:
+  web: {type: stream, stream: large-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: text}]}
+sinks:
+  out: {type: stream, inputs: [parsed], stream: large-out}
+"""
+
+
+def test_an_event_too_large_to_be_written_is_a_dead_letter(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    make_stream(broker.kafka, "large-web", 1)
+    publish(broker.kafka, "large-web", [b"\x01" * 200_000, b"small"], 1)
+    plan = _plan(tmp_path, LARGE)
+    _run(spark, plan, broker)
+    assert [event["body"] for event in _events(broker, "large-out")] == ["small"]
+    (letter,) = read_letters(StreamAdmin(broker.kafka), plan, RetryBook(tmp_path / "retries"))
+    assert (letter.stage, letter.form) == ("out", "truncated")
+    assert "bytes, more than" in letter.reason
+
+
+class Flaky:
+    """A sink that fails so many times."""
+
+    def __init__(self, failures: int, done: threading.Event) -> None:
+        self.left = failures
+        self.rows = 0
+        self.done = done
+
+    def deliver(self, rows: Any, batch: int) -> Delivered:
+        if self.left:
+            self.left -= 1
+            raise OSError("the disk is away")
+        self.rows += rows.count()
+        self.done.set()
+        return Delivered("flaky", batch, rows=self.rows)
+
+    def idle(self) -> None:
+        return None
+
+    def finish(self) -> None:
+        return None
+
+
+class Blocked(Flaky):
+    """A sink that does not come back until it is let go."""
+
+    def deliver(self, rows: Any, batch: int) -> Delivered:
+        self.done.wait(120)
+        return Delivered("blocked", batch, rows=rows.count())
+
+
+def _delivery(
+    spark: Any, broker: BrokerProcess, checkpoint: Path, name: str, target: Flaky, told: list[Delivered]
+) -> Delivery:
+    admin = StreamAdmin(broker.kafka)
+    sink = ConsoleSink(name=name, line=1, inputs=("edge",))
+    delivery = Delivery(
+        spark=spark,
+        pipeline="sinks",
+        sink=sink,
+        edges=admin.ensure({edge_stream("sinks", "edge"): 1}),
+        admin=admin,
+        checkpoint=checkpoint / name,
+        target=target,
+        stop=threading.Event(),
+        on_delivered=told.append,
+        tries_max=2,
+    )
+    admin.ensure({dead_stream("sinks", name): 1})
+    delivery.remember_start()
+    return delivery
+
+
+def test_a_sink_that_fails_or_hangs_delays_no_other(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    told: list[Delivered] = []
+    let_go, failed, recovered, fine = (threading.Event() for _ in range(4))
+    targets = {
+        "blocked": Blocked(0, let_go),
+        "failing": Flaky(1_000, failed),
+        "flaky": Flaky(1, recovered),
+        "fine": Flaky(0, fine),
+    }
+    deliveries = [_delivery(spark, broker, tmp_path, name, target, told) for name, target in targets.items()]
+    publish(broker.kafka, edge_stream("sinks", "edge"), [b'{"body": "x"}'] * 10, 1)
+    queries = [delivery.start(once=False) for delivery in deliveries]
+    try:
+        assert fine.wait(120)
+        assert recovered.wait(120)
+        for _ in range(1_200):
+            if any(one.dead for one in told):
+                break
+            recovered.clear()
+            recovered.wait(0.1)
+    finally:
+        for delivery in deliveries:
+            delivery.stop.set()
+        let_go.set()
+        for query in queries:
+            query.stop()
+    assert targets["fine"].rows == targets["flaky"].rows == 10
+    assert sum(one.dead for one in told) == 10
+    letters = records(broker.kafka, dead_stream("sinks", "failing"))
+    assert len(letters) == 10
+    assert header(letters[0], "logboom-dead-reason") == "OSError: the disk is away"
+    assert header(letters[0], "logboom-edge") == "_sinks.edge"
+
+
+def test_undelivered_events_reach_the_archive_when_tried_again(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "back-web", 1)
+    text = """
+name: back
+sources:
+  web: {type: stream, stream: back-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+sinks:
+  archive: {type: parquet, inputs: [parsed], path: ./archive}
+"""
+    plan = _plan(tmp_path, text)
+    publish(broker.kafka, "back-web", [_line(msg="first")], 1)
+    _run(spark, plan, broker)
+    admin = StreamAdmin(broker.kafka)
+    delivery = _delivery(spark, broker, tmp_path, "unused", Flaky(0, threading.Event()), [])
+    delivery.pipeline, delivery.sink = "back", plan.sinks[0]
+    stored = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.kafka)
+    delivery._bury(stored.option("subscribe", "_back.parsed").load(), "the disk was away")
+    shutil.rmtree(tmp_path / "archive")
+    shutil.rmtree(tmp_path / "checkpoints" / "back" / "deliveries")
+    publish(broker.kafka, "back-web", [_line(msg="second")], 1)
+    _run(spark, plan, broker)
+    book = RetryBook(tmp_path / "retries")
+    (letter,) = read_letters(admin, plan, book, "archive")
+    assert letter.edge == "_back.parsed"
+    retry(admin, plan, [letter], book)
+    _run(spark, plan, broker)
+    found = pq.read_table(tmp_path / "archive").column("body").to_pylist()
+    assert sorted(found) == ["first", "second"]

@@ -1,0 +1,45 @@
+"""SQL is checked by Spark's own analyser, in a bare JVM."""
+
+import pytest
+from tests.pipeline.support import needs_java
+
+from logboom.pipeline.plan import EVENT_COLUMNS, Expression
+from logboom.pipeline.sqlcheck import check_expressions
+
+pytestmark = [pytest.mark.spark, needs_java]
+
+FAULTS = {
+    "severity_number >= 17": None,
+    "attributes:status::int > 3 AND body LIKE 'a(b)%'": None,
+    "variant_get(attributes, '$.status', 'int') > 500": None,
+    "severty_number = 1": "unknown column 'severty_number' (did you mean 'severity_number'?)",
+    "uper(service) = 'x'": "unknown function 'uper' (did you mean 'upper'?)",
+    "service": "must be true or false, but is of type string",
+    "rand() > 0.5": "random values differ when a batch is replayed",
+    "time > now()": "the current time differs when a batch is replayed",
+    "count(1) > 3": "aggregates, window functions and generators",
+    "sum(weight) OVER () > 1": "aggregates, window functions and generators",
+    "(SELECT 1) = 1": "subqueries cannot be used here",
+    "service = = 'x'": "Syntax error",
+    "service = array(1)": "incompatible types",
+}
+
+
+def test_each_expression_gets_its_own_answer() -> None:
+    asked = [Expression(sql=sql, columns=EVENT_COLUMNS, line=1, where="x") for sql in FAULTS]
+    for sql, found, wanted in zip(FAULTS, check_expressions(asked), FAULTS.values(), strict=True):
+        if wanted is None:
+            assert found is None, sql
+        else:
+            assert found is not None, sql
+            assert wanted in found, sql
+            assert "\n" not in found
+
+
+def test_any_type_may_be_asked_for() -> None:
+    (found,) = check_expressions([Expression(sql="trace_id", columns=EVENT_COLUMNS, line=1, where="x", wants="any")])
+    assert found is None
+
+
+def test_nothing_to_check_starts_nothing() -> None:
+    assert check_expressions([]) == []
