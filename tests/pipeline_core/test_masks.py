@@ -218,6 +218,13 @@ def test_attributes_with_telling_names_are_secrets() -> None:
     assert counts == [4]
 
 
+def test_values_are_looked_at_one_by_one() -> None:
+    """One value's end and the next one's start make no find, and hide none."""
+    attributes = {"a": "token: ", "b": "password=short", "c": "x\ny", "d": ["10.0.", "0.1"], "e": 'q"'}
+    _, (text,), _ = masked(mask({"kind": "token"}, {"kind": "ipv4"}), "", attributes=attributes)
+    assert json.loads(text) == {**attributes, "b": "password=[token]"}
+
+
 def test_chosen_fields_only() -> None:
     attributes = {"ip": "10.0.0.1", "net": {"ip": "10.0.0.2", "peer": "10.0.0.3"}, "net.ip": "10.0.0.4"}
     transform = mask({"kind": "ipv4"}, fields=["attributes.net.peer", "attributes.ip"])

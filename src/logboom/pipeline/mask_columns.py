@@ -14,14 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.mask_detect import SECRET_KEY_IN_JSON, Detector, detector_for
+from logboom.pipeline.mask_detect import ANCHOR, SECRET_KEY_IN_JSON, Detector, detector_for
 from logboom.pipeline.mask_replace import in_json, replacer
 from logboom.pipeline.mask_texts import Masked, Masker, mask_object, mask_text, mask_values
 from logboom.pipeline.plan import MaskRule
 
 Counts = npt.NDArray[np.int32]
 
-_ANCHOR: Final = re.compile(r"(?<!\[)\^|\$|\\A|\\z")
 _GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 _ATTRIBUTES: Final = "attributes"
 _VALUE_ENDS: Final = frozenset(b",}]")
@@ -122,7 +121,7 @@ def _watch(detectors: tuple[Detector, ...], in_json: bool) -> str | None:
     """One expression for all; None where every row has to be looked at. In JSON a backslash can hide a find from an
     expression that looks at what stands around it, and one with anchors means the ends of a value, not of the JSON."""
     parts = [_GROUP_NAME.sub("(?:", detector.expression) for detector in detectors]
-    if in_json and any(detector.exact and _ANCHOR.search(detector.expression) for detector in detectors):
+    if in_json and any(detector.exact and ANCHOR.search(detector.expression) for detector in detectors):
         return None
     if in_json and any(detector.exact for detector in detectors):
         parts.append(r"\\")

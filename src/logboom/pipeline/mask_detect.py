@@ -34,10 +34,14 @@ _CARD: Final = r"[0-9](?:[ -]?[0-9]){12,}"
 _TELLING_NAME: Final = (
     r"password|passwd|passphrase|pwd|secret|token|api[ _.-]?key|access[_.-]?key|private[_.-]?key|secret[_.-]?key"
 )
-SECRET_KEY: Final = re.compile(rf"(?i)(?:{_TELLING_NAME}|authorization|credentials?|(?:set-)?cookie)\Z")
+_TELLING_KEY: Final = rf"(?:{_TELLING_NAME}|authorization|credentials?|cookie)"
+SECRET_KEY: Final = re.compile(rf"(?i){_TELLING_KEY}\Z")
 """Names of attributes whose whole value is a secret, by how they end."""
 
-SECRET_KEY_IN_JSON: Final = rf"(?i:{_TELLING_NAME}|authorization|credentials?|cookie)\":[^{{\[]"
+SECRET_KEY_IN_LINES: Final = re.compile(rf"(?im){_TELLING_KEY}$")
+"""The same over many names at once, one a line."""
+
+SECRET_KEY_IN_JSON: Final = rf"(?i:{_TELLING_KEY})\":[^{{\[]"
 """RE2 over an object as JSON: has such a name with a plain value."""
 
 _TOKENS: Final = (
@@ -55,6 +59,9 @@ _ASSIGNED: Final = (
 )
 _IN_URL: Final = r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"]*:(?P<secret5>[^\s/@\"]+)@"
 _TOKEN: Final = f"{_TOKENS}|{_BEARER}|{_ASSIGNED}|{_IN_URL}"
+
+ANCHOR: Final = re.compile(r"(?<!\[)\^|\$|\\A|\\z")
+"""Whether an expression speaks of the ends of a text; taking too many for such costs time alone."""
 
 _ALNUM: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _DIGITS: Final = frozenset(b"0123456789")
@@ -75,6 +82,9 @@ class Detector(NamedTuple):
 
     find: Callable[[bytes], list[Span]]
     """Spans to replace in a text, from left to right."""
+
+    may_find: Callable[[bytes], bool]
+    """Whether there is a candidate in a text."""
 
     literals: tuple[str, ...]
     """Texts of which one is in every find, where that is worth asking first; a literal is found far faster."""
@@ -121,9 +131,12 @@ def detector_for(rule: MaskRule) -> Detector:
 
     context_free = rule.kind in ("email", "ipv4")
     literals = ("@", "%40") if rule.kind == "email" else ()
-    return Detector(
-        expression, find, literals, context_free, rule.kind in ("token", "pattern"), rule.kind == "token", is_masked
-    )
+
+    def may_find(text: bytes) -> bool:
+        return compiled.search(text) is not None
+
+    exact = rule.kind in ("token", "pattern")
+    return Detector(expression, find, may_find, literals, context_free, exact, prose, is_masked)
 
 
 def finds_itself(rule: MaskRule) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from logboom.pipeline.mask_detect import SECRET_KEY, Detector, Span
+from logboom.pipeline.mask_detect import ANCHOR, SECRET_KEY, SECRET_KEY_IN_LINES, Detector, Span
 from logboom.pipeline.mask_replace import Replace, in_json
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -81,12 +81,41 @@ def mask_object(masker: Masker, text: bytes) -> Masked:
 def mask_values(masker: Masker, text: bytes, path: tuple[str, ...] | None) -> Masked:
     """The same by reading the object, for all values or for those below one attribute."""
     tree = _decode(text)
+    if path is None and _has_nothing(masker.detector, tree):
+        return Masked(text, 0)
     walk = _Walk(masker)
     if path is None:
         walk.inside(tree)
     else:
         walk.below(tree, path)
     return Masked(_encode(tree), walk.count) if walk.count else Masked(text, 0)
+
+
+def _has_nothing(detector: Detector, tree: dict[str, Any]) -> bool:
+    """Whether no value can hold a find, asked of all values at once. NUL between them is like an end of a text, but for
+    anchors."""
+    if ANCHOR.search(detector.expression):
+        return False
+    keys: list[str] = []
+    values: list[bytes] = []
+    _gather(tree, keys, values)
+    if detector.by_key and SECRET_KEY_IN_LINES.search("\n".join(keys)) is not None:
+        return False
+    return not detector.may_find(b"\0".join(values))
+
+
+def _gather(holder: Any, keys: list[str], values: list[bytes]) -> None:
+    if isinstance(holder, dict):
+        keys += holder
+        holder = holder.values()
+    for value in holder:
+        kind = type(value)
+        if kind is dict or kind is list:
+            _gather(value, keys, values)
+        elif kind is str:
+            values.append(value.encode())
+        elif kind is int or kind is float:
+            values.append(_encode(value))
 
 
 def _mask_written(masker: Masker, text: bytes) -> Masked | None:
