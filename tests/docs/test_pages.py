@@ -1,7 +1,7 @@
 """Every command, program and file in the documentation is run as it stands there.
 
-The pages say 127.0.0.1:9092 and .venv/bin/logboom; here the broker stands on a free port and the tests' own interpreter
-is used. Nothing else is changed.
+The pages say 127.0.0.1:9092, 127.0.0.1:9644 and .venv/bin/logboom; here the broker stands on free ports and the tests'
+own interpreter is used. Nothing else is changed.
 """
 
 import os
@@ -73,7 +73,7 @@ class Runner:
         self._work, self._broker = work, broker
 
     def _here(self, text: str) -> str:
-        return text.replace("127.0.0.1:9092", self._broker.kafka)
+        return text.replace("127.0.0.1:9092", self._broker.kafka).replace("127.0.0.1:9644", self._broker.http)
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -87,7 +87,7 @@ class Runner:
         self._finish([sys.executable, "-c", self._here(block.text)], block)
 
     def shell(self, block: Block) -> None:
-        for tool in ("kcat",):
+        for tool in ("kcat", "curl"):
             if re.search(rf"^(.*\| )?{tool} ", block.text, re.MULTILINE) and shutil.which(tool) is None:
                 return
         self._finish(["bash", "-euo", "pipefail", "-c", self._here(block.text)], block)
