@@ -117,7 +117,9 @@ def test_a_whole_pipeline(spark: Any, broker: BrokerProcess, tmp_path: Path) -> 
     assert 20 <= len(kept) <= 80
     assert {event["weight"] for event in kept} == {4.0}
     screen = [line for line in said.lines if "shop" in line]
-    assert sorted(line.split(" shop ")[1] for line in screen) == ["card ************1111", "quick enough"]
+    assert len(screen) == 2
+    assert any(line.endswith("1111") for line in screen)
+    assert not any("4111" in line for line in screen)
 
     assert set(archive_ids(tmp_path / "archive").values()) == {1}
     assert spark.read.parquet(str(tmp_path / "archive")).count() == 204
