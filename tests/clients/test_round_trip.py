@@ -9,7 +9,8 @@ import pytest
 from tests.clients.drivers import DRIVERS, Driver, DriverMissingError
 from tests.support.server import BrokerProcess
 
-pytestmark = pytest.mark.clients
+# One group: the drivers are built once, and not by two workers at the same time.
+pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
 
 WAIT_S = 150
 

@@ -101,6 +101,7 @@ def read_all(bootstrap: str, stream: str) -> dict[int, int]:
 
 
 @pytest.mark.clients
+@pytest.mark.xdist_group("clients")
 @pytest.mark.timeout(1200)
 def test_no_acked_record_is_lost_doubled_or_reordered(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
