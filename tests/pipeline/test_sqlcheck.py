@@ -21,6 +21,8 @@ FAULTS = {
     "sum(weight) OVER () > 1": "aggregates, window functions and generators",
     "(SELECT 1) = 1": "subqueries cannot be used here",
     "service = = 'x'": "Syntax error",
+    "body like": "ends too early",
+    "severity_number > 3 really": "Spark takes 'really' for a name",
     "service = array(1)": "incompatible types",
 }
 

@@ -117,6 +117,8 @@ class _Catalyst:
     def _resolve(self, expression: Expression) -> Any:
         """The resolved expression, or a sentence saying why it may not stand here."""
         parsed = self._parser.parseExpression(expression.sql)
+        if parsed.nodeName() == "Alias":
+            return f"ends too early: Spark takes '{parsed.name()}' for a name given to what stands before it"
         none, empty = self._module("scala.None"), self._seq([])
         fresh = self._module(f"{_CATALYST}.expressions.NamedExpression").newExprId()
         alias = getattr(self._jvm, f"{_CATALYST}.expressions.Alias")(parsed, "checked", fresh, empty, none, empty)
