@@ -27,6 +27,7 @@ from logboom.metadata import (
     Image,
     Limits,
     MetadataRecord,
+    StreamConfig,
     add_partitions,
     allocate_producer_ids,
     apply,
@@ -97,7 +98,7 @@ def test_internal_names_are_for_the_node() -> None:
         (CreateStream("new", 99, 1, {}), PolicyViolationError),
         (CreateStream("new", 1, 1, {"segment.byte": "5"}), InvalidConfigError),
         (CreateStream("new", 1, 1, {"segment.bytes": "many"}), InvalidConfigError),
-        (CreateStream("new", 1, 1, {"retention.ms": "1000"}), InvalidConfigError),
+        (CreateStream("new", 1, 1, {"retention.ms": "-2"}), InvalidConfigError),
         (CreateStream("new", 1, 1, {"cleanup.policy": "compact"}), InvalidConfigError),
     ],
 )
@@ -132,6 +133,29 @@ def test_partitions_are_added_and_never_taken() -> None:
         add_partitions(image, "orders", 101, LIMITS)
     with pytest.raises(UnknownStreamError):
         add_partitions(image, "other", 2, LIMITS)
+
+
+def test_settings_are_replaced_all_at_once_and_internal_ones_not_at_all() -> None:
+    image = with_stream(Image(), "orders", config={"segment.ms": "5000", "retention.ms": "7"})
+    (record,) = change_config(image, "orders", {"retention.bytes": "9", "segment.ms": None}, replace_all=True)
+    image = apply(image, record)
+    stream = image.by_name[ORDERS]
+    assert stream.overrides == {"retention.bytes": "9"}
+    assert (stream.config.retention_bytes, stream.config.retention_ms) == (9, -1)
+    assert change_config(image, "orders", {"retention.bytes": "9"}, replace_all=True) == ()
+    image = with_stream(image, "__own", internal=True)
+    with pytest.raises(InvalidRequestError):
+        change_config(image, "__own", {"retention.ms": "1"})
+
+
+def test_a_default_of_retention_is_not_for_the_nodes_own_streams() -> None:
+    image = Image(defaults=StreamConfig(retention_ms=5, retention_bytes=6, retention_messages=7))
+    image = with_stream(with_stream(image, "orders"), "__own", internal=True)
+    told = {
+        name: (one.config.retention_ms, one.config.retention_bytes, one.config.retention_messages)
+        for name, one in image.by_name.items()
+    }
+    assert told == {"orders": (5, 6, 7), "__own": (-1, -1, -1)}
 
 
 def test_settings_change_one_by_one_and_go_back_to_the_default() -> None:

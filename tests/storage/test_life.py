@@ -77,6 +77,10 @@ class Life(RuleBasedStateMachine):
         assert self.log.flush(sync=sync) == self.log.log_end_offset
 
     @rule()
+    def end_the_segment(self) -> None:
+        self.log.roll()
+
+    @rule()
     def lead(self) -> None:
         self.leader_epoch += 1
         self.log.start_epoch(Epoch(self.leader_epoch), self.log.log_end_offset)

@@ -154,6 +154,7 @@ class Broker:
                 for work, interval_s in (
                     (maintenance.checkpoints, self.config.checkpoint_interval_s),
                     (maintenance.background_syncs, self.config.background_sync_interval_s),
+                    (maintenance.retention, self.config.retention_check_interval_s),
                 )
             ]
             for task in self._background:
@@ -303,17 +304,31 @@ class Broker:
             raise
         self._partitions.update({(stream.name, partition.index): partition for partition in made})
 
-    async def change_stream_config(self, name: str, changes: Mapping[str, str | None]) -> Stream:
-        """Set some settings of a stream; None gives one back to its default."""
-        return await self._uninterrupted(self._change_stream_config(name, changes))
+    async def change_stream_config(
+        self,
+        name: str,
+        changes: Mapping[str, str | None],
+        *,
+        replace_all: bool = False,
+        validate_only: bool = False,
+    ) -> Stream:
+        """Set some settings of a stream, in force once this returns; None gives one back to its default.
 
-    async def _change_stream_config(self, name: str, changes: Mapping[str, str | None]) -> Stream:
+        With `replace_all` the settings that are not named go back too.
+        """
+        return await self._uninterrupted(self._change_stream_config(name, changes, replace_all, validate_only))
+
+    async def _change_stream_config(
+        self, name: str, changes: Mapping[str, str | None], replace_all: bool, validate_only: bool
+    ) -> Stream:
         async with self._metadata_lock:
-            records = change_config(self._image, name, changes)
-            if records:
-                await self._commit(records)
+            records = change_config(self._image, name, changes, replace_all=replace_all)
+            if validate_only or not records:
+                return self._image.by_name[StreamName(name)]
+            await self._commit(records)
             stream = self._image.by_name[StreamName(name)]
             self._reconfigure(stream)
+            self.log.info("stream settings changed", stream=name, settings=dict(stream.overrides))
             return stream
 
     def _reconfigure(self, stream: Stream) -> None:

@@ -4,7 +4,7 @@ Knows names, defaults and ranges. It must not know addresses (the doors' own) or
 """
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -34,10 +34,17 @@ class StreamDefaults(Settings):
     """In-sync replicas that acks=all asks for (`min.insync.replicas`)."""
     flush: Flush = Flush.COMMIT
     """commit acknowledges after fsync, none before it (`logboom.flush`)."""
+    retention_ms: DurationMs | None = None
+    """How long records are kept, at least, by their own timestamps; null keeps them for ever (`retention.ms`)."""
+    retention_bytes: SizeBytes | None = None
+    """How much each partition keeps, at least; null sets no limit (`retention.bytes`)."""
+    retention_messages: Annotated[int, Field(ge=0)] | None = None
+    """How many records each partition keeps, at least; null sets no limit (`logboom.retention.messages`)."""
 
     def as_stream_config(self) -> StreamConfig:
-        """The same as the metadata core knows it."""
-        return StreamConfig(**self.model_dump())
+        """The same as the metadata core knows it, where -1 is no limit."""
+        values: dict[str, Any] = {name: -1 if value is None else value for name, value in self.model_dump().items()}
+        return StreamConfig(**values)
 
 
 class BrokerConfig(Settings):
@@ -69,6 +76,8 @@ class BrokerConfig(Settings):
     """How often the state that shortens recovery is made durable."""
     background_sync_interval_s: Annotated[DurationS, Field(ge=0.05)] = 1.0
     """How often streams with flush=none are synced: what a power failure may take from them."""
+    retention_check_interval_s: Annotated[DurationS, Field(ge=0.01)] = 300.0
+    """How often segments are looked for that retention need no longer keep."""
     producer_id_block: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
     """Producer ids set aside by one write; those left over at a restart are never used."""
     stream_defaults: StreamDefaults = StreamDefaults()

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: state that shortens recovery, and the disk for streams that do not wait for it.
+"""Work that nobody waits for: old segments, state that shortens recovery, the disk for streams that do not wait for it.
 
 Knows when; the log knows how, and the flusher's thread does it, one partition at a time so that acks do not queue
 behind a thousand of them. Each function runs until it is cancelled or the log dir takes no more writes.
@@ -11,7 +11,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import StorageError
+from logboom.base.errors import LogboomError, StorageError
 from logboom.broker.flusher import Flusher
 from logboom.broker.partition import Partition
 
@@ -41,6 +41,23 @@ async def background_syncs(
             behind = partition.log.durable_end < partition.log.written_end
             if behind and not partition.syncs and not partition.offline:
                 await _quietly(flusher, partition, partial(_sync, partition), log)
+
+
+async def retention(partitions: Partitions, flusher: Flusher, interval_s: float, log: FilteringBoundLogger) -> None:
+    """Let go of what streams need no longer keep."""
+    while flusher.failure is None:
+        await asyncio.sleep(interval_s)
+        for partition in partitions():
+            if partition.offline:
+                continue
+            try:
+                gone = await partition.enforce_retention()
+            except LogboomError as error:  # also where the stream was deleted meanwhile
+                log.warning("old segments left for later", partition=str(partition), reason=str(error))
+                continue
+            if gone:
+                start = partition.log_start_offset
+                log.info("old segments deleted", partition=str(partition), segments=gone, log_start_offset=start)
 
 
 def _sync(partition: Partition) -> None:

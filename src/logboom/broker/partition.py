@@ -40,7 +40,7 @@ from logboom.replication import (
     MinimumChanged,
     PartitionLeadership,
 )
-from logboom.storage import LogConfig, PartitionLog, TimedOffset
+from logboom.storage import LogConfig, PartitionLog, Retention, Segment, TimedOffset
 
 NO_TIMESTAMP: Final = -1
 Result = TypeVar("Result")
@@ -90,6 +90,15 @@ def _stamped(
     for position, _ in headers:
         stamp_append_time(records, position, now_ms)
     return tuple((position, read_header(records, position)) for position, _ in headers)
+
+
+def _limit(value: int) -> int | None:
+    """A limit as Kafka writes it: -1 is none."""
+    return None if value < 0 else value
+
+
+def _nothing() -> None:
+    """What is run on the flusher's thread to know that all before it is done."""
 
 
 class Partition:
@@ -359,9 +368,56 @@ class Partition:
         if not self._reads and self._reads_done is not None and not self._reads_done.done():
             self._reads_done.set_result(None)
 
-    async def delete_before(self, offset: Offset) -> None:
-        """Move the log start up to a committed offset and let go of what lies below. Raises StorageError."""
-        await self._reach.flusher.run(partial(self.log.delete_before, offset))
+    # --- deleting -----------------------------------------------------------------------------------------------
+
+    async def delete_records(self, offset: int) -> Offset:
+        """Delete committed records below `offset` (-1: all of them) for a client; the log start offset after it.
+
+        Raises OffsetOutOfRangeError above the high-water mark, StorageError.
+        """
+        wanted = self.high_watermark if offset == -1 else offset
+        if not 0 <= wanted <= self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"records of {self} can be deleted up to offset {self.high_watermark}, not to {offset}"
+            )
+        if wanted > self.log_start_offset:
+            await self.delete_before(Offset(wanted))
+        return self.log_start_offset
+
+    async def delete_before(self, offset: Offset) -> int:
+        """Move the log start up to a committed offset and remove what lies below; how many segments went.
+
+        Returns once the new start survives a power failure and the files are gone. Raises StorageError.
+        """
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+        gone = await self._reach.flusher.run(partial(self._detach_before, offset))
+        if gone:
+            await self._in_thread(partial(self.log.remove_detached, gone))
+        return len(gone)
+
+    def _detach_before(self, offset: Offset) -> tuple[Segment, ...]:
+        """On the flusher's thread. Streams that do not wait for the disk may have committed what is not synced yet."""
+        if self.log.durable_end < offset and not self.blocked:
+            self.log.flush(sync=True)
+        return self.log.detach_before(offset)
+
+    async def enforce_retention(self) -> int:
+        """Let go of old segments as the stream's settings ask, committed ones only; how many went. StorageError."""
+        config, log, now_ms = self.stream.config, self.log, self._reach.clock.wall_ms()
+        retention = Retention(
+            _limit(config.retention_ms), _limit(config.retention_bytes), _limit(config.retention_messages)
+        )
+        if not retention.is_limited and log.log_start_offset <= log.segments[0].base:
+            return 0
+        end = log.log_end_offset
+        over = await self._in_thread(partial(log.expired_to_the_end, retention, now_ms=now_ms))
+        if over and self.high_watermark == end == log.log_end_offset and not self.offline and log.roll():
+            self._reach.flusher.staged(self, 0)
+            await self._reach.flusher.run(_nothing)
+        find = partial(log.retained_from, retention, now_ms=now_ms, high_watermark=self.high_watermark)
+        start, first_end = await self._in_thread(find), log.segments[0].end
+        return await self.delete_before(start) if first_end is not None and first_end <= start else 0
 
     # --- epochs -------------------------------------------------------------------------------------------------
 

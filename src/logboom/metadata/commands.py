@@ -106,11 +106,18 @@ def add_partitions(image: Image, name: str, total: int, limits: Limits) -> tuple
     return (PartitionsAdded(id=stream.id, total=total),)
 
 
-def change_config(image: Image, name: str, changes: Mapping[str, str | None]) -> tuple[StreamConfigChanged, ...]:
-    """Set (or, with None, give back to the default) some settings of a stream; no record where nothing changes."""
+def change_config(
+    image: Image, name: str, changes: Mapping[str, str | None], *, replace_all: bool = False
+) -> tuple[StreamConfigChanged, ...]:
+    """Set (or, with None, give back to the default) some settings of a stream; no record where nothing changes.
+
+    With `replace_all` those that are not named go back to their defaults too.
+    """
     stream = _existing(image, name)
+    if stream.internal:
+        raise InvalidRequestError(f"{stream.name} is Logboom's own and its settings are not changed by clients")
     _check_config(image, changes)
-    merged: dict[str, str | None] = {**stream.overrides, **changes}
+    merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}
     config = {key: value for key, value in merged.items() if value is not None}
     return () if config == stream.overrides else (StreamConfigChanged(id=stream.id, config=config),)
 

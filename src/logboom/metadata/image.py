@@ -67,7 +67,7 @@ def apply(image: Image, record: MetadataRecord) -> Image:
             return _with(image, replace(stream, partitions=record.total))
         case StreamConfigChanged():
             stream = image.by_id[record.id]
-            config = image.defaults.with_overrides(record.config)
+            config = _config(image, record.config, internal=stream.internal)
             return _with(image, replace(stream, overrides=MappingProxyType(dict(record.config)), config=config))
         case StreamDeleted():
             return _without(image, image.by_id[record.id])
@@ -84,10 +84,18 @@ def _created(image: Image, record: StreamCreated) -> Image:
         id=record.id,
         partitions=record.partitions,
         overrides=MappingProxyType(dict(record.config)),
-        config=image.defaults.with_overrides(record.config),
+        config=_config(image, record.config, internal=record.internal),
         internal=record.internal,
     )
     return _with(image, stream)
+
+
+def _config(image: Image, overrides: Mapping[str, str], *, internal: bool) -> StreamConfig:
+    """Streams of the node's own are kept short by who writes them: a default of retention is not meant for them."""
+    defaults = image.defaults
+    if internal:
+        defaults = replace(defaults, retention_ms=-1, retention_bytes=-1, retention_messages=-1)
+    return defaults.with_overrides(overrides)
 
 
 def _with(image: Image, stream: Stream) -> Image:

@@ -61,6 +61,7 @@ class StreamConfig:
     cleanup_policy: str = "delete"
     retention_ms: int = -1
     retention_bytes: int = -1
+    retention_messages: int = -1
     compression_type: str = "producer"
 
     def with_overrides(self, overrides: Mapping[str, str]) -> "StreamConfig":
@@ -134,12 +135,6 @@ def _one_of(kinds: Iterable[str], why: str = "") -> Callable[[str], str]:
     return rule
 
 
-def _unlimited(text: str) -> int:
-    if text.strip() != "-1":
-        raise ValueError("-1, since streams are kept whole: this version does not delete old segments")
-    return -1
-
-
 DEFAULT_STREAM_CONFIG: Final = StreamConfig()
 
 STREAM_SETTINGS: Final[tuple[StreamSetting, ...]] = (
@@ -190,22 +185,33 @@ STREAM_SETTINGS: Final[tuple[StreamSetting, ...]] = (
         "cleanup.policy",
         "cleanup_policy",
         SettingType.LIST,
-        "What becomes of old segments. Only delete is known; with unlimited retention nothing is deleted.",
+        "What becomes of old segments. Only delete is known: they go once a limit of retention is passed, and stay "
+        "where none is set.",
         _one_of(["delete"]),
     ),
     StreamSetting(
         "retention.ms",
         "retention_ms",
         SettingType.LONG,
-        "How long records are kept, in milliseconds; -1, the only value of this version, keeps them for ever.",
-        _unlimited,
+        "How long records are kept, at least, in milliseconds by their own timestamps; -1 keeps them for ever. Whole "
+        "segments are deleted, once their newest record is older.",
+        _number(-1, INT64_MAX),
     ),
     StreamSetting(
         "retention.bytes",
         "retention_bytes",
         SettingType.LONG,
-        "How many bytes a partition keeps; -1, the only value of this version, sets no limit.",
-        _unlimited,
+        "How many bytes each partition keeps, at least; -1 sets no limit. Whole segments are deleted, oldest first, "
+        "while what is left is at least as much.",
+        _number(-1, INT64_MAX),
+    ),
+    StreamSetting(
+        "logboom.retention.messages",
+        "retention_messages",
+        SettingType.LONG,
+        "How many records each partition keeps, at least; -1 sets no limit. Whole segments are deleted, oldest first, "
+        "while what is left is at least as many.",
+        _number(-1, INT64_MAX),
     ),
     StreamSetting(
         "compression.type",

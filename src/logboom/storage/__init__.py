@@ -9,6 +9,7 @@ from logboom.storage.format import FORMAT_VERSION, claim_format
 from logboom.storage.log import PartitionLog
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
+from logboom.storage.segment import Segment
 
 __all__ = [
     "FORMAT_VERSION",
@@ -20,6 +21,7 @@ __all__ = [
     "PartitionLog",
     "ProducerTable",
     "Retention",
+    "Segment",
     "SegmentFacts",
     "TimedOffset",
     "claim_format",

@@ -12,6 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from logboom.base.ids import Offset
+from logboom.base.ports import Disk
 
 _ENTRY: Final = Struct(">qqq")
 _CRC: Final = Struct(">I")
@@ -114,6 +115,22 @@ class SparseIndex:
             return None
         index.saved = len(index.offsets)
         return index
+
+
+def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int | None:
+    """The newest time of a whole segment from the last entry of its index file; None where that is not its seal."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        data = file.read(max(file.size() - _ENTRY_BYTES, 0), _ENTRY_BYTES)
+    finally:
+        file.close()
+    if len(data) != _ENTRY_BYTES or _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size]):
+        return None
+    offset, position, time = _ENTRY.unpack_from(data)
+    return int(time) if (offset, position) == (end, end_position) else None
 
 
 def _rises(last: tuple[int, int, int], entry: tuple[int, int, int]) -> bool:

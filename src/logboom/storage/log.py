@@ -1,8 +1,8 @@
 """The log of one partition: what is staged, what is written, what is durable, and reading it back.
 
-Threads: `append`, `abandon_staged`, `truncate`, `start_epoch` on the loop; `flush` on the flusher; reads anywhere.
-The loop decides where each batch goes, the segment it will lie in included; the flusher only does as told, so the
-two share a list that one appends to and the other takes the head of. Readers see tuples that are replaced whole.
+Threads: `append`, `roll`, `abandon_staged`, `truncate`, `start_epoch` on the loop; `flush` on the flusher; reads
+anywhere. The loop decides where each batch goes, the segment it will lie in included; the flusher only does as told,
+so the two share a list that one appends to and the other takes the head of. Readers see tuples that are replaced whole.
 """
 
 import errno
@@ -11,8 +11,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from logboom.base.errors import (
     DiskFullError,
@@ -30,12 +31,13 @@ from logboom.storage.checkpoint import Checkpoint, CheckpointFile
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.producers import ProducerState, ProducerTable
-from logboom.storage.retention import SegmentFacts
+from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scan import NotCachedError
 from logboom.storage.segment import Segment
 from logboom.storage.snapshots import drop_snapshots, save_snapshot
 
 Report = Callable[[Damage | Notice], None]
+Result = TypeVar("Result")
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _MAX_SEGMENT_OFFSETS: Final = 2**31 - 1
@@ -186,6 +188,18 @@ class PartitionLog:
         self._staged.append(staged)
         return Appended(base_offset, Offset(offset - 1))
 
+    def roll(self) -> bool:
+        """Stage the end of the segment that is written to: what is appended next begins a new one. Whether there was
+        anything in it. The next `flush` does it."""
+        self._check_failure()
+        if self._planned_bytes == 0:
+            return False
+        end = self.log_end_offset
+        staged = Staged(b"", 0, [], end, [], True, self.producers.copy())
+        self._plan(staged, end, None)
+        self._staged.append(staged)
+        return True
+
     def _admit(
         self,
         headers: Sequence[tuple[int, BatchHeader]],
@@ -220,7 +234,7 @@ class PartitionLog:
             or self.log_end_offset - self._planned_base > _MAX_SEGMENT_OFFSETS
         )
 
-    def _plan(self, staged: Staged, base_offset: Offset, now_ms: int) -> None:
+    def _plan(self, staged: Staged, base_offset: Offset, now_ms: int | None) -> None:
         if staged.roll:
             self._planned_bytes, self._planned_base, self._planned_since_ms = 0, base_offset, None
             self._hint_due_bytes = self.config.hint_bytes
@@ -271,12 +285,33 @@ class PartitionLog:
 
         May wait for the disk: not on the loop.
         """
+        gone = self.detach_before(offset)
+        self.remove_detached(gone)
+        return len(gone)
+
+    def detach_before(self, offset: Offset) -> tuple[Segment, ...]:
+        """The first half of `delete_before`: the start is moved, durably; nobody finds the segments below any more."""
         with self._io:
             self._check_failure()
             try:
-                return truncation.delete_before(self, offset)
+                gone = truncation.detach_before(self, offset)
             except OSError as error:
                 raise self._fail(error) from error
+            self._places.clear()  # they would keep what goes
+            return gone
+
+    def remove_detached(self, gone: Sequence[Segment]) -> None:
+        """The other half, which takes long where files are large, and may run beside all else.
+
+        What a crash or an error leaves of them lies below the start and goes with the next `delete_before`.
+        """
+        try:
+            for segment in gone:
+                segment.remove()
+            if gone:
+                self.disk.sync_dir(self.directory)
+        except OSError as error:
+            raise StorageError(f"Old segments of {self.directory} cannot be removed: {error}.") from error
 
     # --- the flusher's side -------------------------------------------------------------------------------------
 
@@ -320,6 +355,8 @@ class PartitionLog:
     def _write_group(self, group: list[Staged]) -> None:
         segment = self.active
         size_bytes = sum(staged.size_bytes for staged in group)
+        if not size_bytes:  # nothing but the end of a segment
+            return
         try:
             segment.append([staged.buffer for staged in group], size_bytes, self.config.preallocate_bytes)
         except OSError as error:
@@ -338,7 +375,7 @@ class PartitionLog:
         assert staged.producers is not None
         try:
             self.active.save_index()
-            save_snapshot(self.disk, self.directory, staged.next_offset, staged.producers)
+            save_snapshot(self.disk, self.directory, staged.next_offset, staged.producers, segment=self.active.base)
         except OSError as error:
             # It only shortens recovery; the batches are written and must not be taken for lost.
             if error.errno not in _FULL:
@@ -346,7 +383,7 @@ class PartitionLog:
 
     def _roll(self, staged: Staged) -> None:
         """Close the active segment, durable to its end, and begin the next one with `staged`."""
-        old, base = self.active, staged.batches[0][0]
+        old, base = self.active, self.written_end
         new = self.new_segment(base)
         try:
             new.create()
@@ -360,7 +397,8 @@ class PartitionLog:
         old.index.seal(base)
         old.save_index()
         if staged.producers is not None:
-            save_snapshot(self.disk, self.directory, base, staged.producers)
+            # Durable: once the segments before are deleted, nothing else tells of the producers in them.
+            save_snapshot(self.disk, self.directory, base, staged.producers, segment=base, sync=True)
         self.set_segments((*self.segments, new))
         staged.roll = False
         staged.producers = None
@@ -376,8 +414,12 @@ class PartitionLog:
         self.write_checkpoint(sync=sync)
 
     def write_checkpoint(self, *, sync: bool) -> None:
-        """Note where the log is durable to, the end of the active segment."""
+        """Note where the log is durable to: the end of the active segment, which is made so where it is not."""
         active = self.active
+        if self.durable_end < self.written_end:
+            self.save_epochs()
+            self._sync(active)
+            self.durable_end = self.written_end
         self._checkpoint_file.write(
             Checkpoint(self.durable_end, active.base, active.size_bytes, self.log_start_offset), sync=sync
         )
@@ -452,7 +494,7 @@ class PartitionLog:
             try:
                 self.active.trim()
                 self.active.save_index()
-                save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers)
+                save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers, segment=self.active.base)
                 drop_snapshots(self.disk, self.directory, self.log_end_offset)
                 self.save_epochs()
                 self._sync(self.active)
@@ -472,9 +514,7 @@ class PartitionLog:
         StorageError where the batch is damaged. Every batch returned has been checked.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"Offset {offset} is outside of {self.log_start_offset} to {self.log_end_offset}."
-            )
+            raise self._out_of_range(offset)
         if offset >= ceiling:
             return b""
         try:
@@ -482,7 +522,12 @@ class PartitionLog:
         except NotCachedError:
             return None
         except OSError as error:
+            if offset < self.log_start_offset:  # its segment was deleted under this read
+                raise self._out_of_range(offset) from error
             raise StorageError(f"Reading {self.directory} at offset {offset} failed: {error}.") from error
+
+    def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(f"Offset {offset} is outside of {self.log_start_offset} to {self.log_end_offset}.")
 
     def _read(self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool) -> bytes | memoryview:
         place = self._places.get(offset)
@@ -513,23 +558,39 @@ class PartitionLog:
 
     def offset_for_time(self, timestamp_ms: int, *, ceiling: Offset) -> TimedOffset | None:
         """The first record below `ceiling` whose time is `timestamp_ms` or later. May wait for the disk."""
-        wanted = search.Wanted(timestamp_ms, self.log_start_offset, ceiling, self.config.max_decompressed_bytes)
-        try:
-            return search.first_at_or_after(self.segments, wanted)
-        except OSError as error:
-            raise StorageError(f"Searching {self.directory} failed: {error}.") from error
+        return self._searched(partial(self._first_at_or_after, timestamp_ms, ceiling))
 
-    def segment_facts(self) -> tuple[SegmentFacts, ...]:
-        """What `retained_from` asks, oldest first. May wait for the disk."""
-        try:
-            return tuple(SegmentFacts(s.base, s.end, s.size_bytes, s.index.max_timestamp) for s in self.segments)
-        except OSError as error:
-            raise StorageError(f"Reading the indexes of {self.directory} failed: {error}.") from error
+    def _first_at_or_after(self, timestamp_ms: int, ceiling: Offset) -> TimedOffset | None:
+        wanted = search.Wanted(timestamp_ms, self.log_start_offset, ceiling, self.config.max_decompressed_bytes)
+        return search.first_at_or_after(self.segments, wanted)
+
+    def _searched(self, find: Callable[[], Result]) -> Result:
+        """Search the segments; once more where some of them were deleted meanwhile."""
+        while True:
+            start = self.log_start_offset
+            try:
+                return find()
+            except OSError as error:
+                if start == self.log_start_offset:
+                    raise StorageError(f"Searching {self.directory} failed: {error}.") from error
+
+    def retained_from(self, retention: Retention, *, now_ms: int, high_watermark: Offset) -> Offset:
+        """The log start offset that `retention` asks for: what `delete_before` is then told. May wait for the disk."""
+        return self._searched(
+            lambda: retained_from(
+                self.segments, retention, now_ms=now_ms, start=self.log_start_offset, high_watermark=high_watermark
+            )
+        )
+
+    def expired_to_the_end(self, retention: Retention, *, now_ms: int) -> bool:
+        """Whether nothing is to be kept; `roll` then lets go of the last segment too. May wait for the disk."""
+        return self._searched(
+            lambda: expired_to_the_end(
+                self.active, retention, now_ms=now_ms, start=self.log_start_offset, end=self.log_end_offset
+            )
+        )
 
     def max_timestamp(self, ceiling: Offset) -> TimedOffset | None:
         """The first of the records below `ceiling` with the newest time. May wait for the disk."""
-        try:
-            newest = search.newest_time(self.segments, ceiling)
-        except OSError as error:
-            raise StorageError(f"Searching {self.directory} failed: {error}.") from error
+        newest = self._searched(lambda: search.newest_time(self.segments, ceiling))
         return self.offset_for_time(newest, ceiling=ceiling) if newest >= 0 else None

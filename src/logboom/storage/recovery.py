@@ -7,6 +7,7 @@ stay taken and answer with an error, and the log goes on behind them.
 from typing import TYPE_CHECKING
 
 from logboom.base.ids import Offset
+from logboom.records import HEADER_BYTES, read_header
 from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
@@ -32,8 +33,20 @@ def recover(log: "PartitionLog", now_ms: int) -> None:
     changed = _read_tail(log, durable, file_bytes)
     _load_producers(log, now_ms)
     if changed:
+        log.save_epochs()  # the tail's own first: below the durable end a batch of an unknown epoch is damage
         log.checkpoint()
-    log.plan_from_disk(now_ms)
+    log.plan_from_disk(_begun_ms(log, now_ms))
+
+
+def _begun_ms(log: "PartitionLog", now_ms: int) -> int:
+    """About when the active segment was begun, so that its age outlives restarts: its first batch may tell."""
+    if not log.active.size_bytes:
+        return now_ms
+    was_open = log.active.is_open
+    told = read_header(log.active.file.read(0, HEADER_BYTES)).max_timestamp
+    if not was_open:
+        log.active.release()
+    return told if 0 < told < now_ms else now_ms
 
 
 def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
@@ -164,7 +177,7 @@ def rebuild_producers(log: "PartitionLog", now_ms: int) -> None:
     """Fill the producer table as of the log end."""
     start = load_snapshot(log.disk, log.directory, log.producers, log.log_end_offset)
     if start is None:
-        start = log.log_start_offset
+        start = log.segments[0].base
     for segment in log.segments:
         end = log.log_end_offset if segment.end is None else segment.end
         if end <= start:

@@ -2,19 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from logboom.base.ids import Offset
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentFacts(Protocol):
     """What retention must know of one segment."""
 
-    base: Offset
-    end: Offset | None
-    """First offset behind it; None for the one still written to."""
-    size_bytes: int
-    max_timestamp: int
+    @property
+    def base(self) -> Offset:
+        """Its first offset."""
+
+    @property
+    def end(self) -> Offset | None:
+        """First offset behind it; None for the one still written to."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its batches."""
+
+    @property
+    def max_timestamp(self) -> int:
+        """Its newest time, negative where no record has one. May cost a look at the disk: asked as late as can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,12 @@ class Retention:
 
     ms: int | None = None
     bytes: int | None = None
+    messages: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything to do at all."""
+        return (self.ms, self.bytes, self.messages) != (None, None, None)
 
 
 def retained_from(
@@ -34,13 +50,33 @@ def retained_from(
     segment stays, and so does any that reaches above the high-water mark.
     """
     left = sum(segment.size_bytes for segment in segments)
-    for segment in segments:
-        if segment.end is None or segment.end > high_watermark:
+    for at, segment in enumerate(segments):
+        end = segment.end
+        if end is None or end > high_watermark:
             break
-        too_old = retention.ms is not None and segment.max_timestamp < now_ms - retention.ms
         too_much = retention.bytes is not None and left - segment.size_bytes >= retention.bytes
-        if not (too_old or too_much):
+        too_many = retention.messages is not None and high_watermark - end >= retention.messages
+        # What lies below the start already waits for nothing but its removal.
+        if not (end <= start or too_much or too_many or _too_old(segments[at:], retention, now_ms)):
             break
         left -= segment.size_bytes
-        start = max(start, segment.end)
+        start = max(start, end)
     return start
+
+
+def _too_old(segments: Sequence[SegmentFacts], retention: Retention, now_ms: int) -> bool:
+    """Whether the first of them is; where none of its records has a time it is as old as what follows it."""
+    if retention.ms is None:
+        return False
+    newest = next((time for segment in segments if (time := segment.max_timestamp) >= 0), now_ms)
+    return newest < now_ms - retention.ms
+
+
+def expired_to_the_end(last: SegmentFacts, retention: Retention, *, now_ms: int, start: Offset, end: Offset) -> bool:
+    """Whether even the segment that is written to, which ends at `end`, holds nothing that is to be kept.
+
+    It is then to be ended, so that it can go: a stream that fell silent would keep its last segment for ever.
+    """
+    if not last.size_bytes:
+        return False
+    return start >= end or retention.bytes == 0 or retention.messages == 0 or _too_old((last,), retention, now_ms)

@@ -14,7 +14,7 @@ from logboom.base.ports import Bytes, Disk, File
 from logboom.base.units import KIB, MIB
 from logboom.records import HEADER_BYTES, BatchHeader, read_header
 from logboom.storage.config import Damage
-from logboom.storage.index import SparseIndex
+from logboom.storage.index import SparseIndex, sealed_newest
 from logboom.storage.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, read_some, salvage, walk
 from logboom.storage.small_files import read_whole
 
@@ -44,6 +44,7 @@ class Segment:
         "_index_lock",
         "_index_remade",
         "_interval_bytes",
+        "_newest",
         "_report",
         "_reported",
         "base",
@@ -79,6 +80,7 @@ class Segment:
         self._index_lock = Lock()
         self._index_remade = False
         self._allocated = 0
+        self._newest: int | None = None
 
     # --- files --------------------------------------------------------------------------------------------------
 
@@ -157,6 +159,7 @@ class Segment:
     def shorten(self, position: int) -> None:
         """Remove the batches from `position` on, durably; this is the last segment now."""
         self.size_bytes = position
+        self._newest = None
         self._index = self.load_index(position)
         self.cut()
         self.file.sync()
@@ -195,6 +198,18 @@ class Segment:
             with self._index_lock:
                 index = self._index_here()
         return index
+
+    @property
+    def max_timestamp(self) -> int:
+        """Newest time of all batches. A segment that has ended is asked once, and no index is kept for it."""
+        if self.end is None or self._index is not None:
+            return self.index.max_timestamp
+        if self._newest is None:
+            self._newest = sealed_newest(self._disk, self.index_path, self.end, self.size_bytes)
+        if self._newest is None:
+            with self._index_lock:
+                self._newest = self.load_index(self.size_bytes).max_timestamp
+        return self._newest
 
     def _index_here(self) -> SparseIndex:
         """The index, loaded if need be; the lock is held, so that no entry is added to one that is replaced."""

@@ -25,11 +25,19 @@ def _name(offset: Offset) -> str:
     return f"{offset:020d}{SUFFIX}"
 
 
-def save_snapshot(disk: Disk, directory: str, end: Offset, producers: ProducerTable) -> None:
-    """Write the table as of the log end `end`, and drop all snapshots but the newest few."""
-    replace_whole(disk, directory, _name(end), producers.to_bytes(end), sync=False)
-    for offset in snapshot_offsets(disk, directory)[:-KEPT]:
-        disk.unlink(f"{directory}/{_name(offset)}")
+def save_snapshot(
+    disk: Disk, directory: str, end: Offset, producers: ProducerTable, *, segment: Offset, sync: bool = False
+) -> None:
+    """Write the table as of the log end `end`, and drop all snapshots but the newest few.
+
+    The newest that is not above `segment`, the base of the segment written to, stays too: it is durable.
+    """
+    replace_whole(disk, directory, _name(end), producers.to_bytes(end), sync=sync)
+    offsets = snapshot_offsets(disk, directory)
+    durable = max((offset for offset in offsets if offset <= segment), default=None)
+    for offset in offsets[:-KEPT]:
+        if offset != durable:
+            disk.unlink(f"{directory}/{_name(offset)}")
 
 
 def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:

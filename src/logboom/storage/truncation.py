@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from logboom.base.ids import Offset
 from logboom.storage.recovery import create_segment, rebuild_producers
+from logboom.storage.segment import Segment
 from logboom.storage.snapshots import drop_snapshots
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def truncate(log: "PartitionLog", offset: Offset, now_ms: int) -> None:
             position, end = last.size_bytes, offset
         else:
             position, end = last.locate(offset, cached_only=False)
+        # The batch that goes may be one whose first records were deleted before.
+        log.log_start_offset = min(log.log_start_offset, end)
         log.note_durable_end(end, last, position)
         for segment in reversed(gone):
             segment.remove()
@@ -51,23 +54,20 @@ def _start_over(log: "PartitionLog", offset: Offset) -> None:
     log.note_durable_end(offset, fresh, 0)
 
 
-def delete_before(log: "PartitionLog", offset: Offset) -> int:
-    """Move the log start to `offset`, at most the durable end, and remove the segments below; how many went.
+def detach_before(log: "PartitionLog", offset: Offset) -> tuple[Segment, ...]:
+    """Move the log start to `offset`, at most the durable end; the segments below, which are the log's no more.
 
-    The new start is made durable first, so that no crash brings a record back.
+    The new start is made durable before any of them is removed, so that no crash brings a record back.
     """
-    if offset <= log.log_start_offset:
-        return 0
-    assert offset <= log.durable_end, "records above the durable end are not deleted"
-    log.log_start_offset = offset
-    log.write_checkpoint(sync=True)
-    gone = [segment for segment in log.segments if segment.end is not None and segment.end <= offset]
-    log.set_segments(log.segments[len(gone) :])
-    for segment in gone:
-        segment.remove()
-    if gone:
+    if offset > log.log_start_offset:
+        assert offset <= log.durable_end, "records above the durable end are not deleted"
+        log.log_start_offset = offset
+        log.write_checkpoint(sync=True)
         log.disk.sync_dir(log.directory)
-    # The first batch may begin below the new start.
-    if log.epochs.truncate_start(log.segments[0].base):
-        log.save_epochs()
-    return len(gone)
+    gone = tuple(segment for segment in log.segments if segment.end is not None and segment.end <= offset)
+    if gone:
+        log.set_segments(log.segments[len(gone) :])
+        # The first batch may begin below the new start.
+        if log.epochs.truncate_start(log.segments[0].base):
+            log.save_epochs()
+    return gone
