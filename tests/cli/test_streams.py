@@ -56,3 +56,40 @@ def test_what_cannot_be_created_is_explained(broker: BrokerProcess, name: Name) 
 def test_stream_that_is_not_there_is_named(broker: BrokerProcess) -> None:
     for command in (["describe", "nope"], ["delete", "nope", "--yes"]):
         assert "there is no stream 'nope'" in refused("streams", *command, bootstrap=broker.kafka)
+
+
+def test_settings_are_changed_and_given_back(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    ok("streams", "create", stream, "--config", "segment.ms=5000", bootstrap=broker.kafka)
+
+    def settings() -> dict[str, str]:
+        told = ok("streams", "describe", stream, "--json", bootstrap=broker.kafka).json["config"]
+        return {key: entry["value"] for key, entry in told.items() if entry["set"]}
+
+    changes = ["--config", "retention.ms=60000", "--config", "logboom.retention.messages=7", "--delete", "segment.ms"]
+    tried = ok("streams", "alter", stream, *changes, "--dry-run", bootstrap=broker.kafka).out
+    assert tried.startswith(f"could change {stream}: retention.ms=60000")
+    assert settings() == {"segment.ms": "5000"}
+    told = ok("streams", "alter", stream, *changes, bootstrap=broker.kafka).out
+    assert told == (
+        f"changed {stream}: retention.ms=60000, logboom.retention.messages=7, segment.ms back to its default\n"
+    )
+    assert settings() == {"retention.ms": "60000", "logboom.retention.messages": "7"}
+    again = ok("streams", "alter", stream, "--delete", "retention.ms", "--json", bootstrap=broker.kafka).json
+    assert again == {"stream": stream, "set": {}, "default": ["retention.ms"], "changed": True}
+    assert settings() == {"logboom.retention.messages": "7"}
+
+
+def test_settings_that_cannot_be_are_explained(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    ok("streams", "create", stream, bootstrap=broker.kafka)
+
+    def refusal(*arguments: str) -> str:
+        return refused("streams", "alter", *arguments, bootstrap=broker.kafka)
+
+    assert "did you mean 'retention.ms'" in refusal(stream, "--config", "retention.m=1")
+    assert "expected a whole number" in refusal(stream, "--config", "retention.ms=week")
+    assert "did you mean" in refusal(stream, "--delete", "retention.m")
+    assert "--config KEY=VALUE" in refusal(stream)
+    assert "there is no stream 'nope'" in refusal("nope", "--config", "retention.ms=1")
+    assert "Logboom's own" in refusal("__consumer_offsets", "--config", "retention.ms=1")

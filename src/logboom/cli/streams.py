@@ -1,16 +1,24 @@
-"""`logboom streams`: create, list, describe and delete streams."""
+"""`logboom streams`: create, list, describe, alter and delete streams."""
 
 import sys
 from typing import Annotated, Any
 
 import typer
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, PartitionMetadata, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    PartitionMetadata,
+    ResourceType,
+)
 
 from logboom.cli.client import ANSWER_TIMEOUT_S, Bounds, admin, bounds, find_stream, metadata, sentence
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, fail, note, plural, print_json, print_table
 
-streams = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete streams.")
+streams = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete streams.")
 
 Name = Annotated[str, typer.Argument(metavar="STREAM", show_default=False)]
 
@@ -133,6 +141,43 @@ def _config(client: AdminClient, stream: str) -> dict[str, dict[str, Any]]:
     resource = ConfigResource(ResourceType.TOPIC, stream)
     entries = client.describe_configs([resource], request_timeout=ANSWER_TIMEOUT_S)[resource].result()
     return {name: {"value": entry.value, "set": not entry.is_default} for name, entry in sorted(entries.items())}
+
+
+@streams.command("alter")
+def alter(
+    stream: Name,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as retention.ms=86400000; repeatable."),
+    ] = None,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", metavar="KEY", help="A setting that goes back to its default; repeatable."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it could be done.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Change a stream's settings while it is used; `describe` shows them."""
+    values, defaults = _settings(config), [key.strip() for key in delete or []]
+    if not values and not defaults:
+        fail("say what to change with --config KEY=VALUE or --delete KEY")
+    client = admin(bootstrap)
+    find_stream(client, bootstrap, stream)
+    changes = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()]
+    # librdkafka wants a text with every change and sends none with a deletion.
+    changes += [ConfigEntry(key, "", incremental_operation=AlterConfigOpType.DELETE) for key in defaults]
+    resource = ConfigResource(ResourceType.TOPIC, stream, incremental_configs=changes)
+    try:
+        answer = client.incremental_alter_configs([resource], validate_only=dry_run, request_timeout=ANSWER_TIMEOUT_S)
+        answer[resource].result()
+    except KafkaException as error:
+        fail(f"cannot change stream {stream!r}: {_reason(error)}")
+    if as_json:
+        print_json({"stream": stream, "set": values, "default": defaults, "changed": not dry_run})
+        return
+    done = [f"{key}={value}" for key, value in values.items()] + [f"{key} back to its default" for key in defaults]
+    typer.echo(f"{'could change' if dry_run else 'changed'} {stream}: {', '.join(done)}")
 
 
 @streams.command("delete")

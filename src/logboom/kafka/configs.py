@@ -56,7 +56,8 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
         synonyms = []
         if setting.name in stream.overrides:
             synonyms.append((setting.name, stream.overrides[setting.name], Source.DYNAMIC_TOPIC))
-        if setting.field in defaults.model_fields_set:
+        kept_by_itself = stream.internal and setting.field.startswith("retention_")
+        if setting.field in defaults.model_fields_set and not kept_by_itself:
             name = f"broker.stream_defaults.{setting.field}"
             synonyms.append((name, setting.text(broker_config), Source.STATIC_BROKER))
         synonyms.append((setting.name, setting.default, Source.DEFAULT))

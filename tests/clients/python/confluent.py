@@ -4,8 +4,16 @@ import sys
 import threading
 import time
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
@@ -120,6 +128,42 @@ def consume(bootstrap: str, topic: str, group: str, count: int, assignor: str = 
     print(f"ok consumed {seen}")
 
 
+def alter(client: AdminClient, topic: str) -> None:
+    """Settings set and given back, one by one and all at once; records deleted."""
+
+    def value(name: str) -> str:
+        told = client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)])
+        entry: str = next(iter(told.values())).result(30)[name].value
+        return entry
+
+    def change(name: str, text: str, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(name, text, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        client.incremental_alter_configs([resource])[resource].result(30)
+
+    change("retention.ms", "77000", AlterConfigOpType.SET)
+    assert value("retention.ms") == "77000"
+    change("retention.ms", "", AlterConfigOpType.DELETE)
+    assert value("retention.ms") == "-1"
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, set_config={"segment.ms": "5000"})
+    client.alter_configs([resource])[resource].result(30)
+    assert value("segment.ms") == "5000"
+    producer = Producer({"bootstrap.servers": client_address(client)})
+    for n in range(9):
+        producer.produce(topic, str(n), partition=1)
+    assert producer.flush(30) == 0
+    for wanted, start in ((4, 4), (OFFSET_END, 9)):
+        deleted = client.delete_records([TopicPartition(topic, 1, wanted)])
+        assert next(iter(deleted.values())).result(30).low_watermark == start
+    first = client.list_offsets({TopicPartition(topic, 1): OffsetSpec.earliest()})  # type: ignore[no-untyped-call]
+    assert next(iter(first.values())).result(30).offset == 9
+
+
+def client_address(client: AdminClient) -> str:
+    (broker,) = client.list_topics(timeout=30).brokers.values()
+    return f"{broker.host}:{broker.port}"
+
+
 def admin(bootstrap: str, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": bootstrap})
     client.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(30)
@@ -128,6 +172,7 @@ def admin(bootstrap: str, topic: str) -> None:
     assert len(client.list_topics(topic, timeout=30).topics[topic].partitions) == 4
     config = client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)])
     assert "segment.bytes" in next(iter(config.values())).result(30)
+    alter(client, topic)
     assert len(client.describe_cluster().result(30).nodes) == 1
     ends = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})  # type: ignore[no-untyped-call]
     assert next(iter(ends.values())).result(30).offset == 0

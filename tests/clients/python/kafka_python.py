@@ -3,9 +3,9 @@
 import sys
 import time
 
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, NewTopic
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
@@ -55,11 +55,32 @@ def consume(bootstrap: str, topic: str, group: str, count: int, assignor: str = 
     print(f"ok consumed {seen}")
 
 
+def alter(client: KafkaAdminClient, bootstrap: str, topic: str) -> None:
+    """Settings set and given back, records deleted."""
+
+    def modified() -> dict[str, str]:
+        told = client.describe_configs([ConfigResource("TOPIC", topic)])
+        entries = told["topic"][topic]
+        return {name: entry["value"] for name, entry in entries.items()}
+
+    client.alter_configs([ConfigResource("TOPIC", topic, {"retention.ms": "77000"})])
+    assert modified() == {"retention.ms": "77000"}
+    client.alter_configs([ConfigResource("TOPIC", topic, {"retention.ms": ("DELETE", None)})])
+    assert modified() == {}
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    for n in range(9):
+        producer.send(topic, str(n).encode(), partition=1)
+    producer.close()
+    deleted = client.delete_records({TopicPartition(topic, 1): 4})
+    assert deleted[TopicPartition(topic, 1)]["low_watermark"] == 4, deleted
+
+
 def admin(bootstrap: str, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     client.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])
     assert topic in client.list_topics()
     assert len(client.describe_topics([topic])[0]["partitions"]) == 2
+    alter(client, bootstrap, topic)
     client.list_groups()
     client.delete_topics([topic])
     assert topic not in client.list_topics()

@@ -1,0 +1,27 @@
+"""AlterConfigs (KIP-133): all settings of a stream at once; those that are not named go back to their defaults.
+
+Deprecated in Kafka for IncrementalAlterConfigs, and still what older clients send.
+"""
+
+from typing import Any, Final
+
+from logboom.base.errors import InvalidRequestError
+from logboom.kafka.altering import Changes, alter_all
+from logboom.kafka.handler import Handler, Reply, RequestContext
+
+_API_KEY: Final = 33
+
+
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """Replace the settings of each stream."""
+    return await alter_all(context, request, _API_KEY, _changes, replace_all=True)
+
+
+def _changes(context: RequestContext, resource: Any) -> Changes:
+    for config in resource.configs:
+        if config.value is None:
+            raise InvalidRequestError(f"the setting {config.name!r} has no value: leave it out to have its default")
+    return {config.name: config.value for config in resource.configs}
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)

@@ -1,0 +1,46 @@
+"""DeleteRecords (KIP-107): move the log start of partitions up, at most to the high-water mark, which is -1.
+
+The new start is on the disk before the reply; whole segments below it are removed with it, a part of one once the rest
+of it may go too.
+"""
+
+from typing import Any, Final
+
+from logboom.base.errors import InvalidStreamNameError, LogboomError
+from logboom.kafka.errors import error_code
+from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.messages import make, milliseconds, nested, response_class
+
+_API_KEY: Final = 21
+_NO_OFFSET: Final = -1
+
+
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """Delete in each partition, with its own result."""
+    cls = response_class(_API_KEY, context.api_version)
+    topics = []
+    for topic in request.topics:
+        results = [await _delete(context, topic.name, wanted) for wanted in topic.partitions]
+        topics.append(make(nested(cls, "topics"), name=topic.name, partitions=tuple(results)))
+    return make(cls, throttle_time=milliseconds(0), topics=tuple(topics))
+
+
+async def _delete(context: RequestContext, name: str, wanted: Any) -> Entity:
+    error, low_watermark = None, _NO_OFFSET
+    try:
+        partition = context.broker.partition(name, wanted.partition_index)
+        if partition.stream.internal:
+            raise InvalidStreamNameError(f"{name} is internal: the broker needs its records")
+        low_watermark = await partition.delete_records(wanted.offset)
+        context.broker.log.info("records deleted", partition=str(partition), log_start_offset=low_watermark)
+    except LogboomError as refused:
+        error = refused
+    return make(
+        nested(response_class(_API_KEY, context.api_version), "topics", "partitions"),
+        partition_index=wanted.partition_index,
+        low_watermark=low_watermark,
+        error_code=error_code(error),
+    )
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)
