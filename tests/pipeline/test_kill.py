@@ -20,12 +20,12 @@ from tests.support.server import BrokerProcess
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(900)]
 
-EVENTS = 24_000
+EVENTS = 12_000
 PARTITIONS = 2
 PIPELINE = """
 name: kill
 checkpoint: ./checkpoint
-batch: {max_records: 1000, interval: 100ms}
+batch: {max_records: 600, interval: 100ms}
 sources:
   web: {type: stream, stream: web}
 transforms:
@@ -72,8 +72,11 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
         lines = [_line(number) for number in range(EVENTS)]
         load = threading.Thread(target=publish, args=(broker.kafka, "web", lines, PARTITIONS))
         load.start()
-        # Killed as a batch begins, as the archive commits, and the driver alone, its JVM left to notice.
-        for watched, more, group in ((pins, 2, True), (manifests, 1, True), (pins, 3, False)):
+        with RouterProcess(file, broker.kafka) as router:
+            wait_until(lambda: count(pins) >= 1 or not router.alive(), "a batch")
+            assert router.sigterm() == 0, router.log_text()[-2_000:]
+        # Killed as a batch begins, then as the archive commits, the driver alone, its JVM left to notice.
+        for watched, more, group in ((pins, 2, True), (manifests, 1, False)):
             with RouterProcess(file, broker.kafka) as router:
                 seen = count(watched)
                 wait_until(lambda: count(watched) >= seen + more or not router.alive(), "a batch")  # noqa: B023
