@@ -230,23 +230,6 @@ def test_limits_and_names_are_enforced(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_crash_in_the_middle_of_creating_or_deleting_leaves_nothing(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            await append(broker.partition("orders", 0), b"a")
-        shutil.copytree(tmp_path / "streams" / "orders-0", tmp_path / "streams" / "never-0")
-        shutil.copytree(tmp_path / "streams" / "orders-0", tmp_path / "streams" / "orders-1")
-        shutil.copytree(tmp_path / "streams" / "orders-0", tmp_path / "streams" / f"{'0' * 32}-0.deleted")
-        async with running(tmp_path) as broker:
-            assert directories(tmp_path) == ["orders-0"]
-            assert await values_of(broker.partition("orders", 0)) == [b"a"]
-            await broker.create_stream("never")
-            assert await values_of(broker.partition("never", 0)) == []
-
-    run(body)
-
-
 def test_a_missing_partition_is_told_and_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
@@ -299,18 +282,6 @@ def test_damaged_metadata_stops_the_start_by_name(tmp_path: Path) -> None:
         segment.write_bytes(data)
         with pytest.raises(StorageError, match=r"metadata log is damaged.*at byte \d+"):
             await start(tmp_path)
-
-    run(body)
-
-
-def test_streams_without_metadata_are_not_taken_for_leftovers(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-        shutil.rmtree(tmp_path / "metadata")
-        with pytest.raises(StorageError, match="metadata knows no stream"):
-            await start(tmp_path)
-        assert "orders-0" in directories(tmp_path)
 
     run(body)
 

@@ -6,9 +6,10 @@
 | `partition` | append -> flush -> replication -> HW -> answers; reads; watchers |
 | `flusher` | the one thread per log dir that writes and syncs: group commit |
 | `partition_store` | directories of partitions: made, opened, set aside, removed |
+| `ownership` | whose a directory is, by the mark in it; what may be removed |
 | `metadata_log` | facts made durable before they count |
 | `data_dir` | whose the directory is, its format, its lock |
-| `maintenance` | checkpoints and background syncs |
+| `maintenance` | retention, checkpoints and background syncs |
 | `group_service` | consumer groups on top of `__consumer_offsets` |
 | `config`, `metrics` | settings and counters |
 

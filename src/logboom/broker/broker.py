@@ -103,7 +103,9 @@ class Broker:
             max_decompressed_bytes=config.max_decompressed_bytes,
             max_batch_records=config.max_batch_records,
         )
-        self._store = PartitionStore(disk, clock, self._flusher, reach, log, open_threads=config.open_threads)
+        self._store = PartitionStore(
+            disk, clock, self._flusher, reach, log, deleted=metadata_log.deleted, open_threads=config.open_threads
+        )
         self._limits = Limits(partitions_max=config.max_partitions)
         self._partitions: dict[Key, Partition] = {}
         self._failed: dict[Key, StorageError] = {}
@@ -135,6 +137,8 @@ class Broker:
             broker_id=BrokerId(config.broker_id),
             cluster_id=config.cluster_id,
         )
+        if data_dir.strangers:
+            log.warning("these in the data directory are not Logboom's and are left alone", names=data_dir.strangers)
         try:
             defaults = config.stream_defaults.as_stream_config()
             report = partial(_report_metadata, log)

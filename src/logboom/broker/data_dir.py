@@ -71,6 +71,15 @@ class DataDir:
             raise
         return cls(path, identity, lock_fd)
 
+    @property
+    def strangers(self) -> list[str]:
+        """Names in it that are not Logboom's; whoever put them there may have meant another directory."""
+        ours = {METADATA_DIR, STREAMS_DIR, _FORMAT_FILE, _NODE_FILE, _LOCK_FILE, "lost+found"}
+        names = sorted(entry.name for entry in self.path.iterdir())
+        return [
+            name for name in names if name not in ours and name.removesuffix(".new").removesuffix(".tmp") not in ours
+        ]
+
     def close(self) -> None:
         """Let another broker have it. Idempotent."""
         if self._lock_fd is not None:

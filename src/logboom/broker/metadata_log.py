@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from logboom.base.errors import DiskFullError, FormatVersionError, LogboomError, StorageError
-from logboom.base.ids import Epoch, Offset
+from logboom.base.ids import Epoch, Offset, StreamId
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
 from logboom.broker.flusher import Flusher
-from logboom.metadata import Image, MetadataRecord, StreamConfig, apply, decode, encode
+from logboom.metadata import Image, MetadataRecord, StreamConfig, StreamDeleted, apply, decode, encode
 from logboom.records import Record, build_batch, iter_batches, iter_records, read_header
 from logboom.storage import Damage, LogConfig, Notice, PartitionLog
 
@@ -30,8 +30,10 @@ class MetadataLog:
 
     syncs = True
 
-    def __init__(self, log: PartitionLog, epoch: Epoch, clock: Clock) -> None:
+    def __init__(self, log: PartitionLog, epoch: Epoch, clock: Clock, deleted: set[StreamId]) -> None:
         self.log = log
+        self.deleted = deleted
+        """Streams that once were: what still lies in their directories may go."""
         self.blocked = False
         self.marked = False
         self._epoch = epoch
@@ -60,7 +62,8 @@ class MetadataLog:
         if damages:
             raise _damaged(damages[0])
         try:
-            image = _replay(log, Image(defaults=defaults))
+            deleted: set[StreamId] = set()
+            image = _replay(log, Image(defaults=defaults), deleted)
         except FormatVersionError:
             raise
         except StorageError as error:
@@ -68,7 +71,7 @@ class MetadataLog:
         epoch = Epoch(log.epochs.latest + 1)
         log.start_epoch(epoch, log.durable_end)
         log.save_epochs()
-        return cls(log, epoch, clock), image
+        return cls(log, epoch, clock, deleted), image
 
     def attach(self, flusher: Flusher) -> None:
         """Give it the flusher of the log dir."""
@@ -79,13 +82,14 @@ class MetadataLog:
         assert self._flusher is not None
         if self._flusher.failure is not None:
             raise self._flusher.failure.with_traceback(None)
-        now_ms = self._clock.wall_ms()
+        now_ms, records = self._clock.wall_ms(), tuple(records)
         batch = build_batch([Record(Offset(n), now_ms, None, encode(record), ()) for n, record in enumerate(records)])
         appended = self.log.append(batch, ((0, read_header(batch)),), leader_epoch=self._epoch, now_ms=now_ms)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((Offset(appended.last_offset + 1), future))
         self._flusher.staged(self, len(batch))
         await future
+        self.deleted.update(record.id for record in records if isinstance(record, StreamDeleted))
 
     def flushed(self, end: Offset) -> None:
         """Base: flusher.Flushed."""
@@ -109,7 +113,7 @@ def _damaged(why: object) -> StorageError:
     return StorageError(f"the metadata log is damaged: {why} Bring the data directory back from a copy.")
 
 
-def _replay(log: PartitionLog, image: Image) -> Image:
+def _replay(log: PartitionLog, image: Image, deleted: set[StreamId]) -> Image:
     offset, end = log.log_start_offset, log.durable_end
     while offset < end:
         data = log.read(offset, _READ_BYTES, ceiling=end)
@@ -118,6 +122,9 @@ def _replay(log: PartitionLog, image: Image) -> Image:
         for position, header in iter_batches(data):
             for record in iter_records(data, position, header, _RECORD_BYTES_MAX):
                 assert record.value is not None, "a metadata record has a value"
-                image = apply(image, decode(record.value))
+                fact = decode(record.value)
+                image = apply(image, fact)
+                if isinstance(fact, StreamDeleted):
+                    deleted.add(fact.id)
             offset = Offset(header.next_offset)
     return image

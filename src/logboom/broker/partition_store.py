@@ -1,8 +1,8 @@
 """The partitions' directories: made, opened, closed, and removed without ever half existing.
 
 A stream's directories are made durable before the stream is committed to the metadata, so a crash in between leaves
-directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
-background. Both kinds of leftover are removed at the next start: the metadata decides what exists.
+empty directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
+background. Both kinds of leftover are removed at the next start, and nothing else is: see `ownership`.
 
 Knows directories and the storage package; not who may create what. Methods without `async` run on threads.
 """
@@ -10,7 +10,7 @@ Knows directories and the storage package; not who may create what. Methods with
 import asyncio
 import errno
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
@@ -18,37 +18,51 @@ from typing import Final, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError, UnknownStreamError
-from logboom.base.ids import PartitionIndex, StreamName
+from logboom.base.ids import PartitionIndex, StreamId, StreamName
 from logboom.base.ports import Clock, Disk
 from logboom.broker.data_dir import STREAMS_DIR
 from logboom.broker.flusher import Flusher
+from logboom.broker.ownership import (
+    Mark,
+    deleted_directory_of,
+    directory_of,
+    mark_of,
+    read_mark,
+    set_aside_directory_of,
+    why_removable,
+    write_mark,
+)
 from logboom.broker.partition import Partition, Reach, log_config
 from logboom.metadata import Image, Stream
-from logboom.storage import Damage, Notice, PartitionLog
+from logboom.storage import Damage, Notice, PartitionLog, is_log
 
-DELETED_SUFFIX: Final = ".deleted"
+_NAMED_MAX: Final = 20
 _PROGRESS_EVERY_S: Final = 1.0
 
 Result = TypeVar("Result")
 Key = tuple[StreamName, PartitionIndex]
 
 
-def directory_of(name: str, index: int) -> str:
-    """Where a partition lies in the data directory."""
-    return f"{STREAMS_DIR}/{name}-{index}"
-
-
 class PartitionStore:
     """See the module. Life: as long as the broker; `remover` tasks are awaited by `settle`."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, flusher: Flusher, reach: Reach, log: FilteringBoundLogger, *, open_threads: int
+        self,
+        disk: Disk,
+        clock: Clock,
+        flusher: Flusher,
+        reach: Reach,
+        log: FilteringBoundLogger,
+        *,
+        deleted: Set[StreamId],
+        open_threads: int,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._flusher = flusher
         self._reach = reach
         self._log = log
+        self._deleted = deleted
         self._openers = ThreadPoolExecutor(open_threads, thread_name_prefix="open")
         self._removals: set[asyncio.Task[None]] = set()
 
@@ -85,10 +99,22 @@ class PartitionStore:
             if not self._disk.exists(directory):
                 # It was durable before the stream was: an empty log in its place would hide that records are lost.
                 raise StorageError(f"the directory {directory} is missing; bring it back, or delete the stream")
+            self._check_mark(directory, mark_of(stream, index))
             return self._open(stream, index)
         except (StorageError, OSError) as error:
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
             return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
+
+    def _check_mark(self, directory: str, expected: Mark) -> None:
+        """Another partition's records must not be taken for this one's, whoever moved them here."""
+        found = read_mark(self._disk, directory)
+        if found is None:
+            write_mark(self._disk, directory, expected, sync=False)
+        elif found != expected:
+            raise StorageError(
+                f"the directory {directory} holds {found.stream}-{found.index} of the stream with the id {found.id}, "
+                f"and that of {expected.stream} is {expected.id}; move it away and bring the right one back"
+            )
 
     def _open(self, stream: Stream, index: PartitionIndex) -> Partition:
         directory = directory_of(stream.name, index)
@@ -115,19 +141,38 @@ class PartitionStore:
 
     def _remove_leftovers(self, image: Image) -> None:
         owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
-        there = [f"{STREAMS_DIR}/{name}" for name in self._disk.list(STREAMS_DIR)]
-        leftovers = [path for path in there if path not in owned]
-        if leftovers and not image.by_name and not any(path.endswith(DELETED_SUFFIX) for path in leftovers):
-            # Empty metadata beside streams is a lost metadata directory sooner than a wish to delete everything.
-            raise StorageError(
-                f"the metadata knows no stream, yet {len(leftovers)} partition directories are there "
-                f"({leftovers[0]}, ...); bring the metadata directory back, or move them away"
-            )
-        for path in leftovers:
-            self._log.info("removing what a deleted or never finished stream left", directory=path)
-            self._disk.remove_tree(path)
-        if leftovers:
+        strangers: list[str] = []
+        removed = 0
+        for name in self._disk.list(STREAMS_DIR):
+            directory = f"{STREAMS_DIR}/{name}"
+            if directory in owned:
+                continue
+            why = why_removable(self._disk, name, image, self._deleted)
+            if why is None:
+                strangers.append(name)
+                continue
+            self._log.info("removing a directory", directory=directory, reason=why)
+            self._disk.remove_tree(directory)
+            removed += 1
+        if removed:
             self._disk.sync_dir(STREAMS_DIR)
+        if strangers:
+            self._tell_of_strangers(image, strangers)
+
+    def _tell_of_strangers(self, image: Image, strangers: list[str]) -> None:
+        logs = [name for name in strangers if is_log(self._disk, f"{STREAMS_DIR}/{name}")]
+        if logs and not image.by_name and not self._deleted:
+            # Empty metadata beside streams is a lost metadata directory sooner than anything else.
+            raise StorageError(
+                f"the metadata knows no stream and never did, yet {len(logs)} partition directories are there "
+                f"({logs[0]}, ...); bring the metadata directory back, or move them away"
+            )
+        self._log.warning(
+            "no stream owns these; they are left alone",
+            directory=STREAMS_DIR,
+            names=strangers[:_NAMED_MAX],
+            count=len(strangers),
+        )
 
     # --- while running ------------------------------------------------------------------------------------------
 
@@ -148,15 +193,27 @@ class PartitionStore:
     def _create(self, stream: Stream, index: PartitionIndex) -> Partition:
         directory = directory_of(stream.name, index)
         if self._disk.exists(directory):
-            self._disk.remove_tree(directory)
+            self._make_way(directory, stream, index)
+        write_mark(self._disk, directory, mark_of(stream, index), sync=True)
         return self._open(stream, index)
+
+    def _make_way(self, directory: str, stream: Stream, index: PartitionIndex) -> None:
+        """The place of a new partition is taken, by what a deleted stream left or by what nobody here knows."""
+        mark = read_mark(self._disk, directory)
+        if mark is not None and mark.id in self._deleted and directory_of(mark.stream, mark.index) == directory:
+            self._disk.remove_tree(directory)
+            return
+        aside = set_aside_directory_of(stream, index)
+        self._log.warning("no stream owns this; it makes way for a new stream", directory=directory, moved_to=aside)
+        self._disk.rename(directory, aside)
+        self._disk.sync_dir(STREAMS_DIR)
 
     async def discard(self, partitions: Iterable[Partition], error: LogboomError) -> None:
         """Close partitions for good, set their directories aside, and remove those in the background."""
         for partition in partitions:
             await partition.retire(error)
             await self._flusher.run(partial(self._close_deleted, partition))
-            aside = f"{STREAMS_DIR}/{partition.stream.id.hex}-{partition.index}{DELETED_SUFFIX}"
+            aside = deleted_directory_of(partition.stream, partition.index)
             if await self._on_openers(partial(self._set_aside, str(partition), aside)):
                 self._remove_in_background(aside)
 

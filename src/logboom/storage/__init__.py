@@ -5,6 +5,7 @@ It reaches the disk through `base.ports.Disk` alone. It must not know streams, r
 
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
+from logboom.storage.files import has_records, is_log, read_owner, write_owner
 from logboom.storage.format import FORMAT_VERSION, claim_format
 from logboom.storage.log import PartitionLog
 from logboom.storage.producers import ProducerTable
@@ -25,5 +26,9 @@ __all__ = [
     "SegmentFacts",
     "TimedOffset",
     "claim_format",
+    "has_records",
+    "is_log",
+    "read_owner",
     "retained_from",
+    "write_owner",
 ]

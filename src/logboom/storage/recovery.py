@@ -13,9 +13,9 @@ from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
 from logboom.storage.config import Damage, Notice
 from logboom.storage.epochs import EpochHistory
+from logboom.storage.files import is_known, is_temporary, offset_in
 from logboom.storage.scan import BadBatchError, walk_checked
 from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
-from logboom.storage.small_files import TEMPORARY_SUFFIX
 from logboom.storage.snapshots import drop_snapshots, load_snapshot
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ def _begun_ms(log: "PartitionLog", now_ms: int) -> int:
 
 def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
     names = log.disk.list(log.directory)
-    bases = [Offset(int(stem)) for name in names if (stem := name.removesuffix(LOG_SUFFIX)) != name and stem.isdigit()]
+    bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
     for name in names:
-        stem = name.removesuffix(INDEX_SUFFIX)
-        orphan = stem != name and stem.isdigit() and int(stem) not in bases
-        if orphan or name.endswith(TEMPORARY_SUFFIX):
+        indexed = offset_in(name, INDEX_SUFFIX)
+        if is_temporary(name) or (indexed is not None and indexed not in bases):
             log.disk.unlink(f"{log.directory}/{name}")
+        elif not is_known(name):
+            log.report(Notice(f"{log.directory}/{name}", "is no file of a log and is left alone"))
     segments = [log.new_segment(base) for base in bases]
     for segment in segments:
         segment.size_bytes = log.disk.size(segment.path)

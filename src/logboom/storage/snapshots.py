@@ -8,6 +8,7 @@ from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
+from logboom.storage.files import offset_in
 from logboom.storage.producers import ProducerTable
 from logboom.storage.small_files import read_whole, replace_whole
 
@@ -17,8 +18,7 @@ KEPT: Final = 2
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
     """Offsets of the snapshots there are, rising."""
-    names = (name.removesuffix(SUFFIX) for name in disk.list(directory) if name.endswith(SUFFIX))
-    return [Offset(int(name)) for name in names if name.isdigit()]
+    return [offset for name in disk.list(directory) if (offset := offset_in(name, SUFFIX)) is not None]
 
 
 def _name(offset: Offset) -> str:

@@ -1,0 +1,66 @@
+"""The names of a log's files, so that what is not ours is told apart and left alone, and whose log it is.
+
+The owner's mark is a small text that whoever has the log made leaves in its directory; nothing here looks into it.
+"""
+
+import re
+from typing import Final
+
+from logboom.base.ids import Offset
+from logboom.base.ports import Disk
+from logboom.storage import checkpoint, epochs
+from logboom.storage.small_files import TEMPORARY_SUFFIX, read_whole, replace_whole
+
+OWNER_NAME: Final = "owner.json"
+_BY_OFFSET: Final = re.compile(r"([0-9]{20})\.(log|index|producers)")
+_SINGLE: Final = (OWNER_NAME, checkpoint.NAME, epochs.NAME)
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+def offset_in(name: str, suffix: str) -> Offset | None:
+    """The offset in the name of a file of one kind (`.log`, `.index`, `.producers`); None for any other name."""
+    match = _BY_OFFSET.fullmatch(name)
+    if match is None or f".{match[2]}" != suffix or int(match[1]) > _OFFSET_MAX:
+        return None
+    return Offset(int(match[1]))
+
+
+def is_known(name: str) -> bool:
+    """Whether a file of this name belongs to a log."""
+    stem = name.removesuffix(TEMPORARY_SUFFIX)
+    return stem in _SINGLE or any(offset_in(stem, suffix) is not None for suffix in (".log", ".index", ".producers"))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether it is what an interrupted replacement of a file left."""
+    return name.endswith(TEMPORARY_SUFFIX) and is_known(name)
+
+
+def has_records(disk: Disk, directory: str) -> bool:
+    """Whether there may be records in a log's directory, or anything that is not a log's. Opens nothing."""
+    names = disk.list(directory)
+    segments = [name for name in names if offset_in(name, ".log") is not None]
+    return not all(map(is_known, names)) or any(disk.size(f"{directory}/{name}") for name in segments)
+
+
+def is_log(disk: Disk, directory: str) -> bool:
+    """Whether a directory looks as a log's does. Opens nothing."""
+    try:
+        names = disk.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(name == OWNER_NAME or offset_in(name, ".log") is not None for name in names)
+
+
+def read_owner(disk: Disk, directory: str) -> bytes | None:
+    """The owner's mark, None where there is none."""
+    try:
+        return read_whole(disk, f"{directory}/{OWNER_NAME}")
+    except NotADirectoryError:
+        return None
+
+
+def write_owner(disk: Disk, directory: str, mark: bytes, *, sync: bool) -> None:
+    """Leave the owner's mark in the directory, which is made where there is none."""
+    disk.make_dir(directory)
+    replace_whole(disk, directory, OWNER_NAME, mark, sync=sync)

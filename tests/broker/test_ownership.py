@@ -1,0 +1,169 @@
+"""What is removed is what the metadata explains; everything else in the data directory stays and is named."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.node import append, run, running, start, values_of
+
+from logboom.base.errors import StorageError
+from logboom.broker.broker import Broker
+
+
+def said(broker: Broker) -> str:
+    logger: Any = broker.log
+    return "\n".join(str(call) for call in logger._logger.calls)
+
+
+def names(path: Path) -> set[str]:
+    return {entry.name for entry in (path / "streams").iterdir() if not entry.name.startswith("__")}
+
+
+def test_what_a_crash_leaves_of_a_new_stream_goes(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+        shutil.copytree(tmp_path / "metadata", tmp_path / "before")
+        async with running(tmp_path) as broker:
+            await broker.create_stream("never", partitions=2)
+        shutil.rmtree(tmp_path / "metadata")
+        (tmp_path / "before").rename(tmp_path / "metadata")
+        (tmp_path / "streams" / "never-1" / "notes.txt").write_text("somebody was here")
+        async with running(tmp_path) as broker:
+            assert names(tmp_path) == {"orders-0", "never-1"}
+            assert "never-1" in said(broker)
+
+    run(body)
+
+
+def test_what_a_crash_leaves_of_a_deleted_stream_goes_and_copies_of_it_stay(tmp_path: Path) -> None:
+    async def body() -> None:
+        streams = tmp_path / "streams"
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            gone = await broker.create_stream("gone", partitions=3)
+            for index in range(3):
+                await append(broker.partition("gone", index), b"a")
+        for index in range(3):
+            shutil.copytree(streams / f"gone-{index}", tmp_path / f"copy-{index}")
+        shutil.copytree(streams / "gone-0", streams / "gone-0.bak")
+        async with running(tmp_path) as broker:
+            await broker.delete_stream("gone")
+        (tmp_path / "copy-0").rename(streams / "gone-0")
+        (tmp_path / "copy-1").rename(streams / f"{gone.id.hex}-1.deleted")
+        (tmp_path / "copy-2").rename(streams / f"{gone.id.hex}-2.deleted")
+        (streams / f"{gone.id.hex}-2.deleted" / "owner.json").unlink()
+        async with running(tmp_path) as broker:
+            assert names(tmp_path) == {"orders-0", "gone-0.bak"}
+            assert "gone-0.bak" in said(broker)
+
+    run(body)
+
+
+def test_strangers_stay_and_are_named(tmp_path: Path) -> None:
+    async def body() -> None:
+        streams = tmp_path / "streams"
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            await append(broker.partition("orders", 0), b"a")
+        strangers = ["orders-0.bak", "orders-7", "0" * 32 + "-0.deleted", "other.deleted"]
+        for name in strangers:
+            shutil.copytree(streams / "orders-0", streams / name)
+        (streams / "orders-7" / "owner.json").write_bytes(b"{")
+        (streams / "notes.txt").write_text("mine")
+        (tmp_path / "todo.txt").write_text("mine")
+        inside = streams / "orders-0"
+        for name in ("notes.tmp", "5.log", "5.producers", "99999999999999999999.log"):
+            (inside / name).write_text("mine")
+        (inside / "durable-end.tmp").write_text("cut off")
+        before = names(tmp_path)
+        for _ in range(2):
+            async with running(tmp_path) as broker:
+                assert names(tmp_path) == before
+                assert await values_of(broker.partition("orders", 0)) == [b"a"]
+                for name in (*strangers, "notes.txt", "todo.txt", "notes.tmp", "5.log", "99999999999999999999.log"):
+                    assert name in said(broker)
+        assert (inside / "notes.tmp").read_text() == "mine"
+        assert not (inside / "durable-end.tmp").exists()
+
+    run(body)
+
+
+def test_a_new_stream_moves_a_stranger_out_of_its_way(tmp_path: Path) -> None:
+    async def body() -> None:
+        streams = tmp_path / "streams"
+        long_name = "n" * 249
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+            await append(broker.partition("orders", 0), b"a")
+            shutil.copytree(streams / "orders-0", streams / "new-0")
+            (streams / "new-1").write_text("a file")
+            (streams / f"{long_name}-0").mkdir()
+            await broker.create_stream("new", partitions=2)
+            await broker.create_stream(long_name)
+            await append(broker.partition("new", 0), b"b")
+            assert await values_of(broker.partition("new", 0)) == [b"b"]
+            assert "makes way" in said(broker)
+        aside = {name.split("-0.set-aside-")[0] for name in names(tmp_path) if "-0.set-aside-" in name}
+        assert aside == {"new", long_name[:180]}
+        (moved,) = streams.glob("new-0.set-aside-*")
+        assert (moved / "00000000000000000000.log").stat().st_size > 60
+        (moved,) = streams.glob("new-1.set-aside-*")
+        assert moved.read_text() == "a file"
+        async with running(tmp_path) as broker:
+            assert await values_of(broker.partition("new", 0)) == [b"b"]
+
+    run(body)
+
+
+def test_a_partition_in_anothers_place_is_not_served_as_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        streams = tmp_path / "streams"
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", partitions=2)
+            await append(broker.partition("orders", 0), b"a")
+        (streams / "orders-0").rename(tmp_path / "swap")
+        (streams / "orders-1").rename(streams / "orders-0")
+        (tmp_path / "swap").rename(streams / "orders-1")
+        async with running(tmp_path) as broker:
+            with pytest.raises(StorageError, match="holds orders-1"):
+                broker.partition("orders", 0)
+        (streams / "orders-0").rename(tmp_path / "swap")
+        (streams / "orders-1").rename(streams / "orders-0")
+        (tmp_path / "swap").rename(streams / "orders-1")
+        async with running(tmp_path) as broker:
+            assert await values_of(broker.partition("orders", 0)) == [b"a"]
+
+    run(body)
+
+
+def test_a_partition_without_a_mark_gets_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+        mark = tmp_path / "streams" / "orders-0" / "owner.json"
+        written = mark.read_bytes()
+        for damaged in (None, b"", b"{", b'{"stream": 1}', b'{"stream": "a", "id": 5, "partition": 0}', b"[]", b"\xff"):
+            mark.unlink() if damaged is None else mark.write_bytes(damaged)
+            async with running(tmp_path):
+                assert mark.read_bytes() == written
+
+    run(body)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_streams_without_metadata_stop_the_start(tmp_path: Path, marked: bool) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders")
+        if not marked:
+            (tmp_path / "streams" / "orders-0" / "owner.json").unlink()
+        else:
+            (tmp_path / "streams" / "orders-0" / "00000000000000000000.log").write_bytes(b"x")
+        shutil.rmtree(tmp_path / "metadata")
+        with pytest.raises(StorageError, match="metadata knows no stream"):
+            await start(tmp_path)
+        assert "orders-0" in names(tmp_path)
+
+    run(body)
