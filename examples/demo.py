@@ -95,6 +95,7 @@ class Demo:
     # --- the two kinds of input ---
 
     def shop(self, requests: int) -> None:
+        self._create_streams("shop", "access", "errors-raw", "broker", "host")
         step("2. A web shop logs JSON, an access log and stack traces; visitors make real requests")
         shop = self._background("shop", [sys.executable, EXAMPLES / "shop/service.py", "--logs", "logs"])
         url = first_json(shop)["url"]
@@ -157,6 +158,11 @@ class Demo:
         step("1. A broker on free ports")
         serve = [LOGBOOM, "serve", "--data", "data", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]
         return first_json(self._background("broker", serve))
+
+    def _create_streams(self, *names: str) -> None:
+        """Before anybody reads them: on a good day nothing is written to errors-raw."""
+        for name in names:
+            self._run([LOGBOOM, "streams", "create", name])
 
     def _collect(self, config: str) -> subprocess.Popen[str]:
         step("3. A collector follows the files")

@@ -53,6 +53,8 @@ sinks:
 
 @dataclass(frozen=True)
 class RouterLoad:
+    """How much goes through the router, and how much of it at once."""
+
     records: int = 1_000_000
     batch_records: int = 200_000
 

@@ -1,0 +1,52 @@
+"""`make demo` does what the README says, on the shop and on a directory of log files."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parent.parent.parent
+SHARED_LOGS = ROOT.parent / "shared" / "logs"
+
+
+@pytest.fixture(autouse=True)
+def _java() -> None:
+    if shutil.which("java") is None:
+        pytest.skip("java is not here: apt-get install openjdk-17-jre-headless")
+
+
+def demo(directory: Path, *arguments: str) -> str:
+    command = [sys.executable, str(ROOT / "examples" / "demo.py"), *arguments]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def records_in(output: str) -> int:
+    """The left side of the balance, which must hold."""
+    found = re.search(r"records in ([\d,]+) .*\(balanced", output)
+    assert found is not None, output[-3000:]
+    return int(found[1].replace(",", ""))
+
+
+def test_the_shop(tmp_path: Path) -> None:
+    output = demo(tmp_path, "--requests", "300")
+    assert records_in(output) > 900
+    assert "4111 1111" not in output, "a card number was shown"
+    for way_out in ("archive of all", "errors (stream)", "access (Parquet)", "health checks", "masked card"):
+        assert way_out in output
+    assert list((tmp_path / "demo-out" / "archive").rglob("*.parquet"))
+
+
+def test_a_directory_of_log_files(tmp_path: Path) -> None:
+    if not SHARED_LOGS.is_dir():
+        pytest.skip("the real log files are not beside this checkout")
+    output = demo(tmp_path, "--logs", str(SHARED_LOGS))
+    lines = sum(len(file.read_bytes().splitlines()) for file in SHARED_LOGS.glob("*.log"))
+    assert records_in(output) == lines
+    assert "dead 0 (balanced" in output
