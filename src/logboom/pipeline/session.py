@@ -46,6 +46,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    # Throughput is what counts here, on few cores.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.stopTimeout": "20s",
 }
