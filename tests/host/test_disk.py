@@ -9,7 +9,7 @@ from tests.support.logs import append, batch, open_log, read_batches
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Clock, Disk
-from logboom.host import OsDisk, SystemClock
+from logboom.host import OsDisk, ReadOnlyDisk, SystemClock
 from logboom.storage import LogConfig
 
 
@@ -192,3 +192,27 @@ def test_quiet_logs_hold_no_file_open_and_old_segments_few(disk: OsDisk) -> None
         assert read_batches(again, 3 * n, 1)
     assert len(again.segments) > 20
     assert len(os.listdir("/proc/self/fd")) <= before + 10
+
+
+def test_a_tree_that_is_only_read(tmp_path: Path) -> None:
+    written = OsDisk(tmp_path).open("a", create=True)
+    written.write(0, [b"abc"])
+    disk = ReadOnlyDisk(tmp_path)
+    file = disk.open("a")
+    assert (file.read(0, 9), disk.size("a"), disk.list("."), disk.exists("b")) == (b"abc", 3, ["a"], False)
+    changes: list[Callable[[], object]] = [
+        lambda: disk.open("b", create=True),
+        lambda: disk.make_dir("b"),
+        lambda: disk.rename("a", "b"),
+        lambda: disk.unlink("a"),
+        lambda: disk.remove_tree("."),
+        lambda: disk.sync_dir("."),
+        lambda: file.write(0, [b"x"]),
+        lambda: file.truncate(0),
+    ]
+    for change in changes:
+        with pytest.raises(OSError, match=r"only read|Bad file descriptor|Invalid argument"):
+            change()
+    assert (tmp_path / "a").read_bytes() == b"abc"
+    with pytest.raises(FileNotFoundError):
+        disk.open("b")

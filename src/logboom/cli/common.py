@@ -3,6 +3,7 @@
 Knows terminals; no protocol and no client library, so that a command that needs neither starts at once.
 """
 
+import base64
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -40,6 +41,16 @@ def fail(sentence: str) -> NoReturn:
 def print_json(value: Any) -> None:
     """One line of JSON on standard output."""
     typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def text_or_base64(name: str, value: bytes | str | None) -> dict[str, str | None]:
+    """A field of JSON for some bytes: text where they are UTF-8, else base 64 under a name that says so."""
+    if value is None or isinstance(value, str):
+        return {name: value}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

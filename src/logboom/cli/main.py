@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "collect": "Ship log lines of this host to a stream.",
     "pipeline": "Check, test and run a pipeline on Spark.",
     "bench": "Measure a broker.",
+    "log": "Check and read a data directory.",
     "config": "Show and check the broker's configuration.",
 }
 

@@ -1,6 +1,5 @@
 """`logboom tail`: read a stream from where one likes, to its end or for as long as one likes."""
 
-import base64
 import contextlib
 import json
 import os
@@ -14,7 +13,7 @@ import typer
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from logboom.cli.client import Bounds, admin, bounds, client_config, explain, find_stream, offsets_at_time
-from logboom.cli.common import BOOTSTRAP_DEFAULT, Bootstrap, fail, note
+from logboom.cli.common import BOOTSTRAP_DEFAULT, Bootstrap, fail, note, text_or_base64
 from logboom.cli.moments import ago_ms, clock_text
 
 _LAST_RECORDS: Final = 10
@@ -242,9 +241,9 @@ def _as_json(message: Message) -> bytes:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": message.timestamp()[1],
-        **_text_or_base64("key", message.key()),
-        **_text_or_base64("value", message.value()),
-        "headers": [{"name": name, **_text_or_base64("value", value)} for name, value in _headers(message)],
+        **text_or_base64("key", message.key()),
+        **text_or_base64("value", message.value()),
+        "headers": [{"name": name, **text_or_base64("value", value)} for name, value in _headers(message)],
     }
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
@@ -252,15 +251,6 @@ def _as_json(message: Message) -> bytes:
 def _headers(message: Message) -> list[tuple[str, bytes | str | None]]:
     headers = message.headers() or []
     return list(headers.items()) if isinstance(headers, dict) else list(headers)
-
-
-def _text_or_base64(name: str, value: bytes | str | None) -> dict[str, str | None]:
-    if value is None or isinstance(value, str):
-        return {name: value}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def register(app: typer.Typer) -> None:

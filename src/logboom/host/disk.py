@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from logboom.base.ports import Bytes, File
 
@@ -27,9 +27,10 @@ class OsFile:
 
     __slots__ = ("_fd", "_nowait")
 
-    def __init__(self, path: Path, *, create: bool) -> None:
+    def __init__(self, path: Path, *, create: bool, writable: bool = True) -> None:
         self._fd = -1
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        mode = os.O_RDWR if writable else os.O_RDONLY
+        self._fd = os.open(path, mode | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._nowait = _NOWAIT
 
     def __del__(self) -> None:
@@ -152,6 +153,35 @@ class OsDisk:
 
     def sync_dir(self, path: str) -> None:
         _sync_dir(self._path(path))
+
+
+class ReadOnlyDisk(OsDisk):
+    """A directory tree that is only looked at: whatever would change it raises OSError (EROFS)."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            self._refuse(path)
+        return OsFile(self._path(path), create=False, writable=False)
+
+    def make_dir(self, path: str) -> None:
+        self._refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse(source)
+
+    def unlink(self, path: str) -> None:
+        self._refuse(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._refuse(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._refuse(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise OSError(errno.EROFS, "this tree is only read", str(self._path(path)))
 
 
 def _sync_dir(path: Path) -> None:

@@ -6,7 +6,8 @@ It reaches the disk through `base.ports.Disk` alone. It must not know streams, r
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.files import has_records, is_log, read_owner, write_owner
-from logboom.storage.format import FORMAT_VERSION, claim_format
+from logboom.storage.format import FORMAT_VERSION, check_format, claim_format
+from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
@@ -15,9 +16,12 @@ from logboom.storage.segment import Segment
 __all__ = [
     "FORMAT_VERSION",
     "Appended",
+    "BatchView",
     "Damage",
     "EpochHistory",
     "LogConfig",
+    "LogTotals",
+    "LogView",
     "Notice",
     "PartitionLog",
     "ProducerTable",
@@ -25,10 +29,12 @@ __all__ = [
     "Segment",
     "SegmentFacts",
     "TimedOffset",
+    "check_format",
     "claim_format",
     "has_records",
     "is_log",
     "read_owner",
     "retained_from",
+    "verify",
     "write_owner",
 ]

@@ -21,17 +21,23 @@ def claim_format(disk: Disk, program: str) -> None:
     `program` is its name and version, told to whoever finds the directory too new. FormatVersionError where it is
     newer than this program or the file cannot be understood; nothing is touched then.
     """
-    data = read_whole(disk, NAME)
-    if data is None:
+    if not check_format(disk, program):
         content = json.dumps({"format": FORMAT_VERSION, "written_by": program}) + "\n"
         replace_whole(disk, ".", NAME, content.encode(), sync=True)
-        return
+
+
+def check_format(disk: Disk, program: str) -> bool:
+    """Whether there is a mark of a format that this program knows; raises as `claim_format`, and touches nothing."""
+    data = read_whole(disk, NAME)
+    if data is None:
+        return False
     version, writer = _parse(data)
     if version > FORMAT_VERSION:
         raise FormatVersionError(
             f"The data directory is in format {version}, written by {writer}; {program} knows formats up to "
             f"{FORMAT_VERSION}. Start it with {writer} or newer."
         )
+    return True
 
 
 def _parse(data: bytes) -> tuple[int, str]:
