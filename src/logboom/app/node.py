@@ -27,7 +27,7 @@ from logboom.app.notify import notify_systemd
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address
 from logboom.broker.broker import Broker
-from logboom.host import SystemClock
+from logboom.host import SystemClock, keep_buffers
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
 from logboom.kafka.door import KafkaDoor
@@ -204,5 +204,6 @@ def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     log = open_log(config.log)
+    keep_buffers()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_live(config, log, announce))

@@ -14,6 +14,7 @@ from logboom.bench.router import RouterLoad, run_router
 from logboom.bench.streams import bench_stream
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, note, print_json
+from logboom.host import keep_buffers
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
 ServerPid = Annotated[int | None, typer.Option("--server-pid", help="Process whose CPU time is reported, if local.")]
@@ -21,6 +22,11 @@ Probe = Annotated[Path, typer.Option("--probe-dir", help="Directory on the disk 
 _OUT = Path("bench-out")
 
 bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.")
+
+
+@bench.callback()
+def _prepare() -> None:
+    keep_buffers()  # the load generator must not be the limit
 
 
 def register(app: typer.Typer) -> None:

@@ -1,0 +1,27 @@
+"""How glibc's allocator serves this process: large buffers are used again, not given back after each use.
+
+By default every buffer above 128 KiB is a mapping of its own, whose pages are faulted in and thrown away each time: for
+fetches of 1 MiB that was half of the broker's CPU time (docs/performance.md). See mallopt(3).
+"""
+
+import ctypes
+from typing import Final
+
+from logboom.base.units import MIB
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+
+_KEPT_BYTES: Final = 64 * MIB
+"""So much freed memory stays with the process at most."""
+
+_MAPPED_FROM_BYTES: Final = 32 * MIB
+"""Buffers from here on are still mappings of their own; the most that glibc allows."""
+
+
+def keep_buffers() -> bool:
+    """Set both thresholds; False where the C library is not glibc, which loses speed alone."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))
