@@ -67,9 +67,9 @@ def records(bootstrap: str, stream: str) -> list[Any]:
         if stream not in topics:
             return []
         places = [TopicPartition(stream, partition, 0) for partition in topics[stream].partitions]
-        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
-        left = {partition: end for partition, end in ends.items() if end > 0}
-        consumer.assign([TopicPartition(stream, partition, 0) for partition in left])
+        marks = {place.partition: consumer.get_watermark_offsets(place, timeout=30) for place in places}
+        left = {partition: end for partition, (start, end) in marks.items() if end > start}
+        consumer.assign([TopicPartition(stream, partition, marks[partition][0]) for partition in left])
         found: list[Any] = []
         deadline = time.monotonic() + 60
         while left:

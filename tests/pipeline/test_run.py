@@ -339,6 +339,10 @@ sinks:
   archive: {type: parquet, inputs: [parsed], path: ./archive}
 """
     plan = _plan(tmp_path, text)
+    # A sink that has left the file: as long as its checkpoint is there, its edge is kept for it.
+    left = tmp_path / "checkpoints" / "back" / "deliveries" / "left"
+    left.mkdir(parents=True)
+    (left / "start.json").write_text('{"_back.parsed": {"0": 0}}')
     publish(broker.kafka, "back-web", [_line(msg="first")], 1)
     _run(spark, plan, broker)
     admin = StreamAdmin(broker.kafka)
@@ -357,3 +361,42 @@ sinks:
     _run(spark, plan, broker)
     found = pq.read_table(tmp_path / "archive").column("body").to_pylist()
     assert sorted(found) == ["first", "second"]
+
+
+TRIMMED = """
+name: trimmed
+sources:
+  web: {type: stream, stream: trimmed-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+sinks:
+  archive: {type: parquet, inputs: [parsed], path: ./archive}
+  screen: {type: console, inputs: [parsed]}
+"""
+
+
+def test_an_edge_keeps_only_what_some_delivery_may_read_again(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "trimmed-web", 2)
+    plan = _plan(tmp_path, TRIMMED)
+    for life in range(3):
+        publish(broker.kafka, "trimmed-web", [_line(msg=f"{life} {number}") for number in range(10)], 2)
+        said = _run(spark, plan, broker)
+        assert sum("{" in line for line in said.lines) == 10
+        assert records(broker.kafka, "_trimmed.parsed") == []
+    assert sum(archive_ids(tmp_path / "archive").values()) == 30
+    assert set(archive_ids(tmp_path / "archive").values()) == {1}
+
+    # A delivery that was killed before its last batch: the others' records stay for it, and are read from there.
+    shutil.rmtree(tmp_path / "checkpoints" / "trimmed" / "deliveries" / "screen")
+    (tmp_path / "checkpoints" / "trimmed" / "deliveries" / "screen").mkdir()
+    start = {"_trimmed.parsed": StreamAdmin(broker.kafka).ends({"_trimmed.parsed": 2})["_trimmed.parsed"]}
+    (tmp_path / "checkpoints" / "trimmed" / "deliveries" / "screen" / "start.json").write_text(json.dumps(start))
+    only_archive = _plan(tmp_path, TRIMMED.replace("  screen: {type: console, inputs: [parsed]}\n", ""))
+    publish(broker.kafka, "trimmed-web", [_line(msg=f"3 {number}") for number in range(10)], 2)
+    _run(spark, only_archive, broker)
+    assert len(records(broker.kafka, "_trimmed.parsed")) == 10
+    said = _run(spark, _plan(tmp_path, TRIMMED), broker)
+    assert sum("{" in line for line in said.lines) == 10
+    assert records(broker.kafka, "_trimmed.parsed") == []

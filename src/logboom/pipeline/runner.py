@@ -32,6 +32,7 @@ from logboom.pipeline.router import Router
 from logboom.pipeline.session import SessionOptions, start_session
 from logboom.pipeline.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.targets import ConsoleTarget, ParquetTarget, StreamTarget
+from logboom.pipeline.trimming import Trimmer
 
 _TICK_S: Final = 0.5
 _STOP_MAX_S: Final = 20.0
@@ -137,10 +138,13 @@ class Runner:
             delivery.remember_start()
             self.progress.sink(delivery.sink.name)
         self.progress.state("running")
+        readers = {one.sink.name: one.edges for one in deliveries}
+        trimmer = Trimmer(admin, self._checkpoint / "deliveries", readers, self._display.say)
         if self._options.once:
             self._run_once(router, deliveries)
         else:
-            self._run_on(router, deliveries)
+            self._run_on(router, deliveries, trimmer)
+        trimmer.finish()
         self.progress.state("stopped")
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
@@ -161,13 +165,14 @@ class Runner:
             if error is not None and not self._stop.is_set():
                 raise router.fatal or PipelineError(f"{one.name} failed: {_told(error)}")
 
-    def _run_on(self, router: Router, deliveries: list[Delivery]) -> None:
+    def _run_on(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         start = {"router": partial(router.start, once=False)}
         start.update({one.sink.name: partial(one.start, once=False) for one in deliveries})
         watched = [_Watched(name, begin()) for name, begin in start.items()]
         try:
             while not self._stop.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
+                trimmer.tick()
                 for one in watched:
                     if not one.query.isActive:
                         self._failed(one, router)

@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -84,6 +85,12 @@ class StreamAdmin:
             answer = _result(future, f"the end of stream {place.topic} cannot be found")
             found[place.topic][str(place.partition)] = answer.offset
         return found
+
+    def delete_before(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Future[Any]]:
+        """Asks for the records of each (stream, partition) below an offset to be deleted; the answers come later."""
+        asked = [TopicPartition(stream, partition, offset) for (stream, partition), offset in offsets.items()]
+        futures = self._client.delete_records(asked, request_timeout=_TIMEOUT_S, operation_timeout=0)
+        return {(place.topic, place.partition): future for place, future in futures.items()}
 
     def wait_for(
         self, names: Iterable[str], patterns: Iterable[str], stop: threading.Event, say: Callable[[str], None]
