@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import pytest
@@ -273,7 +273,8 @@ def _delivery(
     spark: Any, broker: BrokerProcess, checkpoint: Path, name: str, target: Flaky, told: list[Delivered]
 ) -> Delivery:
     admin = StreamAdmin(broker.kafka)
-    sink = ConsoleSink(name=name, line=1, inputs=("edge",))
+    on_failure: Literal["dead_letter", "retry"] = "retry" if name == "stubborn" else "dead_letter"
+    sink = ConsoleSink(name=name, line=1, inputs=("edge",), on_failure=on_failure, attempts=2)
     delivery = Delivery(
         spark=spark,
         pipeline="sinks",
@@ -284,7 +285,6 @@ def _delivery(
         target=target,
         stop=threading.Event(),
         on_delivered=told.append,
-        tries_max=2,
     )
     admin.ensure({dead_stream("sinks", name): 1})
     delivery.remember_start()
@@ -293,11 +293,12 @@ def _delivery(
 
 def test_a_sink_that_fails_or_hangs_delays_no_other(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
     told: list[Delivered] = []
-    let_go, failed, recovered, fine = (threading.Event() for _ in range(4))
+    let_go, failed, recovered, fine, patient = (threading.Event() for _ in range(5))
     targets = {
         "blocked": Blocked(0, let_go),
         "failing": Flaky(1_000, failed),
         "flaky": Flaky(1, recovered),
+        "stubborn": Flaky(4, patient),
         "fine": Flaky(0, fine),
     }
     deliveries = [_delivery(spark, broker, tmp_path, name, target, told) for name, target in targets.items()]
@@ -306,6 +307,7 @@ def test_a_sink_that_fails_or_hangs_delays_no_other(spark: Any, broker: BrokerPr
     try:
         assert fine.wait(120)
         assert recovered.wait(120)
+        assert patient.wait(120)
         for _ in range(1_200):
             if any(one.dead for one in told):
                 break
@@ -317,7 +319,7 @@ def test_a_sink_that_fails_or_hangs_delays_no_other(spark: Any, broker: BrokerPr
         let_go.set()
         for query in queries:
             query.stop()
-    assert targets["fine"].rows == targets["flaky"].rows == 10
+    assert targets["fine"].rows == targets["flaky"].rows == targets["stubborn"].rows == 10
     assert sum(one.dead for one in told) == 10
     letters = records(broker.kafka, dead_stream("sinks", "failing"))
     assert len(letters) == 10

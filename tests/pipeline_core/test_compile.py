@@ -106,6 +106,42 @@ def test_a_good_file_becomes_a_plan_in_order() -> None:
     assert plan.tests[0].expect[0].fields == (("severity_number", "17"), ("attributes.x", "[1]"))
 
 
+SINKS = """
+name: t
+sources: {s: {type: stream, stream: s}}
+transforms: {x: {type: parse, inputs: [s], rules: [{format: json}]}}
+sinks:
+  a: {type: parquet, inputs: [x], path: a}
+  b: {type: stream, inputs: [x], stream: b, bootstrap: 'other:9092', attempts: 3}
+  c: {type: console, inputs: [x], on_failure: retry}
+"""
+
+
+def test_what_a_failing_sink_does_is_the_users_choice() -> None:
+    plan = compile_pipeline(SINKS, "p.yaml")
+    assert [(sink.on_failure, sink.attempts) for sink in plan.sinks] == [
+        *(("dead_letter", 8), ("dead_letter", 3), ("retry", 8)),
+    ]
+    # A plan that an earlier version pinned says nothing of it.
+    older = msgspec.json.decode(plan.to_json())
+    for sink in older["sinks"]:
+        del sink["on_failure"], sink["attempts"]
+    read = Plan.from_json(msgspec.json.encode(older).decode())
+    assert {(sink.on_failure, sink.attempts) for sink in read.sinks} == {("dead_letter", 8)}
+
+
+def test_what_is_said_of_failures_must_be_what_will_be_done() -> None:
+    text = SINKS.replace("on_failure: retry}", "on_failure: retry, attempts: 2}")
+    text = text.replace("bootstrap: 'other:9092', attempts: 3", "on_failure: dead_letter").replace(
+        "path: a", "path: a, attempts: 0"
+    )
+    attempts, direct, endless = problems(text)
+    assert "sinks.a.attempts" in attempts
+    assert "sinks.b.on_failure" in direct
+    assert "waited for, never given up" in direct
+    assert "no meaning with on_failure: retry" in endless
+
+
 def test_a_plan_is_the_same_after_json_and_pickle() -> None:
     plan = compile_pipeline(GOOD, "shop.yaml")
     again = Plan.from_json(plan.to_json())

@@ -28,6 +28,7 @@ from logboom.pipeline.model import (
     ParseModel,
     RouteModel,
     SampleModel,
+    SinkModel,
     StreamSinkModel,
     StreamSourceModel,
     TestExpectModel,
@@ -35,6 +36,7 @@ from logboom.pipeline.model import (
     TestModel,
 )
 from logboom.pipeline.plan import (
+    ATTEMPTS_DEFAULT,
     DEAD_COLUMNS,
     EVENT_COLUMNS,
     UNMATCHED,
@@ -231,11 +233,15 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
     """One sink."""
     path = ("sinks", name)
     model = findings.typed_part(SINKS, path, value)
+    if isinstance(model, SinkModel):
+        _check_failure(findings, path, model)
     if isinstance(model, ParquetSinkModel):
         return ParquetSink(
             name=name,
             line=findings.line(path),
             inputs=tuple(model.inputs),
+            on_failure=model.on_failure or "dead_letter",
+            attempts=model.attempts or ATTEMPTS_DEFAULT,
             path=model.path,
             partition_by=tuple(dict.fromkeys(model.partition_by)),
             compression=model.compression,
@@ -244,9 +250,29 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
     if isinstance(model, StreamSinkModel):
         return _stream_sink(findings, path, name, model)
     if isinstance(model, ConsoleSinkModel):
-        line, inputs = findings.line(path), tuple(model.inputs)
-        return ConsoleSink(name=name, line=line, inputs=inputs, encoding=model.encoding, limit=model.limit)
+        return ConsoleSink(
+            name=name,
+            line=findings.line(path),
+            inputs=tuple(model.inputs),
+            on_failure=model.on_failure or "dead_letter",
+            attempts=model.attempts or ATTEMPTS_DEFAULT,
+            encoding=model.encoding,
+            limit=model.limit,
+        )
     return None
+
+
+def _check_failure(findings: Findings, path: KeyPath, model: SinkModel) -> None:
+    """What is said of failures must be what will be done."""
+    if isinstance(model, StreamSinkModel) and model.bootstrap is None:
+        for key in ("on_failure", "attempts"):
+            if getattr(model, key) is not None:
+                findings.problem(
+                    (*path, key),
+                    "has no meaning here: a stream on the pipeline's own log is waited for, never given up",
+                )
+    elif model.on_failure == "retry" and model.attempts is not None:
+        findings.problem((*path, "attempts"), "has no meaning with on_failure: retry, which tries for ever")
 
 
 def _stream_sink(findings: Findings, path: KeyPath, name: str, model: StreamSinkModel) -> StreamSink:
@@ -258,6 +284,8 @@ def _stream_sink(findings: Findings, path: KeyPath, name: str, model: StreamSink
         name=name,
         line=findings.line(path),
         inputs=tuple(model.inputs),
+        on_failure=model.on_failure or "dead_letter",
+        attempts=model.attempts or ATTEMPTS_DEFAULT,
         stream=model.stream,
         bootstrap=model.bootstrap,
         encoding=model.encoding,

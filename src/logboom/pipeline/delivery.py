@@ -1,7 +1,8 @@
 """Deliveries: one streaming query per sink that the router does not write itself, each with a checkpoint of its own.
 
 A sink that is slow or fails holds up its own query and nobody else's. What fails is tried again with growing pauses;
-when the tries are used up, the batch goes to the sink's dead letters and the query goes on.
+when the attempts are used up, the batch goes to the sink's dead letters and the query goes on, or, where the file says
+so, it is tried until it succeeds.
 
 Knows Spark's streaming and the sinks' interface. Must not know how a sink does its work, nor the router.
 """
@@ -29,7 +30,6 @@ _INTERVAL: Final = "2 seconds"
 _RECORDS_MAX: Final = 200_000
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
-TRIES_MAX: Final = 8
 _ERROR_LINE: Final = re.compile(r"[A-Za-z_.]+(?:Error|Exception): ")
 
 
@@ -80,7 +80,6 @@ class Delivery:
     target: Target
     stop: threading.Event
     on_delivered: OnDelivered
-    tries_max: int = TRIES_MAX
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query in a scheduling pool of its own."""
@@ -134,7 +133,7 @@ class Delivery:
             if self.stop.is_set():
                 raise StoppedError from error
             said = _sentence(error)
-            if failures >= self.tries_max:
+            if self.sink.on_failure == "dead_letter" and failures >= self.sink.attempts:
                 dead = self._bury(rows, said)
                 self.on_delivered(Delivered(self.sink.name, batch, dead=dead, failures=failures, error=said))
                 return

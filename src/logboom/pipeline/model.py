@@ -221,33 +221,43 @@ class RouteModel(TransformModel):
     routes: dict[str, str] = Field(min_length=1)
 
 
-class ParquetSinkModel(Settings):
+class SinkModel(Settings):
+    """What every sink has."""
+
+    inputs: Texts
+    """Names of what it takes; `*` stands for any characters."""
+
+    on_failure: Literal["dead_letter", "retry"] | None = None
+    """What becomes of a batch that cannot be delivered: dead letters (default) after `attempts`, or tried for ever."""
+
+    attempts: int | None = Field(default=None, ge=1, le=1_000)
+    """For `dead_letter`: how often a batch is tried; default 8."""
+
+
+class ParquetSinkModel(SinkModel):
     """An archive of Parquet files."""
 
     type: Literal["parquet"]
-    inputs: Texts
     path: str
     partition_by: tuple[Literal["date", "hour", "service", "stream", "source"], ...] = ("date", "hour")
     compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
     target_file_size: SizeBytes = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
 
 
-class StreamSinkModel(Settings):
+class StreamSinkModel(SinkModel):
     """Another stream."""
 
     type: Literal["stream"]
-    inputs: Texts
     stream: str
     bootstrap: str | None = None
     encoding: Literal["json", "body"] = "json"
     key: str | None = None
 
 
-class ConsoleSinkModel(Settings):
+class ConsoleSinkModel(SinkModel):
     """Lines on the terminal."""
 
     type: Literal["console"]
-    inputs: Texts
     encoding: Literal["json", "text"] = "json"
     limit: int | None = Field(default=None, ge=1)
 

@@ -272,20 +272,31 @@ class RouteTransform(Node, frozen=True, kw_only=True, tag="route"):
 Transform = ParseTransform | FilterTransform | MaskTransform | SampleTransform | RouteTransform
 
 
-class ParquetSink(Node, frozen=True, kw_only=True, tag="parquet"):
-    """An archive of Parquet files, partitioned by parts of the event's time (UTC)."""
+ATTEMPTS_DEFAULT: Final = 8
+
+
+class SinkNode(Node, frozen=True, kw_only=True):
+    """What every sink has. The plan of a sink that the router writes itself has the defaults, which nobody asks."""
 
     inputs: tuple[str, ...]
+    on_failure: Literal["dead_letter", "retry"] = "dead_letter"
+    """What becomes of a batch that fails: dead letters after `attempts`, or another try for ever."""
+    attempts: int = ATTEMPTS_DEFAULT
+    """How often a batch is tried before it becomes dead letters."""
+
+
+class ParquetSink(SinkNode, frozen=True, kw_only=True, tag="parquet"):
+    """An archive of Parquet files, partitioned by parts of the event's time (UTC)."""
+
     path: str
     partition_by: tuple[Literal["date", "hour", "service", "stream", "source"], ...] = ("date", "hour")
     compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
     target_file_bytes: int = 128 * 1024 * 1024
 
 
-class StreamSink(Node, frozen=True, kw_only=True, tag="stream"):
+class StreamSink(SinkNode, frozen=True, kw_only=True, tag="stream"):
     """Another stream; `bootstrap` where it lives on other brokers than the sources."""
 
-    inputs: tuple[str, ...]
     stream: str
     bootstrap: str | None = None
     encoding: Literal["json", "body"] = "json"
@@ -293,10 +304,9 @@ class StreamSink(Node, frozen=True, kw_only=True, tag="stream"):
     """A column whose text becomes the record's key."""
 
 
-class ConsoleSink(Node, frozen=True, kw_only=True, tag="console"):
+class ConsoleSink(SinkNode, frozen=True, kw_only=True, tag="console"):
     """Lines on the terminal."""
 
-    inputs: tuple[str, ...]
     encoding: Literal["json", "text"] = "json"
     limit: int | None = None
     """Lines per batch; None for all."""
