@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer")
 
@@ -88,6 +91,21 @@ def records(bootstrap: str, stream: str) -> list[Any]:
 
 def header(message: Any, name: str) -> str | None:
     return next((value.decode() for key, value in message.headers() or () if key == name), None)
+
+
+def scraped(http: str) -> dict[tuple[str, str], float]:
+    """What a pipeline's /metrics says: (series, its label beside the pipeline's name) -> value; {} while it starts."""
+    try:
+        with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    except (urllib.error.URLError, ConnectionError):
+        return {}
+    found: dict[tuple[str, str], float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            label = next((value for key, value in sample.labels.items() if key != "pipeline"), "")
+            found[sample.name, label] = sample.value
+    return found
 
 
 def archive_ids(root: Path) -> Counter[str]:

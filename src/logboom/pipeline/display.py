@@ -42,11 +42,11 @@ class JsonDisplay:
     """One JSON object per line on standard output."""
 
     def __init__(self) -> None:
-        self._shown = -2
+        self._shown: tuple[str, int] | None = None
 
     def show(self, snapshot: Snapshot) -> None:
-        if snapshot.batch != self._shown:
-            self._shown = snapshot.batch
+        if (snapshot.state, snapshot.batch) != self._shown:
+            self._shown = (snapshot.state, snapshot.batch)
             _print(msgspec.json.encode(snapshot).decode())
 
     def say(self, line: str) -> None:

@@ -107,10 +107,16 @@ class Runner:
                 self._display.close(self.progress.snapshot())
 
     def _wait(self) -> Mapping[str, int]:
-        """Until every source stream is there."""
-        self.progress.state("waiting")
+        """Until every source stream is there; with `once`, which must end, PipelineError where one is not."""
         wanted = [name for source in self._plan.sources for name in source.streams]
         patterns = [source.pattern for source in self._plan.sources if source.pattern is not None]
+        if self._options.once:
+            found, missing = self._admin.look_for(wanted, patterns)
+            if missing:
+                raise PipelineError(_missing(missing, patterns))
+            return found
+        self.progress.state("waiting")
+        self._display.show(self.progress.snapshot())
         return self._admin.wait_for(wanted, patterns, self._stop, self._display.say)
 
     def _session(self) -> SparkSession:
@@ -258,6 +264,16 @@ class Runner:
             return StreamTarget(sink, sink.bootstrap)
         assert isinstance(sink, ConsoleSink)
         return ConsoleTarget(sink, self._display.say)
+
+
+def _missing(missing: list[str], patterns: list[str]) -> str:
+    """One sentence on streams that are not there: what to make before trying again."""
+    named = [name for name in missing if name not in patterns]
+    if named:
+        make = " && ".join(f"logboom streams create {name}" for name in named)
+        what = f"the stream {named[0]} does" if len(named) == 1 else f"the streams {', '.join(named)} do"
+        return f"{what} not exist; make {'it' if len(named) == 1 else 'them'} with: {make}"
+    return f"no stream matches the pattern {missing[0]}; make one with: logboom streams create NAME"
 
 
 def _told(error: BaseException) -> str:

@@ -96,22 +96,28 @@ class StreamAdmin:
         self, names: Iterable[str], patterns: Iterable[str], stop: threading.Event, say: Callable[[str], None]
     ) -> dict[str, int]:
         """Waits until every named stream exists and every pattern has one; their partitions. Empty when stopped."""
+        named, matched = tuple(names), tuple(patterns)
         pause_s, said = _WAIT_S, ""
         while not stop.is_set():
-            there = self.partitions()
-            missing = sorted(set(names) - set(there))
-            wanted = {name: count for name, count in there.items() if name in set(names)}
-            for pattern in patterns:
-                matching = {name: count for name, count in there.items() if re.fullmatch(pattern, name)}
-                wanted.update(matching)
-                missing += [] if matching else [pattern]
+            found, missing = self.look_for(named, matched)
             if not missing:
-                return wanted
+                return found
             if said != (said := ", ".join(missing)):
                 say(f"waiting for the stream {said}, which does not exist yet")
             stop.wait(pause_s)
             pause_s = min(2 * pause_s, _WAIT_MAX_S)
         return {}
+
+    def look_for(self, names: Iterable[str], patterns: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+        """The partitions of the streams that are there, and which names are missing or patterns match none."""
+        there, named = self.partitions(), set(names)
+        found = {name: count for name, count in there.items() if name in named}
+        missing = sorted(named - set(there))
+        for pattern in patterns:
+            matching = {name: count for name, count in there.items() if re.fullmatch(pattern, name)}
+            found.update(matching)
+            missing += [] if matching else [pattern]
+        return found, missing
 
 
 def _result(future: Any, failed: str) -> Any:

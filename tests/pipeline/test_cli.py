@@ -1,0 +1,85 @@
+"""`logboom pipeline run` as a person and as a scraper meet it: streams that are not there, and /metrics."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, scraped, wait_until
+from tests.support.server import BrokerProcess, free_port
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+
+PIPELINE = """
+name: NAME
+sources:
+  web: {type: stream, stream: NAME-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  clean: {type: filter, inputs: [parsed], condition: "severity_text <> 'DEBUG'"}
+  masked: {type: mask, inputs: [clean], rules: [{kind: email, action: redact}]}
+  split: {type: route, inputs: [masked], routes: {errors: "severity_number >= 17"}}
+sinks:
+  errors: {type: stream, inputs: [split.errors, masked], stream: NAME-errors}
+  screen: {type: console, inputs: [split.unmatched]}
+"""
+
+
+def _file(directory: Path, name: str) -> Path:
+    file = directory / f"{name}.yaml"
+    file.write_text(PIPELINE.replace("NAME", name))
+    return file
+
+
+def _said(router: RouterProcess) -> list[dict[str, Any]]:
+    lines = [line for line in router.log_text().splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in lines]
+
+
+def test_once_ends_with_a_sentence_where_a_stream_is_missing(broker: BrokerProcess, tmp_path: Path) -> None:
+    with RouterProcess(_file(tmp_path, "absent"), broker.kafka, "--once") as router:
+        assert router.wait() == 1
+    text = router.log_text()
+    assert "the stream absent-web does not exist; make it with: logboom streams create absent-web" in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_without_once_it_waits_and_says_so(broker: BrokerProcess, tmp_path: Path) -> None:
+    with RouterProcess(_file(tmp_path, "later"), broker.kafka) as router:
+        wait_until(lambda: len(_said(router)) >= 2 or not router.alive(), "a word")
+        states = [line["state"] for line in _said(router) if "state" in line]
+        messages = [line["message"] for line in _said(router) if "message" in line]
+        assert states == ["waiting"]
+        assert messages == ["waiting for the stream later-web, which does not exist yet"]
+        assert router.sigterm() == 0
+
+
+def test_metrics_show_the_balance_while_it_runs(broker: BrokerProcess, tmp_path: Path) -> None:
+    make_stream(broker.kafka, "seen-web", 1)
+    lines = [json.dumps({"level": level, "msg": "to a@example.com"}).encode() for level in ("INFO", "ERROR", "DEBUG")]
+    publish(broker.kafka, "seen-web", [*lines * 10, b'{"cut": '], 1)
+    http = f"127.0.0.1:{free_port()}"
+    with RouterProcess(_file(tmp_path, "seen"), broker.kafka, "--http", http) as router:
+
+        def delivered() -> bool:
+            assert router.alive(), router.log_text()[-2_000:]
+            return scraped(http).get(("logboom_pipeline_delivered_total", "screen"), 0) >= 10
+
+        wait_until(delivered, "events on the screen")
+        found = scraped(http)
+        assert router.sigterm() == 0
+    assert found["logboom_pipeline_records_in_total", "web"] == 31
+    assert found["logboom_pipeline_copies_total", ""] == 20
+    assert found["logboom_pipeline_records_out_total", "errors"] == 30
+    assert found["logboom_pipeline_records_out_total", "split.unmatched"] == 10
+    assert found["logboom_pipeline_records_dropped_total", "clean"] == 10
+    assert found["logboom_pipeline_dead_letters_total", "parsed"] == 1
+    assert found["logboom_pipeline_masked_total", "email"] == 20
+    assert found["logboom_pipeline_unbalanced_records", ""] == 0
+    total = {
+        kind: sum(value for (name, _), value in found.items() if name == f"logboom_pipeline_{kind}_total")
+        for kind in ("records_in", "copies", "records_out", "records_dropped", "dead_letters")
+    }
+    gone = total["records_out"] + total["records_dropped"] + total["dead_letters"]
+    assert total["records_in"] + total["copies"] == gone
