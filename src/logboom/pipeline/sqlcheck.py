@@ -17,7 +17,9 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
 from logboom.base.settings import nearest
+from logboom.pipeline.jars import cache_dir
 from logboom.pipeline.jvm import PipelineError, java_command
+from logboom.pipeline.jvm_archive import ClassArchive
 from logboom.pipeline.plan import Column, Expression
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
@@ -43,7 +45,6 @@ _OPERATORS: Final = frozenset(
 )
 _JVM_OPTIONS: Final = (
     "-Xmx512m",
-    "-Xshare:auto",
     "-XX:TieredStopAtLevel=1",  # lives for a second: compiling well costs more than it gives
     "-XX:+UseSerialGC",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
@@ -68,19 +69,36 @@ def spark_jars_dir() -> Path:
 
 @contextlib.contextmanager
 def _catalyst() -> Iterator["_Catalyst"]:
-    jars = spark_jars_dir()
-    port = launch_gateway(
-        jarpath=glob.glob(f"{jars}/py4j*.jar")[0],
-        classpath=f"{jars}/*",
-        javaopts=list(_JVM_OPTIONS),
-        java_path=java_command(),
-        die_on_exit=True,
-    )
+    java = java_command()
+    class_path = sorted(glob.glob(f"{spark_jars_dir()}/*.jar"))
+    archive = ClassArchive(cache_dir().parent, java, class_path)
+    try:
+        port, process = _launched(java, class_path, archive)
+    except ValueError:  # it said something else than its port
+        if not archive.exists:
+            raise
+        archive.forget()
+        port, process = _launched(java, class_path, archive)
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
     try:
         yield _Catalyst(gateway.jvm)
     finally:
         gateway.shutdown()
+        process.stdin.close()  # by which it ends
+        archive.keep(process)
+
+
+def _launched(java: str, class_path: list[str], archive: ClassArchive) -> tuple[int, Any]:
+    """The port of a new JVM, and its process."""
+    port, process = launch_gateway(
+        jarpath=next(jar for jar in class_path if Path(jar).name.startswith("py4j")),
+        classpath=":".join(class_path),
+        javaopts=[*_JVM_OPTIONS, *archive.options],
+        java_path=java,
+        die_on_exit=True,
+        return_proc=True,
+    )
+    return port, process
 
 
 class _Catalyst:
