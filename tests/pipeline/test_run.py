@@ -402,3 +402,26 @@ def test_an_edge_keeps_only_what_some_delivery_may_read_again(
     said = _run(spark, _plan(tmp_path, TRIMMED), broker)
     assert sum("{" in line for line in said.lines) == 10
     assert records(broker.kafka, "_trimmed.parsed") == []
+
+
+INPUTS = """
+name: inputs
+sources:
+  web: {type: stream, stream: inputs-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split: {type: route, inputs: [parsed], routes: {errors: "severity_number >= 17"}}
+sinks:
+  archive: {type: parquet, inputs: [EDGES], path: ./archive}
+  screen: {type: console, inputs: [split.errors, split.unmatched]}
+"""
+
+
+def test_a_sink_takes_up_an_edge_that_others_have_read(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    make_stream(broker.kafka, "inputs-web", 1)
+    for life, edges in enumerate(("split.errors", "split.errors, split.unmatched", "split.unmatched")):
+        lines = [_line(level=level, msg=f"{life} {level}") for level in ("ERROR", "INFO")]
+        publish(broker.kafka, "inputs-web", lines, 1)
+        _run(spark, _plan(tmp_path, INPUTS.replace("EDGES", edges)), broker)
+    bodies = pq.read_table(tmp_path / "archive").column("body").to_pylist()
+    assert sorted(bodies) == ["0 ERROR", "1 ERROR", "1 INFO", "2 INFO"]
