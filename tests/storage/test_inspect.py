@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log
 from tests.support.memdisk import MemDisk
 
+from logboom.base.errors import StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.storage import Damage, LogConfig, LogTotals, LogView, Notice, PartitionLog, verify
 
@@ -182,3 +183,18 @@ def test_segments_that_go_under_way_are_no_damage() -> None:
     totals = verify(view, found.append)
     assert not found
     assert 0 < totals.records < 180
+
+
+@pytest.mark.parametrize("fill", [0, 1, 2, 255])
+def test_an_offset_that_no_crc_covers_leads_nobody_astray(fill: int) -> None:
+    """Damage that reaches into the next batch's base offset: the good batch behind both is still found."""
+    disk, log = filled()
+    segment = log.segments[-1]
+    second = log.read(Offset(segment.base), 1, ceiling=Offset(180))
+    assert second is not None
+    reach = len(second) + 2
+    disk.nodes[segment.path].data[7:reach] = bytes([fill]) * (reach - 7)
+    again = open_log(disk, reports=Reports())
+    with pytest.raises(StorageError):
+        again.read(segment.base, 1, ceiling=Offset(180))
+    assert again.read(Offset(segment.base + 6), 1, ceiling=Offset(180))

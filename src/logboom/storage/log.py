@@ -366,7 +366,7 @@ class PartitionLog:
             raise DiskFullError(f"No room for {size_bytes} bytes in {segment.path}.") from error
         for staged in group:
             segment.wrote(staged.batches)
-        self.written_end = group[-1].next_offset
+        self.written_end = segment.known_end = group[-1].next_offset
         for staged in group:
             if staged.producers is not None and not staged.roll:
                 self._save_hint(staged)
@@ -430,7 +430,7 @@ class PartitionLog:
 
     def set_end(self, end: Offset) -> None:
         """Everything up to `end` is durable and nothing lies behind it."""
-        self.log_end_offset = self.written_end = self.durable_end = end
+        self.log_end_offset = self.written_end = self.durable_end = self.active.known_end = end
 
     def save_epochs(self) -> None:
         """Replace the epoch file, durably, where it holds anything else."""

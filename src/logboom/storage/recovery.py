@@ -27,6 +27,7 @@ def recover(log: "PartitionLog", now_ms: int) -> None:
     known = checkpoints.load(log.disk, log.directory)
     _find_segments(log, known)
     durable, position = _durable_end(log, known)
+    log.active.known_end = durable
     file_bytes, log.active.size_bytes = log.active.size_bytes, position
     _set_start(log, known)
     _load_epochs(log, durable)

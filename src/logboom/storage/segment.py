@@ -50,6 +50,7 @@ class Segment:
         "base",
         "end",
         "index_path",
+        "known_end",
         "path",
         "size_bytes",
     )
@@ -68,6 +69,9 @@ class Segment:
         self.index_path = f"{directory}/{file_stem(base)}{INDEX_SUFFIX}"
         self.end: Offset | None = None
         """First offset of the next segment; None while this is the last."""
+        self.known_end: Offset | None = None
+        """While this is the last: the offset behind its batches, as far as that is known. No CRC covers an offset, so
+        what a search behind damage finds must at least lie below."""
         self.size_bytes = 0
         """Bytes of batches; the file may be longer where room was reserved."""
         self._disk = disk
@@ -335,7 +339,9 @@ class Segment:
         raise self.damage_error(bad.position, bad.offset, bad.reason)
 
     def _limit(self) -> Offset:
-        return self.end if self.end is not None else Offset(2**63 - 1)
+        if self.end is not None:
+            return self.end
+        return self.known_end if self.known_end is not None else Offset(2**63 - 1)
 
     def read(
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
