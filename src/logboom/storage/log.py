@@ -567,11 +567,11 @@ class PartitionLog:
     def _searched(self, find: Callable[[], Result]) -> Result:
         """Search the segments; once more where some of them were deleted meanwhile."""
         while True:
-            start = self.log_start_offset
+            layout = self._layout
             try:
                 return find()
             except OSError as error:
-                if start == self.log_start_offset:
+                if layout is self._layout:
                     raise StorageError(f"Searching {self.directory} failed: {error}.") from error
 
     def retained_from(self, retention: Retention, *, now_ms: int, high_watermark: Offset) -> Offset:
