@@ -18,7 +18,7 @@ lint() {
     step style $BIN/ruff check --quiet
     step layout $BIN/ruff format --check --quiet
     step types $BIN/mypy
-    step contracts $BIN/lint-imports --no-timings
+    step contracts $BIN/lint-imports
 }
 
 run_tests() {
