@@ -3,10 +3,11 @@
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import BrokerProcess
 
@@ -99,6 +100,16 @@ def test_what_is_no_data_directory_is_said_so(tmp_path: Path, killed: Path) -> N
     assert "Logboom 9" in refused("log", "verify", str(killed))
 
 
+def wait_until_deleted(bootstrap: str, stream: str) -> None:
+    """Return once the first records of a stream's only partition are gone."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watch"})
+    deadline = time.monotonic() + 60
+    while consumer.get_watermark_offsets(TopicPartition(stream, 0), timeout=10)[0] == 0:
+        assert time.monotonic() < deadline, "nothing was deleted"
+        time.sleep(0.05)
+    consumer.close()
+
+
 def test_a_broker_at_work_is_never_taken_for_a_damaged_one(tmp_path: Path) -> None:
     """Segments roll and are deleted while they are read."""
     data = tmp_path / "data"
@@ -108,20 +119,24 @@ def test_a_broker_at_work_is_never_taken_for_a_damaged_one(tmp_path: Path) -> No
         stop = threading.Event()
 
         def write() -> None:
-            producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 1})
+            # Batches that fit into the segments: larger ones would be refused.
+            producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 1, "batch.size": 8_192})
             while not stop.is_set():
-                producer.produce("busy", os.urandom(700))
+                if len(producer) < 500:
+                    producer.produce("busy", os.urandom(700))
                 producer.poll(0.0005)
             producer.flush(30)
 
         writer = threading.Thread(target=write)
         writer.start()
         try:
+            wait_until_deleted(broker.kafka, "busy")
             looks = [logboom("log", "verify", str(data), "--json") for _ in range(6)]
         finally:
             stop.set()
             writer.join()
         for look in looks:
+            assert look.code == 0, look.out + look.err
             assert (look.code, look.json["damage"], look.json["notes"]) == (0, [], []), look.out
         started = [row for row in ok("log", "dump", str(data), "--json").json if row["log"] == "busy-0"]
         assert started[0]["start"] > 0, "retention was at work"

@@ -111,6 +111,9 @@ class Intake:
         if self._thread.is_alive():
             os.write(self._woken, b"x")
             self._thread.join()
+        # Closed here and not by the thread: it may end before the write above, whose number could then be another's.
+        os.close(self._wake)
+        os.close(self._woken)
         for inlet in self._inlets:
             remove_socket(inlet.config)
 
@@ -140,8 +143,6 @@ class Intake:
             if inlet.listener is not None:
                 inlet.listener.close()
         self._selector.close()
-        os.close(self._wake)
-        os.close(self._woken)
 
     def _turn(self, timeout_s: float) -> bool:
         """Whether anything was ready."""

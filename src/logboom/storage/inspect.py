@@ -199,9 +199,10 @@ class LogView:
     def _fault(
         self, window: "_Window", position: int, expected: Offset, end: int
     ) -> tuple[str | None, BatchHeader | None]:
-        if end - position < HEADER_BYTES:
+        head = window.cut(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
+        if len(head) < HEADER_BYTES:  # a running broker may have given back reserved room since the size was read
             return "the file ends inside a batch", None
-        header = read_header(window.cut(position, HEADER_BYTES))
+        header = read_header(head)
         size = header.size_bytes if HEADER_BYTES <= header.size_bytes <= end - position else HEADER_BYTES
         fault = batch_fault(window.cut(position, size), 0, header, expected, end - position, self._epoch_at)
         return fault, header
@@ -227,7 +228,10 @@ class LogView:
         for segment in self.segments:
             if segment.sure_bytes == segment.size_bytes or segment.limit < expected:
                 continue
-            file = self.disk.open(segment.path)
+            try:
+                file = self.disk.open(segment.path)
+            except FileNotFoundError:  # retention was here first
+                continue
             try:
                 position, window = segment.sure_bytes, _Window(file, segment.size_bytes)
                 while position < segment.size_bytes:
