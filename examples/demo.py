@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
@@ -202,8 +202,8 @@ class Demo:
                     )
                 try:
                     have[stream] = consumer.get_watermark_offsets(TopicPartition(stream, 0), timeout=5)[1]
-                except Exception as error:
-                    if "UNKNOWN" not in str(error):
+                except KafkaException as error:
+                    if "UNKNOWN" not in error.args[0].name():
                         raise
                 time.sleep(0.05)
         consumer.close()
