@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.cli.running import logboom, ok
 from tests.support.server import BrokerProcess
@@ -13,6 +14,7 @@ KEPT = 200
 ROUNDS = 4
 
 
+@pytest.mark.slow
 def test_killed_while_it_deletes(tmp_path: Path) -> None:
     data, chance = tmp_path / "data", random.Random(7)
     acked: dict[int, int] = {}

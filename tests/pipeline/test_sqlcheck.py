@@ -27,6 +27,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 def test_each_expression_gets_its_own_answer() -> None:
     asked = [Expression(sql=sql, columns=EVENT_COLUMNS, line=1, where="x") for sql in FAULTS]
     for sql, found, wanted in zip(FAULTS, check_expressions(asked), FAULTS.values(), strict=True):
