@@ -1,6 +1,8 @@
 """SQL is checked by Spark's own analyser, in a bare JVM."""
 
+import py4j.java_gateway
 import pytest
+from pyspark.errors.exceptions.captured import install_exception_handler
 from tests.pipeline.support import needs_java
 
 from logboom.pipeline.plan import EVENT_COLUMNS, Expression
@@ -27,7 +29,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
 def test_each_expression_gets_its_own_answer() -> None:
     asked = [Expression(sql=sql, columns=EVENT_COLUMNS, line=1, where="x") for sql in FAULTS]
     for sql, found, wanted in zip(FAULTS, check_expressions(asked), FAULTS.values(), strict=True):
@@ -46,3 +47,17 @@ def test_any_type_may_be_asked_for() -> None:
 
 def test_nothing_to_check_starts_nothing() -> None:
     assert check_expressions([]) == []
+
+
+def test_a_session_of_this_process_does_not_take_its_errors() -> None:
+    """pyspark installs its handler of errors for the whole process; what it asks is the session's JVM, not ours."""
+    installed = py4j.java_gateway.get_return_value
+    install_exception_handler()
+    try:
+        (found,) = check_expressions(
+            [Expression(sql="severty_number = 1", columns=EVENT_COLUMNS, line=1, where="x", wants="boolean")]
+        )
+    finally:
+        py4j.java_gateway.get_return_value = installed
+    assert found is not None
+    assert "unknown column" in found

@@ -10,11 +10,14 @@ import glob
 import importlib.util
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+import py4j.java_gateway
+import py4j.protocol
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from logboom.base.settings import nearest
 from logboom.pipeline.jars import cache_dir
@@ -51,11 +54,23 @@ _JVM_OPTIONS: Final = (
 )
 
 
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """A Spark session of this process replaces py4j's handler of errors by one that asks the session's JVM about them;
+    those of our own JVM it cannot know."""
+    installed = py4j.java_gateway.get_return_value
+    py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
+    try:
+        yield
+    finally:
+        py4j.java_gateway.get_return_value = installed
+
+
 def check_expressions(expressions: Sequence[Expression]) -> list[str | None]:
     """What is wrong with each expression, None where nothing is. JavaMissingError where no Java can be found."""
     if not expressions:
         return []
-    with _catalyst() as catalyst:
+    with _catalyst() as catalyst, _own_errors():
         return [catalyst.fault(expression) for expression in expressions]
 
 
