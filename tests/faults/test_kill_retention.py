@@ -5,7 +5,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.cli.running import logboom, ok
 from tests.support.server import BrokerProcess
@@ -14,7 +13,6 @@ KEPT = 200
 ROUNDS = 4
 
 
-@pytest.mark.slow
 def test_killed_while_it_deletes(tmp_path: Path) -> None:
     data, chance = tmp_path / "data", random.Random(7)
     acked: dict[int, int] = {}
@@ -64,15 +62,19 @@ def test_killed_while_it_deletes(tmp_path: Path) -> None:
 
 
 def read_back(bootstrap: str, acked: dict[int, int]) -> None:
-    """Every acked record above the start is there, at the offset that was told, once and in order."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False})
+    """Every acked record above the start is there, at the offset that was told, once and in order.
+
+    Retention goes on beside the reader: where it is quicker, the reader is told and goes on from the new start.
+    """
+    reader = {"group.id": "check", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **reader})
     start, end = consumer.get_watermark_offsets(TopicPartition("busy", 0), timeout=30)
     assert end == max(acked.values()) + 1
     assert end - start >= KEPT
     consumer.assign([TopicPartition("busy", 0, start)])
     found: dict[int, int] = {}
     deadline = time.monotonic() + 60
-    while len(found) < end - start and time.monotonic() < deadline:
+    while end - 1 not in found.values() and time.monotonic() < deadline:
         for message in consumer.consume(500, timeout=0.5):
             value, offset = message.value(), message.offset()
             assert value is not None
@@ -80,6 +82,9 @@ def read_back(bootstrap: str, acked: dict[int, int]) -> None:
             number = int(value.split()[0])
             assert number not in found, "nothing twice"
             found[number] = offset
+    kept_from, _ = consumer.get_watermark_offsets(TopicPartition("busy", 0), timeout=30)
     consumer.close()
-    assert found == {number: offset for number, offset in acked.items() if offset >= start}
+    assert end - kept_from >= KEPT
+    assert found.items() <= acked.items()
+    assert {offset for offset in acked.values() if offset >= kept_from} <= set(found.values())
     assert sorted(found.values()) == list(found.values())
