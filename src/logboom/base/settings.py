@@ -46,6 +46,7 @@ __all__ = [
     "parse_size_bytes",
     "parse_yaml",
     "split_address",
+    "told_in_words",
 ]
 
 _ECHO_MAX_CHARS: Final = 60
@@ -139,7 +140,7 @@ def _told(details: ErrorDetails, known: list[str]) -> InitErrorDetails:
     if kind == "extra_forbidden":
         kind, message = "told", _unknown_key(str(details["loc"][-1]), known)
     elif kind not in ("told", "missing"):
-        kind, message = "told", _in_words(details)
+        kind, message = "told", told_in_words(details)
     told = PydanticCustomError(kind, "{message}", {"message": message})
     return InitErrorDetails(type=told, loc=details["loc"], input=details["input"])
 
@@ -159,7 +160,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 
-def _in_words(details: ErrorDetails) -> str:
+def told_in_words(details: ErrorDetails) -> str:
     """pydantic's message as the end of a sentence, with what was given where that is short and no secret."""
     kind, message, value = details["type"], details["msg"], details["input"]
     context = details.get("ctx", {})
@@ -217,7 +218,7 @@ def _problem(document: YamlDocument, details: ErrorDetails) -> Problem:
     path = _document_path(document.data, details["loc"][:-1] if missing else details["loc"])
     if missing:
         return Problem(dotted(path), document.line_of(path), f"key {str(details['loc'][-1])!r} is missing")
-    message = details["msg"] if details["type"] == "told" else _in_words(details)
+    message = details["msg"] if details["type"] == "told" else told_in_words(details)
     return Problem(dotted(path), document.line_of(path), message)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
 from logboom.base.units import DAY_MS, GIB, MIB
 from logboom.broker.group_config import GroupsConfig
@@ -22,23 +23,25 @@ _INT32_MAX: Final = 2**31 - 1
 class StreamDefaults(Settings):
     """What a stream runs under unless it was created with a setting of its own."""
 
-    segment_bytes: Annotated[SizeBytes, Field(ge=16 * 1024, le=_INT32_MAX)] = GIB
+    segment_bytes: Annotated[SizeBytes, Field(ge=16 * 1024, le=_INT32_MAX), Dynamic("log.segment.bytes")] = GIB
     """A segment file is closed before it grows beyond this (`segment.bytes`)."""
-    segment_ms: Annotated[DurationMs, Field(ge=1)] = 7 * DAY_MS
+    segment_ms: Annotated[DurationMs, Field(ge=1), Dynamic("log.roll.ms")] = 7 * DAY_MS
     """A segment file is closed once its first record is this old (`segment.ms`)."""
-    max_message_bytes: Annotated[SizeBytes, Field(le=_INT32_MAX)] = MAX_MESSAGE_BYTES_DEFAULT
+    max_message_bytes: Annotated[SizeBytes, Field(le=_INT32_MAX), Dynamic("message.max.bytes")] = (
+        MAX_MESSAGE_BYTES_DEFAULT
+    )
     """The largest record batch that is taken, as it was sent (`max.message.bytes`)."""
-    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_type: Annotated[TimestampType, Dynamic("log.message.timestamp.type")] = TimestampType.CREATE_TIME
     """Whose time a record carries: the producer's or the broker's (`message.timestamp.type`)."""
-    min_insync_replicas: Annotated[int, Field(ge=1)] = 1
+    min_insync_replicas: Annotated[int, Field(ge=1), Dynamic("min.insync.replicas")] = 1
     """In-sync replicas that acks=all asks for (`min.insync.replicas`)."""
-    flush: Flush = Flush.COMMIT
+    flush: Annotated[Flush, Dynamic("logboom.flush")] = Flush.COMMIT
     """commit acknowledges after fsync, none before it (`logboom.flush`)."""
-    retention_ms: DurationMs | None = None
+    retention_ms: Annotated[DurationMs | None, Dynamic("log.retention.ms")] = None
     """How long records are kept, at least, by their own timestamps; null keeps them for ever (`retention.ms`)."""
-    retention_bytes: SizeBytes | None = None
+    retention_bytes: Annotated[SizeBytes | None, Dynamic("log.retention.bytes")] = None
     """How much each partition keeps, at least; null sets no limit (`retention.bytes`)."""
-    retention_messages: Annotated[int, Field(ge=0)] | None = None
+    retention_messages: Annotated[Annotated[int, Field(ge=0)] | None, Dynamic("logboom.retention.messages")] = None
     """How many records each partition keeps, at least; null sets no limit (`logboom.retention.messages`)."""
 
     def as_stream_config(self) -> StreamConfig:
@@ -50,21 +53,21 @@ class StreamDefaults(Settings):
 class BrokerConfig(Settings):
     """One broker."""
 
-    data_dir: Path = Path("logboom-data")
+    data_dir: Annotated[Path, Static("log.dirs")] = Path("logboom-data")
     """Where everything is kept. One broker at a time may use it."""
-    broker_id: Annotated[int, Field(ge=0, le=_INT32_MAX)] = 1
+    broker_id: Annotated[int, Field(ge=0, le=_INT32_MAX), Static("node.id")] = 1
     """The number clients know this broker by. It is fixed when the data directory is made."""
     cluster_id: str | None = None
     """The name clients know the cluster by; made up when the data directory is made."""
-    auto_create_streams: bool = True
+    auto_create_streams: Annotated[bool, Dynamic("auto.create.topics.enable")] = True
     """Whether asking for an unknown stream creates it."""
-    default_partitions: Annotated[int, Field(ge=1)] = 1
+    default_partitions: Annotated[int, Field(ge=1), Dynamic("num.partitions")] = 1
     """Partitions of a stream that is created without a count."""
-    max_partitions: Annotated[int, Field(ge=1, le=_NAME_PARTITIONS_MAX)] = 10_000
+    max_partitions: Annotated[int, Field(ge=1, le=_NAME_PARTITIONS_MAX), Dynamic()] = 10_000
     """Partitions of all streams together, internal ones included."""
-    max_decompressed_bytes: SizeBytes = 64 * MIB
+    max_decompressed_bytes: Annotated[SizeBytes, Dynamic()] = 64 * MIB
     """The most that one compressed batch may unpack to."""
-    max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
+    max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000
     """The most records one batch may hold."""
     flush_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Partitions that are synced at the same time, where one group commit has several."""
@@ -72,13 +75,15 @@ class BrokerConfig(Settings):
     """Threads that read from the disk what is not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads that open partitions at the start."""
-    checkpoint_interval_s: Annotated[DurationS, Field(ge=1)] = 60.0
+    checkpoint_interval_s: Annotated[DurationS, Field(ge=1), Dynamic()] = 60.0
     """How often the state that shortens recovery is made durable."""
-    background_sync_interval_s: Annotated[DurationS, Field(ge=0.05)] = 1.0
+    background_sync_interval_s: Annotated[DurationS, Field(ge=0.05), Dynamic()] = 1.0
     """How often streams with flush=none are synced: what a power failure may take from them."""
-    retention_check_interval_s: Annotated[DurationS, Field(ge=0.01)] = 300.0
+    retention_check_interval_s: Annotated[
+        DurationS, Field(ge=0.01), Dynamic("log.retention.check.interval.ms", in_ms=True)
+    ] = 300.0
     """How often segments are looked for that retention need no longer keep."""
-    producer_id_block: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    producer_id_block: Annotated[int, Field(ge=1, le=1_000_000), Dynamic()] = 1_000
     """Producer ids set aside by one write; those left over at a restart are never used."""
     stream_defaults: StreamDefaults = StreamDefaults()
     """What streams run under where they have no setting of their own."""

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
+from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import DurationMs, Settings, SizeBytes
 from logboom.base.units import DAY_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from logboom.groups import GroupLimits
@@ -15,31 +16,41 @@ _INT32_MAX: Final = 2**31 - 1
 class GroupsConfig(Settings):
     """Consumer groups."""
 
-    session_timeout_min_ms: Annotated[DurationMs, Field(ge=1, le=_INT32_MAX)] = 6 * SECOND_MS
+    session_timeout_min_ms: Annotated[
+        DurationMs, Field(ge=1, le=_INT32_MAX), Dynamic("group.min.session.timeout.ms")
+    ] = 6 * SECOND_MS
     """The shortest session timeout a member may ask for (`group.min.session.timeout.ms`)."""
-    session_timeout_max_ms: Annotated[DurationMs, Field(ge=1, le=_INT32_MAX)] = 30 * MINUTE_MS
+    session_timeout_max_ms: Annotated[
+        DurationMs, Field(ge=1, le=_INT32_MAX), Dynamic("group.max.session.timeout.ms")
+    ] = 30 * MINUTE_MS
     """The longest session timeout a member may ask for (`group.max.session.timeout.ms`)."""
-    initial_rebalance_delay_ms: Annotated[DurationMs, Field(ge=0, le=_INT32_MAX)] = 3 * SECOND_MS
+    initial_rebalance_delay_ms: Annotated[
+        DurationMs, Field(ge=0, le=_INT32_MAX), Dynamic("group.initial.rebalance.delay.ms")
+    ] = 3 * SECOND_MS
     """How long the first rebalance of an empty group waits for more members (`group.initial.rebalance.delay.ms`)."""
-    members_max: Annotated[int, Field(ge=1)] = 1_000
+    members_max: Annotated[int, Field(ge=1), Dynamic("group.max.size")] = 1_000
     """Members one group may have (`group.max.size`)."""
-    groups_max: Annotated[int, Field(ge=1)] = 10_000
+    groups_max: Annotated[int, Field(ge=1), Dynamic()] = 10_000
     """Groups that one partition of `__consumer_offsets` may hold."""
-    group_offsets_max: Annotated[int, Field(ge=1)] = 100_000
+    group_offsets_max: Annotated[int, Field(ge=1), Dynamic()] = 100_000
     """Partitions for which one group may have committed offsets."""
-    member_metadata_max_bytes: Annotated[SizeBytes, Field(ge=1)] = 256 * KIB
+    member_metadata_max_bytes: Annotated[SizeBytes, Field(ge=1), Dynamic()] = 256 * KIB
     """The most that one member may say of itself when it joins: its subscription, under all its protocols."""
-    offset_metadata_max_bytes: Annotated[SizeBytes, Field(ge=0, le=_INT16_MAX)] = 4 * KIB
+    offset_metadata_max_bytes: Annotated[
+        SizeBytes, Field(ge=0, le=_INT16_MAX), Dynamic("offset.metadata.max.bytes")
+    ] = 4 * KIB
     """The longest note that may be committed with an offset (`offset.metadata.max.bytes`)."""
-    offsets_retention_ms: Annotated[DurationMs, Field(ge=1)] = 7 * DAY_MS
+    offsets_retention_ms: Annotated[DurationMs, Field(ge=1), Dynamic()] = 7 * DAY_MS
     """How long offsets outlive their last use by a living group (`offsets.retention.minutes`)."""
-    offsets_retention_check_ms: Annotated[DurationMs, Field(ge=1)] = 10 * MINUTE_MS
+    offsets_retention_check_ms: Annotated[DurationMs, Field(ge=1), Dynamic("offsets.retention.check.interval.ms")] = (
+        10 * MINUTE_MS
+    )
     """How often offsets beyond their retention are looked for (`offsets.retention.check.interval.ms`)."""
     # Eight is enough to spread coordinators over a cluster, and few enough that a flush on one node, which syncs each
     # partition that was written, stays cheap however many groups commit. Groups are placed by hash, so it stays.
-    offsets_partitions: Annotated[int, Field(ge=1, le=1_000)] = 8
+    offsets_partitions: Annotated[int, Field(ge=1, le=1_000), Static("offsets.topic.num.partitions")] = 8
     """Partitions of `__consumer_offsets`; fixed once it was created (`offsets.topic.num.partitions`)."""
-    offsets_rewrite_records_min: Annotated[int, Field(ge=1)] = 50_000
+    offsets_rewrite_records_min: Annotated[int, Field(ge=1), Dynamic()] = 50_000
     """A partition of `__consumer_offsets` with so many records, and four times as many as are alive, is written anew
     with the living ones alone."""
     offsets_max_message_bytes: Annotated[SizeBytes, Field(ge=64 * KIB, le=256 * MIB)] = 16 * MIB

@@ -1,7 +1,10 @@
 """Settings of the Kafka door. Every limit has its unit in its name; crossing one gives an error or a wait."""
 
+from typing import Annotated
+
 from pydantic import Field
 
+from logboom.base.dynamic import Dynamic
 from logboom.base.settings import Address, DurationMs, DurationS, Settings, SizeBytes
 from logboom.base.units import KIB, MIB, MINUTE_MS
 
@@ -16,41 +19,43 @@ class KafkaConfig(Settings):
     """Address that clients are told to connect to. Without one: the address listened on, or this machine's name where
     that is every interface."""
 
-    max_connections: int = Field(default=4096, ge=1)
+    max_connections: Annotated[int, Dynamic("max.connections")] = Field(default=4096, ge=1)
     """Connections at one time; one more is closed at once and logged."""
 
-    max_request_bytes: SizeBytes = Field(default=100 * MIB, ge=KIB, le=2**31 - 1)
+    max_request_bytes: Annotated[SizeBytes, Dynamic("socket.request.max.bytes")] = Field(
+        default=100 * MIB, ge=KIB, le=2**31 - 1
+    )
     """Longest request; a longer one closes the connection before its body is read."""
 
-    max_request_elements: int = Field(default=200_000, ge=100)
+    max_request_elements: Annotated[int, Dynamic()] = Field(default=200_000, ge=100)
     """Most array elements and tagged fields in one request; more of them close the connection."""
 
-    max_inflight_requests: int = Field(default=512, ge=1)
+    max_inflight_requests: Annotated[int, Dynamic()] = Field(default=512, ge=1)
     """Requests of one connection that are being answered; at this many its socket is not read until replies leave."""
 
-    max_inflight_bytes: SizeBytes = Field(default=64 * MIB, ge=KIB)
+    max_inflight_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=64 * MIB, ge=KIB)
     """Memory for the requests of one connection that are being answered; at this many bytes its socket is not read
     until replies leave."""
 
-    max_inflight_total_bytes: SizeBytes = Field(default=512 * MIB, ge=KIB)
+    max_inflight_total_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=512 * MIB, ge=KIB)
     """Memory for the requests of all connections together that are being answered; at this many bytes no socket is
     read until replies leave."""
 
-    max_unsent_bytes: SizeBytes = Field(default=MIB, ge=KIB)
+    max_unsent_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=MIB, ge=KIB)
     """Reply bytes that wait for a peer to read them; above, its requests are not read until it does."""
 
-    max_unsent_total_bytes: SizeBytes = Field(default=512 * MIB, ge=KIB)
+    max_unsent_total_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=512 * MIB, ge=KIB)
     """Reply bytes that wait for peers to read them, over all connections; above, each fetch gets one batch at a
     time."""
 
-    idle_timeout_s: DurationS = Field(default=600.0, gt=0)
+    idle_timeout_s: Annotated[DurationS, Dynamic("connections.max.idle.ms", in_ms=True)] = Field(default=600.0, gt=0)
     """A connection that sends nothing for so long, with no reply outstanding, is closed."""
 
-    max_fetch_bytes: SizeBytes = Field(default=50 * MIB, ge=KIB)
+    max_fetch_bytes: Annotated[SizeBytes, Dynamic("fetch.max.bytes")] = Field(default=50 * MIB, ge=KIB)
     """Most record bytes in one fetch reply, whatever the client asks for (the first batch is always whole)."""
 
-    max_fetch_wait_ms: DurationMs = Field(default=5 * MINUTE_MS, ge=0)
+    max_fetch_wait_ms: Annotated[DurationMs, Dynamic()] = Field(default=5 * MINUTE_MS, ge=0)
     """Longest time a fetch waits for records, whatever the client asks for."""
 
-    max_waiting_fetches: int = Field(default=20_000, ge=0)
+    max_waiting_fetches: Annotated[int, Dynamic()] = Field(default=20_000, ge=0)
     """Fetches that wait for records at one time; one more is answered at once with what is there."""
