@@ -42,17 +42,21 @@ from logboom.metadata import (
     Image,
     Limits,
     MetadataRecord,
+    QuotaEntity,
+    Quotas,
     Stream,
     add_partitions,
     allocate_producer_ids,
     apply,
     change_config,
+    change_quotas,
     create_stream,
     delete_stream,
 )
 from logboom.storage import Damage, Notice
 
 Result = TypeVar("Result")
+_QUOTAS_PER_COMMIT: Final = 500
 _NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
@@ -106,7 +110,10 @@ class Broker:
         self._store = PartitionStore(
             disk, clock, self._flusher, reach, log, deleted=metadata_log.deleted, open_threads=config.open_threads
         )
-        self._limits = Limits(partitions_max=config.max_partitions)
+        self._limits = Limits(
+            partitions_max=config.max_partitions, streams_max=config.max_streams, quotas_max=config.max_quotas
+        )
+        self._quota_watchers: list[Callable[[], None]] = []
         self._partitions: dict[Key, Partition] = {}
         self._failed: dict[Key, StorageError] = {}
         self._next_producer_id = self._producer_ids_end = image.next_producer_id
@@ -215,6 +222,15 @@ class Broker:
     def stream(self, name: str) -> Stream | None:
         """The stream of a name."""
         return self._image.by_name.get(StreamName(name))
+
+    @property
+    def quotas(self) -> Mapping[QuotaEntity, Quotas]:
+        """All quotas by whom they are for. The mapping never changes; ask again for news."""
+        return self._image.quotas
+
+    def watch_quotas(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop whenever quotas changed."""
+        self._quota_watchers.append(callback)
 
     def stream_by_id(self, stream_id: StreamId) -> Stream | None:
         """The stream of an id."""
@@ -357,6 +373,35 @@ class Broker:
             await self._store.discard(partitions, gone(name))
             self.groups.streams_deleted(frozenset({name}))
             self.log.info("stream deleted", stream=stream.name, id=str(stream.id))
+
+    async def change_quotas(
+        self, wanted: Sequence[tuple[QuotaEntity, Mapping[str, float | None]]], *, validate_only: bool = False
+    ) -> list[LogboomError | None]:
+        """Set (or, with None, remove) quotas of each entity by itself; what came of each, in force on return."""
+        return await self._uninterrupted(self._change_quotas(wanted, validate_only))
+
+    async def _change_quotas(
+        self, wanted: Sequence[tuple[QuotaEntity, Mapping[str, float | None]]], validate_only: bool
+    ) -> list[LogboomError | None]:
+        async with self._metadata_lock:
+            image, records = self._image, list[MetadataRecord]()
+            results: list[LogboomError | None] = []
+            for entity, changes in wanted:
+                try:
+                    made = change_quotas(image, entity, changes, self._limits)
+                except LogboomError as error:
+                    results.append(error)
+                    continue
+                for record in made:
+                    image = apply(image, record)
+                    records.append(record)
+                results.append(None)
+            if not validate_only:
+                for start in range(0, len(records), _QUOTAS_PER_COMMIT):
+                    await self._commit(records[start : start + _QUOTAS_PER_COMMIT])
+                for told in self._quota_watchers if records else ():
+                    told()
+            return results
 
     async def new_producer_id(self) -> ProducerId:
         """A producer id that was never given before, by this broker or any before it on this data directory."""

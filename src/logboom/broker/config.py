@@ -65,6 +65,10 @@ class BrokerConfig(Settings):
     """Partitions of a stream that is created without a count."""
     max_partitions: Annotated[int, Field(ge=1, le=_NAME_PARTITIONS_MAX), Dynamic()] = 10_000
     """Partitions of all streams together, internal ones included."""
+    max_streams: Annotated[int, Field(ge=1, le=_NAME_PARTITIONS_MAX), Dynamic()] = 10_000
+    """Streams, internal ones included."""
+    max_quotas: Annotated[int, Field(ge=0, le=1_000_000), Dynamic()] = 10_000
+    """Clients and addresses that have quotas of their own."""
     max_decompressed_bytes: Annotated[SizeBytes, Dynamic()] = 64 * MIB
     """The most that one compressed batch may unpack to."""
     max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000

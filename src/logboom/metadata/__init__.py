@@ -15,7 +15,23 @@ from logboom.metadata.commands import (
     delete_stream,
 )
 from logboom.metadata.image import Image, Stream, apply
+from logboom.metadata.quotas import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    IP,
+    PRODUCER_BYTE_RATE,
+    QUOTA_KINDS,
+    REQUEST_PERCENTAGE,
+    USER,
+    QuotaEntity,
+    QuotaKind,
+    Quotas,
+    change_quotas,
+    quota_entity,
+)
 from logboom.metadata.records import (
+    ClientQuotasChanged,
     MetadataRecord,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -38,9 +54,18 @@ from logboom.metadata.stream_config import (
 )
 
 __all__ = [
+    "CLIENT_ID",
+    "CONNECTION_CREATION_RATE",
+    "CONSUMER_BYTE_RATE",
     "DEFAULT_STREAM_CONFIG",
+    "IP",
     "MAX_MESSAGE_BYTES_DEFAULT",
+    "PRODUCER_BYTE_RATE",
+    "QUOTA_KINDS",
+    "REQUEST_PERCENTAGE",
     "STREAM_SETTINGS",
+    "USER",
+    "ClientQuotasChanged",
     "CreateStream",
     "Flush",
     "Image",
@@ -48,6 +73,9 @@ __all__ = [
     "MetadataRecord",
     "PartitionsAdded",
     "ProducerIdsAllocated",
+    "QuotaEntity",
+    "QuotaKind",
+    "Quotas",
     "SettingType",
     "Stream",
     "StreamConfig",
@@ -60,10 +88,12 @@ __all__ = [
     "allocate_producer_ids",
     "apply",
     "change_config",
+    "change_quotas",
     "check_name",
     "create_stream",
     "decode",
     "delete_stream",
     "encode",
+    "quota_entity",
     "stream_setting",
 ]

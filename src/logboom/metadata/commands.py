@@ -41,6 +41,8 @@ class Limits:
     """What the whole node bounds."""
 
     partitions_max: int
+    streams_max: int = 10_000
+    quotas_max: int = 10_000
     brokers: int = 1
 
 
@@ -83,6 +85,10 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
         raise InvalidReplicationFactorError(
             f"a replication factor of {command.replication_factor} cannot be had with {limits.brokers} broker"
             + ("s" if limits.brokers > 1 else "")
+        )
+    if len(image.by_name) >= limits.streams_max:
+        raise PolicyViolationError(
+            f"one more stream is too many: there are {len(image.by_name)} and max_streams is {limits.streams_max}"
         )
     _check_room(image, command.partitions, limits)
     overrides = {key: value for key, value in command.config.items() if value is not None}

@@ -10,7 +10,9 @@ from types import MappingProxyType
 from typing import Final
 
 from logboom.base.ids import ProducerId, StreamId, StreamName
+from logboom.metadata.quotas import QuotaEntity, Quotas
 from logboom.metadata.records import (
+    ClientQuotasChanged,
     MetadataRecord,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -46,6 +48,8 @@ class Image:
     by_name: Mapping[StreamName, Stream] = field(default_factory=lambda: MappingProxyType({}))
     by_id: Mapping[StreamId, Stream] = field(default_factory=lambda: MappingProxyType({}))
     next_producer_id: ProducerId = _FIRST_PRODUCER_ID
+    quotas: Mapping[QuotaEntity, Quotas] = field(default_factory=lambda: MappingProxyType({}))
+    """What was set, by whom it is for; nobody is here without a quota."""
 
     @property
     def partition_count(self) -> int:
@@ -74,6 +78,14 @@ def apply(image: Image, record: MetadataRecord) -> Image:
         case ProducerIdsAllocated():
             assert record.next_id > image.next_producer_id, "producer ids are never given twice"
             return replace(image, next_producer_id=record.next_id)
+        case ClientQuotasChanged():
+            return _with_quotas(image, tuple(sorted(record.entity.items())), record.quotas)
+
+
+def _with_quotas(image: Image, entity: QuotaEntity, quotas: Quotas) -> Image:
+    others = {other: values for other, values in image.quotas.items() if other != entity}
+    mine = {entity: MappingProxyType(dict(quotas))} if quotas else {}
+    return replace(image, quotas=MappingProxyType({**others, **mine}))
 
 
 def _created(image: Image, record: StreamCreated) -> Image:

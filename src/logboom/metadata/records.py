@@ -57,7 +57,17 @@ class ProducerIdsAllocated(Fact, frozen=True, kw_only=True, tag="producer_ids_al
     next_id: ProducerId
 
 
-MetadataRecord: TypeAlias = StreamCreated | PartitionsAdded | StreamConfigChanged | StreamDeleted | ProducerIdsAllocated
+class ClientQuotasChanged(Fact, frozen=True, kw_only=True, tag="client_quotas_changed"):
+    """The quotas that an entity has, whole; without any it has none of its own."""
+
+    entity: dict[str, str | None]
+    """Name by type, as `client-id`; null is the default of the type."""
+    quotas: dict[str, float]
+
+
+MetadataRecord: TypeAlias = (
+    StreamCreated | PartitionsAdded | StreamConfigChanged | StreamDeleted | ProducerIdsAllocated | ClientQuotasChanged
+)
 
 
 class _Kind(msgspec.Struct):
@@ -71,6 +81,7 @@ _VERSIONS: Final = {
     "stream_config_changed": 1,
     "stream_deleted": 1,
     "producer_ids_allocated": 1,
+    "client_quotas_changed": 1,
 }
 _encoder: Final = msgspec.json.Encoder()
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)
