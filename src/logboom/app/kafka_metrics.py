@@ -22,6 +22,7 @@ _COUNTERS: Final = {
     "connections_total": "Connections taken.",
     "connections_refused": "Connections closed at once because there were too many.",
     "malformed": "Connections closed for bytes that were no request.",
+    "too_slow": "Connections closed for a request that had begun and did not come.",
     "unsupported": "Connections closed for an API or version that is not served.",
     "failures": "Connections closed for an error of this program.",
     "trailing": "Requests with bytes behind their last field.",

@@ -48,6 +48,10 @@ class KafkaConfig(Settings):
     """Reply bytes that wait for peers to read them, over all connections; above, each fetch gets one batch at a
     time."""
 
+    request_timeout_s: Annotated[DurationS, Dynamic()] = Field(default=30.0, gt=0)
+    """A connection whose request has begun and brings neither its end nor 16 KiB more within such a time is closed;
+    so is one that was half-closed by its peer and has not got its answers by then. Counted in whole seconds."""
+
     idle_timeout_s: Annotated[DurationS, Dynamic("connections.max.idle.ms", in_ms=True)] = Field(default=600.0, gt=0)
     """A connection that sends nothing for so long, with no reply outstanding, is closed."""
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 from struct import Struct
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -33,6 +34,9 @@ _REQUESTS_PER_TURN: Final = 64
 
 _JOIN_BYTES_MAX: Final = 16 * 1024
 """Replies up to this size are joined into one piece; larger pieces are handed to the socket as they are."""
+
+_PROGRESS_BYTES: Final = 16 * 1024
+"""What must come of a request that has begun, in each `request_timeout_s`, for it to be a slow one and no trickle."""
 
 _ELEMENT_BYTES: Final = 256
 """What an element of a request is reckoned to take in memory, beside its bytes in the frame."""
@@ -87,6 +91,9 @@ class Connection(asyncio.BufferedProtocol):
         self._contexts: dict[Route, RequestContext] = {}
         self._host = ""
         self._heard_s = 0.0
+        self._seconds_left = 0
+        self._awaited = (0, 0)
+        self._said_all = False
 
     # --- asyncio's side -----------------------------------------------------------------------------------------
 
@@ -122,7 +129,13 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("bytes that are no Kafka request", self._frames.broken)
 
     def eof_received(self) -> bool:
-        return False
+        """A peer that has said all still gets its answers, as from Kafka; not those that wait for records to come."""
+        waits = any(slot.later is not None and slot.later.on_abandoned is not None for slot in self._slots)
+        if self._closed or waits or not (self._slots or self._backlog):
+            return False
+        self._said_all = True
+        self._seconds_left = ceil(self._shared.config.request_timeout_s)
+        return True
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -176,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         if handled:
             self._send()
         self._regulate_reading()
-        if self._shared.stopping and not slots:
+        if not slots and (self._shared.stopping or (self._said_all and not backlog)):
             self.close()
 
     def _has_room(self) -> bool:
@@ -198,6 +211,8 @@ class Connection(asyncio.BufferedProtocol):
     def _regulate_reading(self) -> None:
         """Read the socket only while what it brings can be begun."""
         assert self._transport is not None
+        if self._said_all:
+            return
         starved = self._shared.is_full and bool(self._slots)
         reading = not self._backlog and self._writable and not starved and not self._shared.stopping
         if starved:
@@ -412,13 +427,35 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end ------------------------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """Once a second: requests whose time is over, and a peer that has gone silent."""
+        """Once a second: requests whose time is over, and a peer that has gone silent or brings next to nothing."""
         for slot in tuple(self._slots):
             later = slot.later
             if later is not None and later.expires_at_s <= now_s and later.on_expired is not None and not slot.done:
                 later.on_expired()
         if not self._slots and self._writable and now_s - self._heard_s > self._shared.config.idle_timeout_s:
             self.close()
+        elif self._said_all:
+            self._seconds_left -= 1
+            if self._seconds_left < 0:
+                self._drop()
+        elif self._frames.in_frame and self._reading:
+            self._await_rest()
+        else:
+            self._awaited = (0, 0)
+
+    def _await_rest(self) -> None:
+        """A request has begun. Its seconds are ticks: a standstill of this process costs no peer its time."""
+        number, begun_bytes = self._awaited
+        now_bytes, limit_s = self._frames.begun_bytes, ceil(self._shared.config.request_timeout_s)
+        if not begun_bytes or number != self._frames.completed or now_bytes - begun_bytes >= _PROGRESS_BYTES:
+            self._awaited = (self._frames.completed, now_bytes)
+            self._seconds_left = limit_s
+            return
+        self._seconds_left -= 1
+        if self._seconds_left < 0:
+            self._metrics.too_slow += 1
+            why = f"{now_bytes - begun_bytes} bytes of it came in {limit_s} s (kafka.request_timeout_s)"
+            self._refuse("request that does not come", why)
 
     def close(self) -> None:
         """Send what is written and close."""

@@ -12,8 +12,11 @@ from logboom.base.units import KIB, MIB
 SCRATCH_BYTES: Final = 128 * KIB
 """What one read takes at most between frames."""
 
-_TRUSTED_BYTES: Final = MIB
+_STRANGERS_BYTES: Final = 64 * KIB
 """Frames up to this length get their room at once; longer ones as their bytes come, twice as much each time."""
+
+_TRUSTED_BYTES: Final = MIB
+"""The same on a connection that has sent a frame of such a length whole."""
 
 _HEAD_BYTES: Final = 4
 _LENGTH: Final = Struct(">i")
@@ -27,7 +30,17 @@ class FrameReader:
     `scratch` may be shared by all connections of a loop: it holds nothing between `buffer` and `received`.
     """
 
-    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_scratch", "_size", "broken")
+    __slots__ = (
+        "_filled",
+        "_frame",
+        "_head",
+        "_max_bytes",
+        "_scratch",
+        "_size",
+        "_trusted_bytes",
+        "broken",
+        "completed",
+    )
 
     def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
         self._scratch = scratch
@@ -36,6 +49,9 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._size = 0
         self._filled = 0
+        self._trusted_bytes = _STRANGERS_BYTES
+        self.completed = 0
+        """Frames that came whole so far."""
         self.broken: str | None = None
         """Why nothing more can be read, once a length came that no request has."""
 
@@ -43,6 +59,11 @@ class FrameReader:
     def in_frame(self) -> bool:
         """Whether a frame has begun and not ended."""
         return self._frame is not None or bool(self._head)
+
+    @property
+    def begun_bytes(self) -> int:
+        """What has come of the frame that has begun and not ended."""
+        return len(self._head) if self._frame is None else _HEAD_BYTES + self._filled
 
     def buffer(self) -> memoryview:
         """Where the next bytes go."""
@@ -57,10 +78,14 @@ class FrameReader:
         """The frames that `count` more bytes completed; look at `broken` behind them."""
         assert self.broken is None
         if self._frame is None:
-            return self._cut(len(self._head) + count)
+            frames = self._cut(len(self._head) + count)
+            self.completed += len(frames)
+            return frames
         self._filled += count
         if self._filled == self._size:
             frame, self._frame = self._frame, None
+            self._trusted_bytes = max(self._trusted_bytes, min(self._size, _TRUSTED_BYTES))
+            self.completed += 1
             return [frame]
         if self._filled == len(self._frame):
             # A new one, for a view handed out may still hold the old one at its length.
@@ -90,7 +115,7 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        self._frame = bytearray(size if size <= _TRUSTED_BYTES else max(_TRUSTED_BYTES, 2 * len(start)))
+        self._frame = bytearray(min(size, max(self._trusted_bytes, 2 * len(start))))
         self._frame[: len(start)] = start
 
 

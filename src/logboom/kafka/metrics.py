@@ -45,6 +45,8 @@ class KafkaMetrics:
         """Closed at once, for there were max_connections."""
         self.malformed = 0
         """Connections closed for bytes that were no request."""
+        self.too_slow = 0
+        """Connections closed for a request that had begun and did not come."""
         self.unsupported = 0
         """Connections closed for an API or version that is not served."""
         self.failures = 0
