@@ -9,7 +9,7 @@ Life: opened by the partition store; takes appends until it goes offline (reads 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -29,7 +29,7 @@ from logboom.base.ports import Clock
 from logboom.broker.flusher import Flusher
 from logboom.broker.metrics import Counters
 from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
-from logboom.records import BatchHeader, RecordLimits, read_header, stamp_append_time, validate_produced
+from logboom.records import RecordLimits, read_header, stamp_append_time, validate_produced
 from logboom.replication import (
     BelowMinimum,
     DurableEndMoved,
@@ -40,7 +40,7 @@ from logboom.replication import (
     MinimumChanged,
     PartitionLeadership,
 )
-from logboom.storage import LogConfig, PartitionLog, Retention, Segment, TimedOffset
+from logboom.storage import Appended, Batch, LogConfig, PartitionLog, Retention, Segment, TimedOffset
 
 NO_TIMESTAMP: Final = -1
 Result = TypeVar("Result")
@@ -58,7 +58,21 @@ class AppendResult(NamedTuple):
 Done: TypeAlias = Callable[[AppendResult | LogboomError], None]
 """Called once, on the loop, perhaps before `append` returns."""
 
-_Waiting: TypeAlias = deque[tuple[int, Done, AppendResult]]
+
+class RunResult(NamedTuple):
+    """What the appends of a run came to."""
+
+    outcomes: Sequence[Offset | LogboomError]
+    """For each batch, in order, its base offset or why it was not taken."""
+    log_append_time_ms: int
+    """-1 unless the stream stamps its own time."""
+    log_start_offset: Offset
+
+
+RunDone: TypeAlias = Callable[[RunResult], None]
+"""Called once, on the loop, perhaps before `append_run` returns."""
+
+_Waiting: TypeAlias = deque[tuple[int, RunDone, RunResult]]
 """Who is answered once the offset that comes first is reached; the offsets never go down."""
 
 
@@ -83,13 +97,10 @@ def log_config(config: StreamConfig, max_decompressed_bytes: int) -> LogConfig:
     )
 
 
-def _stamped(
-    records: bytearray | memoryview, headers: tuple[tuple[int, BatchHeader], ...], now_ms: int
-) -> tuple[tuple[int, BatchHeader], ...]:
-    """Put the broker's time into the batches; their new heads."""
-    for position, _ in headers:
-        stamp_append_time(records, position, now_ms)
-    return tuple((position, read_header(records, position)) for position, _ in headers)
+def _for_one(done: Done, result: RunResult) -> None:
+    """The result of a run of one batch, for whoever appended one."""
+    (outcome,), time_ms, start = result
+    done(outcome if isinstance(outcome, LogboomError) else AppendResult(outcome, time_ms, start))
 
 
 def _limit(value: int) -> int | None:
@@ -192,43 +203,104 @@ class Partition:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def append(self, records: bytearray | memoryview, *, acks: int, done: Done) -> None:
-        """Append one producer's batch, whose memory is the partition's from now on (it is patched in place).
+        """Append one producer's batch: `append_run` for one."""
+        self.append_run((records,), acks=acks, done=partial(_for_one, done))
 
-        `done` is called when acks is served: -1 at commit, 1 when the leader's own disk has it, 0 at once.
+    def append_run(self, run: Sequence[bytearray | memoryview], *, acks: int, done: RunDone) -> None:
+        """Append batches that came together, whose memory is the partition's from now on (it is patched in place).
+
+        Each is taken or refused on its own. `done` is called when acks is served for all that were taken: -1 at
+        commit, 1 when the leader's own disk has them, 0 at once.
         """
         if self._refusal is not None or (acks == -1 and self._below_minimum):
-            self._refuse(done, self._refusal or self._not_enough_replicas())
+            nothing = RunResult([Offset(-1)] * len(run), NO_TIMESTAMP, Offset(-1))
+            self._refuse(done, nothing, self._refusal or self._not_enough_replicas())
             return
-        reach, log = self._reach, self.log
-        now_ms = reach.clock.wall_ms()
-        try:
-            headers = validate_produced(records, self._limits)
-            if self._append_time:
-                headers = _stamped(records, headers, now_ms)
-            appended = log.append(records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        except LogboomError as error:
-            self._refuse(done, error)
+        now_ms = self._reach.clock.wall_ms()
+        checked = [self._checked(records, now_ms) for records in run]
+        offsets = self._append_together(checked, now_ms)
+        if offsets is None:
+            self._append_each(checked, now_ms, acks, done)
             return
-        base_offset, last_offset, duplicate = appended.base_offset, appended.last_offset, appended.duplicate
-        result = AppendResult(base_offset, now_ms if self._append_time else NO_TIMESTAMP, log.log_start_offset)
-        counters = reach.counters
-        if duplicate:
-            counters.duplicate_batches += 1
-        else:
-            size_bytes = len(records)
-            counters.appended_batches += len(headers)
-            counters.appended_records += last_offset - base_offset + 1
-            counters.appended_bytes += size_bytes
-            reach.flusher.staged(self, size_bytes)
+        result = self._result(offsets, now_ms)
         if acks == 0:
             done(result)
-        elif duplicate:
-            self._wait_for_first(last_offset + 1, acks, done, result)
         else:
-            (self._at_commit if acks == -1 else self._at_leader).append((last_offset + 1, done, result))
+            (self._at_commit if acks == -1 else self._at_leader).append((self.log.log_end_offset, done, result))
 
-    def _wait_for_first(self, needed: int, acks: int, done: Done, result: AppendResult) -> None:
-        """A repeated batch is answered once its first copy is safe, which it may have been for long."""
+    def _checked(self, records: bytearray | memoryview, now_ms: int) -> Batch | LogboomError:
+        """A client's batch and its head, stamped where the stream does so; or what is wrong with it."""
+        try:
+            ((_, header),) = validate_produced(records, self._limits)
+        except LogboomError as error:
+            return error
+        if self._append_time:
+            stamp_append_time(records, 0, now_ms)
+            header = read_header(records)
+        return records, header
+
+    def _append_together(self, checked: Sequence[Batch | LogboomError], now_ms: int) -> list[Offset] | None:
+        """Stage all as one, where all are right and none is of an idempotent producer; their offsets, else None."""
+        batches = [one for one in checked if isinstance(one, tuple) and one[1].producer_id < 0]
+        if len(batches) < len(checked):
+            return None
+        try:
+            staged = self.log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except StorageError:
+            return None  # which each is told on its own
+        if staged is None:
+            return None
+        offsets = [offset for offset, _, _ in staged.batches]
+        self._count(len(batches), staged.next_offset - offsets[0], staged.size_bytes)
+        return offsets
+
+    def _append_each(self, checked: Sequence[Batch | LogboomError], now_ms: int, acks: int, done: RunDone) -> None:
+        """Stage batch by batch: one may be wrong, one a duplicate, one may begin a segment."""
+        outcomes: list[Offset | LogboomError] = []
+        needed, before = -1, self.log.log_end_offset
+        for one in checked:
+            appended = self._append_one(one, now_ms)
+            if isinstance(appended, LogboomError):
+                self._reach.counters.refused_appends += 1
+                outcomes.append(appended)
+            else:
+                needed = max(needed, appended.last_offset + 1)
+                outcomes.append(appended.base_offset)
+        result = self._result(outcomes, now_ms)
+        if acks == 0 or needed < 0:
+            done(result)
+        elif needed <= before:
+            self._wait_for_first(needed, acks, done, result)
+        else:
+            (self._at_commit if acks == -1 else self._at_leader).append((needed, done, result))
+
+    def _append_one(self, one: Batch | LogboomError, now_ms: int) -> Appended | LogboomError:
+        if isinstance(one, LogboomError):
+            return one
+        records, header = one
+        try:
+            appended = self.log.append(records, ((0, header),), leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except LogboomError as error:
+            return error
+        if appended.duplicate:
+            self._reach.counters.duplicate_batches += 1
+        else:
+            self._count(1, header.last_offset_delta + 1, len(records))
+        return appended
+
+    def _count(self, batches: int, records: int, size_bytes: int) -> None:
+        """What was staged, for those who count and for the flusher."""
+        counters = self._reach.counters
+        counters.appended_batches += batches
+        counters.appended_records += records
+        counters.appended_bytes += size_bytes
+        self._reach.flusher.staged(self, size_bytes)
+
+    def _result(self, outcomes: Sequence[Offset | LogboomError], now_ms: int) -> RunResult:
+        return RunResult(outcomes, now_ms if self._append_time else NO_TIMESTAMP, self.log.log_start_offset)
+
+    def _wait_for_first(self, needed: int, acks: int, done: RunDone, result: RunResult) -> None:
+        """Repeated batches are answered once their first copies are safe, which they may have been for long."""
         waiting, reached = (self._at_commit, self.high_watermark) if acks == -1 else (self._at_leader, self._safe_end)
         if needed <= reached:
             done(result)
@@ -243,9 +315,11 @@ class Partition:
         """Up to where this broker's own copy is as safe as the stream asks for."""
         return self.log.durable_end if self.syncs else self.log.written_end
 
-    def _refuse(self, done: Done, error: LogboomError) -> None:
-        self._reach.counters.refused_appends += 1
-        done(error)
+    def _refuse(self, done: RunDone, result: RunResult, error: LogboomError) -> None:
+        """`error` in place of every offset."""
+        outcomes = [outcome if isinstance(outcome, LogboomError) else error for outcome in result.outcomes]
+        self._reach.counters.refused_appends += sum(outcome is error for outcome in outcomes)
+        done(RunResult(outcomes, result.log_append_time_ms, result.log_start_offset))
 
     def _not_enough_replicas(self) -> NotEnoughReplicasError:
         there, wanted = len(self._core.isr), self._core.min_insync_replicas
@@ -290,7 +364,8 @@ class Partition:
 
     def _fail(self, waiting: _Waiting, error: LogboomError) -> None:
         while waiting:
-            self._refuse(waiting.popleft()[1], error)
+            _, done, result = waiting.popleft()
+            self._refuse(done, result, error)
 
     def _fail_waiting(self, error: LogboomError) -> None:
         self._fail(self._at_commit, error)

@@ -6,6 +6,8 @@ rule is another error, which they do not.
 
 from dataclasses import dataclass
 
+from crc32c import crc32c
+
 from logboom.base.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -16,6 +18,7 @@ from logboom.base.errors import (
 from logboom.base.ids import NO_PRODUCER
 from logboom.base.ports import Bytes
 from logboom.records.header import (
+    CRC_START,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
@@ -50,10 +53,37 @@ def validate_produced(buffer: Bytes, limits: RecordLimits) -> tuple[tuple[int, B
     Raises CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionError, MessageTooLargeError,
     InvalidTimestampError and InvalidRecordError.
     """
-    header = _whole_batch(buffer, limits)
-    _check_head(header, limits)
-    walk_records(records_body(buffer, 0, header, limits.max_decompressed_bytes), header.records_count)
+    header = _usual_batch(buffer, limits)
+    if header is None:
+        header = _whole_batch(buffer, limits)
+        _check_head(header, limits)
+        walk_records(records_body(buffer, 0, header, limits.max_decompressed_bytes), header.records_count)
+    else:
+        walk_records(bytes(memoryview(buffer)[HEADER_BYTES:]), header.records_count)
     return ((0, header),)
+
+
+def _usual_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader | None:
+    """The head of an uncompressed batch that keeps every rule; None of others, for the rules to be asked one by one.
+
+    Nothing is refused here, so no error is named here.
+    """
+    size = len(buffer)
+    if not HEADER_BYTES < size <= limits.max_batch_bytes or size > limits.max_decompressed_bytes:
+        return None
+    header = read_header(buffer)
+    _, length, _, magic, crc, attributes, last_delta, _, _, producer, producer_epoch, sequence, count = header
+    if (
+        length == size - LENGTH_PREFIX_BYTES
+        and magic == MAGIC
+        and attributes == 0
+        and last_delta == count - 1
+        and 0 < count <= limits.max_records
+        and (producer == NO_PRODUCER or min(producer, producer_epoch, sequence) >= 0)
+        and crc == crc32c(memoryview(buffer)[CRC_START:])
+    ):
+        return header
+    return None
 
 
 def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:

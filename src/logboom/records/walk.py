@@ -51,6 +51,8 @@ def walk_records(body: bytes, count: int) -> None:
         raise InvalidRecordError(f"{count} records cannot fit into {len(body)} bytes.")
     try:
         position = delta = 0
+        if count < _RUN_MIN:
+            position, delta = _walk_usual(body, 0, 0, count), count
         while delta < min(count, len(_DELTAS)):
             run = _run_of_one_size(body, position, delta, count)
             if run:

@@ -12,10 +12,12 @@ from logboom.storage.log import PartitionLog
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.segment import Segment
+from logboom.storage.staging import Batch
 
 __all__ = [
     "FORMAT_VERSION",
     "Appended",
+    "Batch",
     "BatchView",
     "Damage",
     "EpochHistory",

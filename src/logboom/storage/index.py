@@ -6,6 +6,7 @@ log. On disk each entry carries its own CRC, so a garbled or half-written one is
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -50,6 +51,19 @@ class SparseIndex:
         self.upto = position + size_bytes
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
+
+    def add_run(self, batches: Sequence[tuple[Offset, int, int]], position: int) -> int:
+        """`add` for batches (offset, bytes, newest time) that follow each other from `position` on; where they end."""
+        due = self.positions[-1] + self.interval_bytes if self.positions else 0
+        for offset, size_bytes, max_timestamp in batches:
+            if position >= due:
+                self._add_entry(offset, position)
+                due = position + self.interval_bytes
+            position += size_bytes
+            if max_timestamp > self.max_timestamp:
+                self.max_timestamp = max_timestamp
+        self.upto = position
+        return position
 
     def seal(self, end: Offset) -> None:
         """Add the entry of the segment's end, which keeps its newest time."""

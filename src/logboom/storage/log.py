@@ -10,7 +10,6 @@ import itertools
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Final, TypeVar
@@ -23,18 +22,19 @@ from logboom.base.errors import (
     StorageError,
 )
 from logboom.base.ids import Epoch, Offset, ProducerId
-from logboom.base.ports import Bytes, Disk
-from logboom.records import BatchHeader, patch_batch
+from logboom.base.ports import Disk
+from logboom.records import BatchHeader
 from logboom.storage import epochs as epoch_files
 from logboom.storage import recovery, search, truncation
 from logboom.storage.checkpoint import Checkpoint, CheckpointFile
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
-from logboom.storage.producers import ProducerState, ProducerTable
+from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scan import NotCachedError
 from logboom.storage.segment import Segment
 from logboom.storage.snapshots import drop_snapshots, save_snapshot
+from logboom.storage.staging import Batch, Staged, Undo, end_of_segment, place, place_run
 
 Report = Callable[[Damage | Notice], None]
 Result = TypeVar("Result")
@@ -43,21 +43,6 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _MAX_SEGMENT_OFFSETS: Final = 2**31 - 1
 _MAX_PLACES: Final = 256
 _MAX_OLD_OPEN: Final = 8
-
-
-@dataclass(slots=True)
-class Staged:
-    """Batches of one append on their way to the disk."""
-
-    buffer: Bytes
-    size_bytes: int
-    batches: list[tuple[Offset, int, int]]
-    next_offset: Offset
-    undo: list[tuple[ProducerId, ProducerState | None]]
-    roll: bool
-    """Whether they are the first of a new segment."""
-    producers: ProducerTable | None
-    """Producers before these batches where they roll, behind them where a hint is due."""
 
 
 class PartitionLog:
@@ -155,8 +140,7 @@ class PartitionLog:
         of `ProducerTable.check`, RecordListTooLargeError, and StorageError once the log has failed.
         """
         self._check_failure()
-        start, end = headers[0][0], headers[-1][0] + headers[-1][1].size_bytes
-        size_bytes = end - start
+        size_bytes = headers[-1][0] + headers[-1][1].size_bytes - headers[0][0]
         if size_bytes > self.config.segment_bytes:
             raise RecordListTooLargeError(
                 f"{size_bytes} bytes of records are above the segment's limit of {self.config.segment_bytes}."
@@ -164,7 +148,7 @@ class PartitionLog:
         roll = self._rolls(size_bytes, now_ms)
         before_roll = self.producers.copy() if roll else None
         base_offset = self.log_end_offset
-        undo: list[tuple[ProducerId, ProducerState | None]] = []
+        undo: Undo = []
         try:
             duplicate = self._admit(headers, base_offset, undo, now_ms)
         except LogboomError:
@@ -172,21 +156,31 @@ class PartitionLog:
             raise
         if duplicate is not None:
             return duplicate
+        staged = place(buffer, headers, base_offset, leader_epoch)
+        staged.undo, staged.roll, staged.producers = undo, roll, before_roll
+        self._stage(staged, base_offset, leader_epoch, now_ms)
+        return Appended(base_offset, Offset(staged.next_offset - 1))
+
+    def append_run(self, run: Sequence[Batch], *, leader_epoch: Epoch, now_ms: int) -> Staged | None:
+        """Append batches that came together, none of an idempotent producer, as one.
+
+        None, and nothing is done, where they do not go into the segment that is written to: `append` each of them.
+        StorageError once the log has failed.
+        """
+        self._check_failure()
+        base_offset = self.log_end_offset
+        size_bytes = sum([len(buffer) for buffer, _ in run])
+        if size_bytes > self.config.segment_bytes or self._rolls(size_bytes, now_ms):
+            return None
+        staged = place_run(run, base_offset, leader_epoch)
+        self._stage(staged, base_offset, leader_epoch, now_ms)
+        return staged
+
+    def _stage(self, staged: Staged, base_offset: Offset, leader_epoch: Epoch, now_ms: int) -> None:
         self.epochs.begin(leader_epoch, base_offset)
-        batches: list[tuple[Offset, int, int]] = []
-        offset = base_offset
-        for position, header in headers:
-            patch_batch(buffer, position, offset, leader_epoch)
-            batches.append((offset, header.size_bytes, header.max_timestamp))
-            offset = Offset(offset + header.last_offset_delta + 1)
-        whole = size_bytes == len(buffer)
-        staged = Staged(
-            buffer if whole else memoryview(buffer)[start:end], size_bytes, batches, offset, undo, roll, before_roll
-        )
         self._plan(staged, base_offset, now_ms)
-        self.log_end_offset = offset
+        self.log_end_offset = staged.next_offset
         self._staged.append(staged)
-        return Appended(base_offset, Offset(offset - 1))
 
     def roll(self) -> bool:
         """Stage the end of the segment that is written to: what is appended next begins a new one. Whether there was
@@ -195,7 +189,7 @@ class PartitionLog:
         if self._planned_bytes == 0:
             return False
         end = self.log_end_offset
-        staged = Staged(b"", 0, [], end, [], True, self.producers.copy())
+        staged = end_of_segment(end, self.producers.copy())
         self._plan(staged, end, None)
         self._staged.append(staged)
         return True
@@ -204,7 +198,7 @@ class PartitionLog:
         self,
         headers: Sequence[tuple[int, BatchHeader]],
         base_offset: Offset,
-        undo: list[tuple[ProducerId, ProducerState | None]],
+        undo: Undo,
         now_ms: int,
     ) -> Appended | None:
         """Check and record the sequences of idempotent batches; where a single one lies if it is a duplicate."""
@@ -220,7 +214,7 @@ class PartitionLog:
             offset = Offset(offset + header.last_offset_delta + 1)
         return None
 
-    def _undo(self, undo: list[tuple[ProducerId, ProducerState | None]]) -> None:
+    def _undo(self, undo: Undo) -> None:
         for producer, before in reversed(undo):
             self.producers.restore(producer, before)
 
@@ -358,7 +352,8 @@ class PartitionLog:
         if not size_bytes:  # nothing but the end of a segment
             return
         try:
-            segment.append([staged.buffer for staged in group], size_bytes, self.config.preallocate_bytes)
+            buffers = [buffer for staged in group for buffer in staged.buffers]
+            segment.append(buffers, size_bytes, self.config.preallocate_bytes)
         except OSError as error:
             if error.errno not in _FULL:
                 raise

@@ -129,11 +129,7 @@ class Segment:
     def wrote(self, batches: Sequence[tuple[Offset, int, int]]) -> None:
         """Take note of batches (offset, bytes, newest time) that `append` wrote."""
         with self._index_lock:
-            index, position = self._index_here(), self.size_bytes
-            for offset, size_bytes, max_timestamp in batches:
-                index.add(offset, position, size_bytes, max_timestamp)
-                position += size_bytes
-            self.size_bytes = position
+            self.size_bytes = self._index_here().add_run(batches, self.size_bytes)
 
     def _reserve(self, end: int, size_bytes: int, preallocate_bytes: int) -> None:
         """Make room behind `end`, so that the next syncs need not make the file's length durable too.
