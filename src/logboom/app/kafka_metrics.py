@@ -29,6 +29,15 @@ _COUNTERS: Final = {
     "fetched_bytes": "Record bytes in fetch replies.",
     "produced_bytes": "Record bytes in produce requests.",
 }
+_SESSION_GAUGES: Final = {
+    "sessions": ("sessions", "Incremental fetch sessions remembered."),
+    "partitions": ("session_partitions", "Partitions remembered in incremental fetch sessions."),
+}
+_SESSION_COUNTERS: Final = {
+    "evictions": ("session_evictions", "Incremental fetch sessions that gave way to others."),
+    "declined": ("sessions_declined", "Full fetches that got no session for lack of room."),
+    "incremental": ("incremental", "Fetches answered with changes alone."),
+}
 _API_COUNTERS: Final = {
     "requests": "Requests read.",
     "replies": "Replies given.",
@@ -45,6 +54,11 @@ def kafka_metrics(metrics: KafkaMetrics) -> Iterator[Metric]:
         counted = name.removesuffix("_total")
         counted = f"{counted}_opened" if counted in _GAUGES else counted
         yield CounterMetricFamily(f"logboom_kafka_{counted}", text, value=getattr(metrics, name))
+    sessions = metrics.fetch_sessions
+    for field, (name, text) in _SESSION_GAUGES.items():
+        yield GaugeMetricFamily(f"logboom_kafka_fetch_{name}", text, value=getattr(sessions, field))
+    for field, (name, text) in _SESSION_COUNTERS.items():
+        yield CounterMetricFamily(f"logboom_kafka_fetch_{name}", text, value=getattr(sessions, field))
     yield from _api_metrics(metrics)
 
 

@@ -151,6 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         shared, metrics = self._shared, self._metrics
         shared.connections.discard(self)
         shared.starved.discard(self)
+        shared.fetch_sessions.owner_gone(self)
         metrics.connections = len(shared.connections)
         metrics.unsent_bytes -= self._unsent_bytes
         metrics.inflight_bytes -= self._inflight_bytes
@@ -283,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         self._contexts.clear()
 
     def _context(self, version: int) -> RequestContext:
-        return RequestContext(self._shared.broker, self._shared, self._client_id, self._host, version)
+        return RequestContext(self._shared.broker, self._shared, self._client_id, self._host, version, self)
 
     def _take_place(self, route: Route, correlation_id: int, size: int, extra: int = 0) -> _Slot:
         held = size + extra

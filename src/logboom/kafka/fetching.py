@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from kio.schema.errors import ErrorCode
 
@@ -19,41 +21,64 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Bytes
 from logboom.kafka import encoding
 from logboom.kafka.errors import error_code
+from logboom.kafka.fetch_sessions import NO_SESSION, FetchPlan, Position, Refusal
 from logboom.kafka.handler import Encoded, Later, RequestContext
+from logboom.kafka.lookup import find_partition
 from logboom.kafka.messages import as_milliseconds
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from logboom.broker.broker import Broker
     from logboom.broker.partition import Partition
     from logboom.kafka.purgatory import Wait
 
 _Data: TypeAlias = bytes | memoryview
 _NOTHING: Final = b""
+_TOPIC: Final = attrgetter("position.topic")
+
+
+SESSION_ERRORS: Final = {
+    Refusal.NOT_FOUND: ErrorCode.fetch_session_id_not_found,
+    Refusal.WRONG_EPOCH: ErrorCode.invalid_fetch_session_epoch,
+    Refusal.TOPIC_IDS: ErrorCode.fetch_session_topic_id_error,
+}
 
 
 @dataclass(slots=True)
 class Want:
-    """One partition of a fetch request, and what was found of it."""
+    """One partition of a fetch, and what was found of it."""
 
-    index: int
-    offset: Offset
-    max_bytes: int
-    leader_epoch: int
+    position: Position
     partition: Partition | None
     error: LogboomError | None
     records: _Data = _NOTHING
     high_watermark: int = -1
+    log_start_offset: int = -1
     size_bytes: int = 0
     """The partition's size when it was read: what it grew by since is new."""
     offline: bool = False
+
+    @property
+    def has_records(self) -> bool:
+        return len(self.records) > 0
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
 
     def fail(self, error: LogboomError) -> None:
         """This partition is answered with an error."""
         self.error = error
         self.records = _NOTHING
+        self.high_watermark = self.log_start_offset = -1
 
 
-Topics: TypeAlias = Sequence[tuple[Any, Sequence[Want]]]
-"""Name or id as the request had it, with its partitions."""
+def _want(broker: Broker, position: Position) -> Want:
+    try:
+        return Want(position, find_partition(broker, cast("str | UUID | None", position.topic), position.index), None)
+    except LogboomError as error:
+        return Want(position, None, error)
 
 
 class _Round:
@@ -67,7 +92,7 @@ class _Round:
         self.first = True
 
     def allowed(self, want: Want) -> int:
-        return max(0, min(want.max_bytes, self.want_bytes - self.total))
+        return max(0, min(want.position.max_bytes, self.want_bytes - self.total))
 
     def take(self, want: Want, data: _Data, allowed: int) -> None:
         size = len(data)
@@ -89,17 +114,17 @@ class Fetch:
         "_loop",
         "_max_bytes",
         "_min_bytes",
+        "_plan",
         "_task",
-        "_topics",
         "_wait",
         "_wants",
     )
 
-    def __init__(self, context: RequestContext, request: Any, topics: Topics) -> None:
-        config = context.shared.config
+    def __init__(self, context: RequestContext, request: Any, plan: FetchPlan) -> None:
+        config, broker = context.shared.config, context.broker
         self._context = context
-        self._topics = topics
-        self._wants = [want for _, wants in topics for want in wants]
+        self._plan = plan
+        self._wants = [_want(broker, position) for position in plan.positions]
         self._min_bytes: int = request.min_bytes
         self._max_bytes = max(0, min(request.max_bytes, config.max_fetch_bytes))
         self._found_bytes = 0
@@ -138,7 +163,7 @@ class Fetch:
             if not allowed and not limits.first:
                 continue
             try:
-                data = want.partition.read_cached(want.offset, allowed)
+                data = want.partition.read_cached(Offset(want.position.offset), allowed)
             except LogboomError as error:
                 want.fail(error)
                 continue
@@ -158,7 +183,7 @@ class Fetch:
             if not allowed and not limits.first:
                 continue
             try:
-                data = await want.partition.read(want.offset, allowed)
+                data = await want.partition.read(Offset(want.position.offset), allowed)
             except LogboomError as error:
                 want.fail(error)
                 continue
@@ -172,11 +197,12 @@ class Fetch:
         if partition is None or want.error is not None:
             return False
         try:
-            partition.check_leader_epoch(want.leader_epoch)
+            partition.check_leader_epoch(want.position.leader_epoch)
         except LogboomError as error:
             want.fail(error)
             return False
         want.high_watermark = partition.high_watermark
+        want.log_start_offset = partition.log_start_offset
         want.size_bytes = partition.size_bytes
         want.offline = partition.offline
         return True
@@ -271,13 +297,19 @@ class Fetch:
 
     def _encode(self) -> Encoded:
         context = self._context
-        metrics = context.shared.metrics
+        shared, version = context.shared, context.api_version
+        metrics = shared.metrics
+        answer = shared.fetch_sessions.conclude(self._plan, self._wants, context.now_ms())
+        if answer.refusal is not None:
+            code = SESSION_ERRORS[answer.refusal]
+            metrics.api(1).errors[code.name] += 1
+            return encode_refusal(version, code, answer.session_id)
         errors = metrics.api(1).errors
-        for want in self._wants:
+        for want in answer.found:
             if want.error is not None:
                 errors[error_code(want.error).name] += 1
             metrics.fetched_bytes += len(want.records)
-        return encode_response(context.api_version, self._topics, committed_only=self._committed)
+        return encode_response(version, answer.session_id, answer.found, committed_only=self._committed)
 
 
 # --- the response, by hand (held against kio's reader in the tests) ------------------------------------------------
@@ -290,24 +322,25 @@ _PART_V12: Final = Struct(">ihqqqBi")
 _NO_REPLICA: Final = -1
 
 
-def encode_refusal(version: int, code: ErrorCode) -> Encoded:
+def encode_refusal(version: int, code: ErrorCode, session_id: int = NO_SESSION) -> Encoded:
     """A reply that refuses the whole request; only versions from 7 on can say why."""
     head = _HEAD[version >= 7]
-    fields = (0, int(code), 0) if version >= 7 else (0,)
+    fields = (0, int(code), session_id) if version >= 7 else (0,)
     flexible = version >= 12
     return Encoded((head.pack(*fields) + encoding.count(0, flexible=flexible) + (b"\0" if flexible else b""),))
 
 
-def encode_response(version: int, topics: Topics, *, committed_only: bool) -> Encoded:
+def encode_response(version: int, session_id: int, wants: Sequence[Want], *, committed_only: bool) -> Encoded:
     """The body of a fetch response: the log's buffers with a few bytes of ours between them."""
     flexible = version >= 12
     pieces: list[Bytes] = []
-    ours = bytearray(_HEAD[version >= 7].pack(*((0, 0, 0) if version >= 7 else (0,))))
+    ours = bytearray(_HEAD[version >= 7].pack(*((0, 0, session_id) if version >= 7 else (0,))))
+    topics = [(topic, list(parts)) for topic, parts in groupby(wants, _TOPIC)]
     ours += encoding.count(len(topics), flexible=flexible)
-    for topic, wants in topics:
+    for topic, parts in topics:
         ours += encoding.uuid(topic) if version >= 13 else encoding.string(topic, flexible=flexible)
-        ours += encoding.count(len(wants), flexible=flexible)
-        for want in wants:
+        ours += encoding.count(len(parts), flexible=flexible)
+        for want in parts:
             ours += _partition_head(version, want, committed_only)
             if want.records:
                 pieces += (ours, want.records)
@@ -323,16 +356,15 @@ def encode_response(version: int, topics: Topics, *, committed_only: bool) -> En
 
 
 def _partition_head(version: int, want: Want, committed_only: bool) -> bytes:
+    index, end, start = want.position.index, want.high_watermark, want.log_start_offset
     code, length = error_code(want.error), len(want.records)
-    end = -1 if code else want.high_watermark
-    start = -1 if code or want.partition is None else want.partition.log_start_offset
     # Without transactions nothing is ever aborted: an empty list for those who ask for committed records, else null.
     if version >= 12:
-        head = _PART_V12.pack(want.index, code, end, end, start, 1 if committed_only else 0, _NO_REPLICA)
+        head = _PART_V12.pack(index, code, end, end, start, 1 if committed_only else 0, _NO_REPLICA)
         return head + encoding.uvarint(length + 1)
     aborted = 0 if committed_only else -1
     if version >= 11:
-        return _PART_V11.pack(want.index, code, end, end, start, aborted, _NO_REPLICA, length)
+        return _PART_V11.pack(index, code, end, end, start, aborted, _NO_REPLICA, length)
     if version >= 5:
-        return _PART_V5.pack(want.index, code, end, end, start, aborted, length)
-    return _PART_V4.pack(want.index, code, end, end, aborted, length)
+        return _PART_V5.pack(index, code, end, end, start, aborted, length)
+    return _PART_V4.pack(index, code, end, end, aborted, length)

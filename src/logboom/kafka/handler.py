@@ -5,7 +5,7 @@ Handlers know the broker and kio's entities; they never see a socket, and the co
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -102,6 +102,12 @@ class RequestContext:
     """Empty where the client gave none."""
     client_host: str
     api_version: int
+    connection: Hashable
+    """Stands for the connection: equal for all its requests, and for no other's."""
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds."""
+        return int(self.broker.clock.monotonic_s() * 1_000)
 
 
 Handle: TypeAlias = Callable[[RequestContext, Entity], Reply | Awaitable[Reply]]

@@ -7,6 +7,8 @@ from collections import Counter
 
 from kio.schema.index import api_key_map
 
+from logboom.kafka.fetch_sessions import SessionCounts
+
 
 def api_name(api_key: int) -> str:
     """Kafka's name of an API: `ListOffsets`."""
@@ -61,6 +63,7 @@ class KafkaMetrics:
         """Gauge: reply bytes that slow peers have not read yet."""
         self.waiting_fetches = 0
         """Gauge: fetches that wait for records."""
+        self.fetch_sessions = SessionCounts()
         self.fetched_bytes = 0
         """Record bytes in fetch replies."""
         self.produced_bytes = 0

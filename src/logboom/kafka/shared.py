@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import structlog
 
 from logboom.kafka.config import KafkaConfig
+from logboom.kafka.fetch_sessions import FetchSessions
 from logboom.kafka.frames import SCRATCH_BYTES
 from logboom.kafka.metrics import KafkaMetrics
 from logboom.kafka.purgatory import FetchPurgatory
@@ -44,6 +46,10 @@ class Complaints:
         self._log.warning(event, **fields, **({"more_like_this": silenced} if silenced else {}))
 
 
+def _draw_session_id() -> int:
+    return secrets.randbelow(2**31 - 1) + 1
+
+
 class Shared:
     """One door's broker, settings, counters and the requests that wait. Life: that of the door."""
 
@@ -53,6 +59,12 @@ class Shared:
         self.metrics = KafkaMetrics()
         self.routes = Routes(load_handlers(), self.metrics)
         self.purgatory = FetchPurgatory(config, self.metrics)
+        self.fetch_sessions = FetchSessions(
+            config.max_fetch_sessions,
+            config.max_fetch_session_partitions,
+            _draw_session_id,
+            self.metrics.fetch_sessions,
+        )
         self.complaints = Complaints()
         self.connections: set[Connection] = set()
         self.starved: set[Connection] = set()
