@@ -1,27 +1,37 @@
 """End-to-end latency at a held rate: an open loop, so a stall of the server is counted in full.
 
 Latency counts from the moment a message was meant to be sent, not from when the client got round to it
-("coordinated omission"). The consumer is a process of its own: it must not wait for the producer's interpreter.
+("coordinated omission"). The producer is librdkafka, one message a request; the consumer is a process of its own: it
+must not wait for the producer's interpreter.
 """
 
+import ctypes
+import gc
 import multiprocessing
+import resource
 import time
+from array import array
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
+from logboom.bench.histogram import histogram_of, summary
+from logboom.bench.latency_reader import read
 from logboom.bench.wire import BenchError
 
-PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 WELL_KNOWN = ((256, 3_000), (1_024, 3_000), (5_120, 2_000), (1_048_000, 100))
 """Sizes in bytes and rates per second of the benchmark in "Benchmarking NATS Streaming and Apache Kafka" (T. Treat)."""
+
+HELD_WITHIN_S = 1.0
+"""The rate counts as held where the last message came within this time of its moment: no queue was left growing."""
+_PR_SET_TIMERSLACK = 29
 
 
 @dataclass(frozen=True)
 class LatencyLoad:
-    """How the load of a latency run looks."""
+    """How the load of a latency run looks. `reader` is `raw` or `librdkafka`."""
 
     record_bytes: int = 256
     rate_per_s: int = 3_000
@@ -29,103 +39,122 @@ class LatencyLoad:
     warm_up_s: float = 3.0
     idempotent: bool = False
     acks: str = "all"
+    reader: str = "raw"
 
 
-def _histogram() -> Any:
-    from hdrh.histogram import HdrHistogram
+class _Sender:
+    """Sends at moments fixed beforehand and sleeps in between: spinning would take a core from the server."""
 
-    return HdrHistogram(1, 120_000_000, 3)
+    def __init__(self, bootstrap: str, stream: str, load: LatencyLoad) -> None:
+        self._stream, self._load = stream, load
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "linger.ms": 0,
+                "acks": load.acks,
+                "enable.idempotence": load.idempotent,
+                "message.max.bytes": 2_000_000,
+                "queue.buffering.max.messages": 1_000_000,
+                "queue.buffering.max.kbytes": 2_000_000,
+            }
+        )
+        self.ack_latencies_us = array("q")
+        self.schedule_missed_by_s = 0.0
+        self._failure = ""
 
+    def first(self) -> None:
+        """One message that says that the way is open."""
+        self._producer.produce(self._stream, bytes(self._load.record_bytes), partition=0)
+        if self._producer.flush(30):
+            raise BenchError("no message was acked within 30 s")
 
-def _consume(bootstrap: str, stream: str, total: int, skip: int, pipe: Connection) -> None:
-    """Child process: read `total` messages, record microseconds since the time each carries, and send the summary."""
-    histogram = _histogram()
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "logboom-bench", "fetch.wait.max.ms": 100})
-    consumer.assign([TopicPartition(stream, 0, OFFSET_BEGINNING)])
-    seen, deadline = 0, time.monotonic() + 600
-    while seen < total and time.monotonic() < deadline:
-        message = consumer.poll(1.0)
-        if message is None or message.error() is not None:
-            continue
-        now = time.monotonic_ns()
-        value = message.value()
-        assert value is not None
-        meant = int.from_bytes(value[:8], "big")
-        if meant == 0:
-            pipe.send("ready")
-            continue
-        seen += 1
-        if seen > skip:
-            histogram.record_value(max(1, (now - meant) // 1_000))
-    consumer.close()
-    pipe.send({"seen": seen, **summary(histogram), "encoded": histogram.encode().decode()})
+    def send(self, total: int) -> None:
+        """All `total` messages at their moments; BenchError where one is refused or not acked in two minutes."""
+        load, producer = self._load, self._producer
+        padding = bytes(load.record_bytes - 8)
+        gap_ns = 1_000_000_000 // load.rate_per_s
+        start, worst = time.monotonic_ns() + 1_000_000, 0
+        for number in range(total):
+            meant = start + number * gap_ns
+            self._wait_for(meant)
+            worst = max(worst, time.monotonic_ns() - meant)
+            value = meant.to_bytes(8, "big") + padding
+            producer.produce(self._stream, value, partition=0, on_delivery=self._acked)
+            producer.poll(0)
+            if self._failure:
+                raise BenchError(self._failure)
+        self.schedule_missed_by_s = worst / 1e9
+        if producer.flush(120) or self._failure:
+            raise BenchError(self._failure or "messages were not acked within 120 s: the rate is not held")
 
-
-def summary(histogram: Any) -> dict[str, object]:
-    """Percentiles in milliseconds."""
-    return {
-        "percentiles_ms": {str(p): histogram.get_value_at_percentile(p) / 1_000 for p in PERCENTILES},
-        "max_ms": histogram.get_max_value() / 1_000,
-        "mean_ms": round(histogram.get_mean_value() / 1_000, 4),
-        "curve_ms": [
-            [p, histogram.get_value_at_percentile(p) / 1_000] for p in (100 - 100 / 2 ** (n / 4) for n in range(4 * 20))
-        ],
-    }
-
-
-def _send_on_schedule(producer: Producer, stream: str, load: LatencyLoad, total: int, acks: Any) -> float:
-    """Send `total` messages at their moments; return by how many seconds the schedule was missed at worst."""
-    padding = bytes(load.record_bytes - 8)
-    gap_ns = 1_000_000_000 // load.rate_per_s
-    skip = int(load.warm_up_s * load.rate_per_s)
-
-    def on_delivery_of(meant: int, number: int) -> Any:
-        def acked(error: object, _message: object) -> None:
-            if error is not None:
-                raise BenchError(f"a message was not delivered: {error}")
-            if number > skip:
-                acks.record_value(max(1, (time.monotonic_ns() - meant) // 1_000))
-
-        return acked
-
-    start, worst = time.monotonic_ns() + 1_000_000, 0
-    for number in range(total):
-        meant = start + number * gap_ns
+    def _wait_for(self, meant: int) -> None:
         while (left := meant - time.monotonic_ns()) > 0:
-            producer.poll(min(left / 1e9, 0.05) if left > 200_000 else 0)
-        worst = max(worst, -left)
-        value = meant.to_bytes(8, "big") + padding
-        producer.produce(stream, value, partition=0, on_delivery=on_delivery_of(meant, number))
-    return worst / 1e9
+            if left > 3_000_000:
+                self._producer.poll((left - 2_000_000) / 1e9)  # whole milliseconds; ends early for an ack
+            else:
+                time.sleep(left / 1e9)
+
+    def _acked(self, error: object, message: Any) -> None:
+        if error is not None:
+            self._failure = f"a message was not delivered: {error}"
+            return
+        meant = int.from_bytes(message.value()[:8], "big")
+        self.ack_latencies_us.append((time.monotonic_ns() - meant) // 1_000)
 
 
-def run_latency(bootstrap: str, stream: str, load: LatencyLoad) -> dict[str, object]:
-    """Send at `rate_per_s` for warm-up and run, and read as a consumer; milliseconds from the meant moment."""
+def run_latency(bootstrap: str, stream: str, load: LatencyLoad) -> dict[str, Any]:
+    """Send at `rate_per_s` for warm-up and run, and read as a consumer; milliseconds from the meant moment.
+
+    `ack` is seen when the client next looks: up to one gap of the schedule later than it came. The CPU shares are of
+    one core, over the whole run.
+    """
     total = int((load.warm_up_s + load.seconds) * load.rate_per_s)
     skip = int(load.warm_up_s * load.rate_per_s)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    child = context.Process(target=_consume, args=(bootstrap, stream, total, skip, theirs), daemon=True)
+    child = context.Process(target=read, args=(bootstrap, stream, total, skip, load.reader, theirs), daemon=True)
     child.start()
-    config = {
-        "bootstrap.servers": bootstrap,
-        "linger.ms": 0,
-        "acks": load.acks,
-        "enable.idempotence": load.idempotent,
-        "message.max.bytes": 2_000_000,
-        "queue.buffering.max.messages": 1_000_000,
+    theirs.close()
+    try:
+        sender = _Sender(bootstrap, stream, load)
+        sender.first()
+        _received(ours, 60, f"no message went through {bootstrap} within 60 s")
+        cpu_share = _send_calmly(sender, total)
+        reading = _received(ours, 120, "the consumer did not see all messages within 120 s: the rate is not held")
+        latencies = array("q", ours.recv_bytes())
+    finally:
+        child.terminate()
+        child.join(10)
+    if reading["seen"] != total:
+        raise BenchError(f"the consumer saw {reading['seen']} of {total} messages")
+    return {
+        "load": asdict(load),
+        "end_to_end": summary(histogram_of(latencies)),
+        "ack": summary(histogram_of(sender.ack_latencies_us[skip:])),
+        "held": latencies[-1] < HELD_WITHIN_S * 1e6,
+        "schedule_missed_by_s": round(sender.schedule_missed_by_s, 6),
+        "producer_cpu_share": cpu_share,
+        "consumer_cpu_share": reading["cpu_share"],
     }
-    producer = Producer({key: value for key, value in config.items() if value != ""})
-    producer.produce(stream, bytes(8), partition=0)
-    if producer.flush(30) or not ours.poll(60):
-        raise BenchError(f"no message went through {bootstrap} within 60 s")
-    ours.recv()
-    acks = _histogram()
-    late_s = _send_on_schedule(producer, stream, load, total, acks)
-    if producer.flush(120):
-        raise BenchError("messages were left in the client's queue after 120 s: the rate is not held")
-    if not ours.poll(120):
-        raise BenchError("the consumer did not see all messages within 120 s")
-    result = ours.recv()
-    child.join(10)
-    return {"load": asdict(load), "end_to_end": result, "ack": summary(acks), "schedule_missed_by_s": round(late_s, 6)}
+
+
+def _received(pipe: Connection, timeout_s: float, otherwise: str) -> Any:
+    try:
+        if pipe.poll(timeout_s):
+            return pipe.recv()
+    except EOFError:
+        otherwise = "the consumer's process ended early"
+    raise BenchError(otherwise)
+
+
+def _send_calmly(sender: _Sender, total: int) -> float:
+    """Send everything with exact timers and no pauses for garbage; the share of a core that this took."""
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)  # sleeps end within microseconds, not 50 us late
+    used, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    gc.disable()
+    try:
+        sender.send(total)
+    finally:
+        gc.enable()
+    took_s, now = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+    return round((now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime) / took_s, 3)

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,8 +25,18 @@ def machine() -> dict[str, object]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "logboom": version("logboom"),
+        "commit": _commit(),
         "librdkafka_client": version("confluent-kafka"),
     }
+
+
+def _commit() -> str:
+    """The commit of the checkout that this runs from, marked where files differ; empty for an installed package."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -41,46 +52,3 @@ def write(folder: Path, name: str, result: dict[str, Any]) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     (target / "result.json").write_text(json.dumps({"bench": name, "machine": machine(), **result}, indent=2) + "\n")
     return target
-
-
-def bars(target: Path, title: str, values: dict[str, float], unit: str) -> Path:
-    """A bar for each name."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 0.8 + 0.5 * len(values)), layout="constrained")
-    drawn = axes.barh(list(values), list(values.values()), color="#3b6ea5")
-    axes.bar_label(drawn, fmt="%.1f", padding=4)
-    axes.margins(x=0.15)
-    axes.invert_yaxis()
-    axes.set_xlabel(unit)
-    axes.set_title(title)
-    figure.savefig(target / "picture.png", dpi=120)
-    plt.close(figure)
-    return target / "picture.png"
-
-
-def curves(target: Path, title: str, lines: dict[str, list[list[float]]]) -> Path:
-    """Percentile curves: the share of slower messages on a log axis to the right, milliseconds upwards."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for name, points in lines.items():
-        axes.plot([100 / (100 - p) for p, _ in points], [ms for _, ms in points], label=name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    ticks = [2, 10, 100, 1_000, 10_000, 100_000, 1_000_000]
-    axes.set_xticks(ticks, ["50", "90", "99", "99.9", "99.99", "99.999", "99.9999"])
-    axes.set_xlabel("percentile")
-    axes.set_ylabel("ms from the meant moment of sending")
-    axes.set_title(title)
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(target / "picture.png", dpi=120)
-    plt.close(figure)
-    return target / "picture.png"

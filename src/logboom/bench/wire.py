@@ -84,11 +84,10 @@ def fetch_frame(stream: str, partition: int, offset: int, max_bytes: int) -> Fra
     return _framed(1, 4, out.getvalue())
 
 
-def produce_error(body: memoryview, stream: str) -> int:
-    """Error code of the one partition in a Produce v3 answer (without correlation id)."""
-    at = 4 + 2 + len(stream.encode()) + 4 + 4
-    code: int = struct.unpack_from(">h", body, at)[0]
-    return code
+def produce_error_at(stream: str) -> int:
+    """Where the error code of the one partition stands in a Produce v3 answer, counted from its length on."""
+    length, correlation, count, index = 4, 4, 4, 4
+    return length + correlation + count + 2 + len(stream.encode()) + count + index
 
 
 @dataclass(frozen=True)

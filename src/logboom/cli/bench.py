@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.bench import baseline, report
+from logboom.bench import baseline, histogram, plots, report
 from logboom.bench.consume import run_consume
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad, run_produce
 from logboom.bench.router import RouterLoad, run_router
 from logboom.bench.streams import bench_stream
 from logboom.cli.client import reach
-from logboom.cli.common import AsJson, Bootstrap, note, print_json
+from logboom.cli.common import AsJson, Bootstrap, fail, note, print_json, print_table
 from logboom.host import keep_buffers
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
@@ -71,8 +71,9 @@ def produce(
     result["ratio_to_plain_write"] = round(_number(result["mb_per_s"]) / plain, 3)
     target = report.write(out, "produce", {"result": result})
     bars = {"acked produce": _number(result["mb_per_s"]), "plain write + fdatasync": plain}
-    report.bars(target, f"Produce, {record_bytes} B records, {request_bytes} B requests", bars, "MB/s")
-    _tell(f"{_rate(result)}, {result['ratio_to_plain_write']:.0%} of a plain write loop", target, result, as_json)
+    plots.bars(target, f"Produce, {record_bytes} B records, {request_bytes} B requests", bars, "MB/s")
+    line = f"{_rate(result)}, {result['ratio_to_plain_write']:.0%} of a plain write loop"
+    _tell(f"{line}; the load generator used {result['client_cpu_share']:.0%} of a core", target, result, as_json)
 
 
 @bench.command()
@@ -102,7 +103,7 @@ def consume(
     result["ratio_to_plain_copy"] = round(_number(result["mb_per_s"]) / _number(copy["mb_per_s"]), 3)
     target = report.write(out, "consume", {"result": result})
     bars = {"consume": _number(result["mb_per_s"]), "plain loopback copy": _number(copy["mb_per_s"])}
-    report.bars(target, f"Consume, {record_bytes} B records, one connection", bars, "MB/s")
+    plots.bars(target, f"Consume, {record_bytes} B records, one connection", bars, "MB/s")
     _tell(f"{_rate(result)}, {result['ratio_to_plain_copy']:.0%} of a plain copy", target, result, as_json)
 
 
@@ -114,22 +115,33 @@ def latency(
     seconds: float = 20.0,
     well_known: Annotated[bool, typer.Option(help="The four sizes and rates of the published benchmark.")] = False,
     idempotent: bool = False,
+    reader: Annotated[
+        str, typer.Option(help="raw: long polls of one fetch; librdkafka: its consumer, with its queues and threads.")
+    ] = "raw",
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
     """End-to-end latency by librdkafka with linger 0, from the moment each message was meant to be sent."""
+    if reader not in ("raw", "librdkafka"):
+        fail(f"--reader: {reader!r} is neither raw nor librdkafka")
     reach(bootstrap)
     results: dict[str, Any] = {}
     for size, per_second in WELL_KNOWN if well_known else ((record_bytes, rate),):
         note(f"{size} B at {per_second}/s for {seconds:.0f} s ...")
-        load = LatencyLoad(size, per_second, seconds, idempotent=idempotent)
+        load = LatencyLoad(size, per_second, seconds, idempotent=idempotent, reader=reader)
         with bench_stream(bootstrap, config={"max.message.bytes": "2000000"}) as stream:
             results[f"{size} B, {per_second}/s"] = run_latency(bootstrap, stream, load)
     target = report.write(out, "latency", {"results": results})
-    report.curves(target, "End to end", {name: one["end_to_end"]["curve_ms"] for name, one in results.items()})
+    ends = {name: one["end_to_end"] for name, one in results.items()}
+    plots.curves(target, "End to end", {name: one["curve_ms"] for name, one in ends.items()})
+    heading, *rows = histogram.table(ends)
+    note("milliseconds end to end; in brackets where no message of its own lies behind the percentile")
+    if not as_json:
+        print_table(heading, rows)
     for name, one in results.items():
-        points = one["end_to_end"]["percentiles_ms"]
-        note(f"{name}: p50 {points['50.0']} ms, p99 {points['99.0']} ms, p99.9 {points['99.9']} ms")
+        held = "the rate was held" if one["held"] else "THE RATE WAS NOT HELD"
+        shares = f"{one['producer_cpu_share']:.0%} and {one['consumer_cpu_share']:.0%}"
+        note(f"{name}: {held}; producer and consumer used {shares} of a core")
     _tell(f"{len(results)} runs", target, results, as_json)
 
 
@@ -146,7 +158,7 @@ def pipeline(
         result = run_router(bootstrap, stream, RouterLoad(records), progress=note)
     target = report.write(out, "pipeline", {"result": result})
     bars = {"whole run": _number(result["events_per_s"]), "warm batches": _number(result["warm_events_per_s"])}
-    report.bars(target, "Router: five routes with masking", bars, "events/s")
+    plots.bars(target, "Router: five routes with masking", bars, "events/s")
     line = f"{result['warm_events_per_s']:,} events/s, {result['warm_mb_per_s']} MB/s warm"
     _tell(line, target, result, as_json)
 

@@ -1,0 +1,12 @@
+"""The servers that are measured side by side, each a process of its own: Logboom, Apache Kafka, nats-server.
+
+Knows command lines, ports and process ids; must not know what is measured. A server that cannot be had on this machine
+raises `UnavailableError` with the reason, and the run goes on without it.
+"""
+
+from logboom.bench.servers.kafka import KafkaServer
+from logboom.bench.servers.logboom import LogboomServer
+from logboom.bench.servers.nats import NatsServer
+from logboom.bench.servers.process import Server, UnavailableError, free_port
+
+__all__ = ["KafkaServer", "LogboomServer", "NatsServer", "Server", "UnavailableError", "free_port"]

@@ -1,0 +1,107 @@
+"""Apache Kafka from Maven: one KRaft node, with the options of its own start scripts and server.properties."""
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from logboom.bench.servers.jars import KAFKA_VERSION, java, java_version, kafka_jars
+from logboom.bench.servers.probe import kafka_answers
+from logboom.bench.servers.process import Server, UnavailableError, free_port
+
+HEAP: Final = ("-Xmx1G", "-Xms1G")
+JVM_OPTIONS: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+"""What bin/kafka-run-class.sh and bin/kafka-server-start.sh pass."""
+QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+
+_OURS: Final = {
+    # Streams of a finished case must not fill the disk for the next ones.
+    "log.segment.delete.delay.ms": "1000",
+}
+_PAUSED: Final = {
+    # A node that was paused must not be fenced by its own controller when it goes on. Not for a node that is to start
+    # again after kill -9: the controller takes the new life for a stranger until the old one's session is over.
+    "broker.session.timeout.ms": "86400000",
+}
+_SHIPPED: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class KafkaServer(Server):
+    """One node that is broker and controller."""
+
+    name = "kafka"
+
+    def __init__(self, directory: Path, *, is_paused: bool = True) -> None:
+        super().__init__(directory)
+        self._ours = {**_OURS, **(_PAUSED if is_paused else {})}
+        self._controller_port = free_port()
+        self._properties = self.directory / "server.properties"
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    def version(self) -> str:
+        return f"{KAFKA_VERSION}, {java_version()}"
+
+    def settings(self) -> dict[str, object]:
+        return {**self._ours, "heap": " ".join(HEAP), "logging": "errors only"}
+
+    def prepare(self) -> None:
+        listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}"
+        properties = {
+            **_SHIPPED,
+            **self._ours,
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "log.dirs": str(self.data),
+        }
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        formatting = ["format", "-t", "bG9nYm9vbS1iZW5jaA", "-c", str(self._properties)]
+        done = subprocess.run(
+            java_command("kafka.tools.StorageTool", *formatting, options=("-Xmx256m",)),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise UnavailableError(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr)[-300:]}")
+
+    def command(self) -> list[str]:
+        return java_command("kafka.Kafka", str(self._properties), options=(*HEAP, *JVM_OPTIONS))
+
+    def answers(self) -> bool:
+        return kafka_answers(self.port)
+
+
+def java_command(main_class: str, *arguments: str, options: tuple[str, ...]) -> list[str]:
+    """How a program of Kafka's distribution is run."""
+    return [java(), *options, QUIET, "-cp", f"{kafka_jars()}/*", main_class, *arguments]

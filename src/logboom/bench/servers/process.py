@@ -1,0 +1,156 @@
+"""One server process over its lives: started, paused, killed, started again on the same data.
+
+Knows processes; what a server's command is and when it answers is told by its subclass.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from logboom.bench.wire import BenchError
+
+STOP_TIMEOUT_S = 60
+
+
+class UnavailableError(BenchError):
+    """A server cannot be had on this machine; the text says why and how to change that."""
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on, below those the system gives to outgoing connections."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    start = max(1_024, lowest - 20_000)
+    offset = int.from_bytes(os.urandom(4), "big")
+    for step in range(lowest - start):
+        port = start + (offset + step) % (lowest - start)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise UnavailableError("no free port of 127.0.0.1 was found")
+
+
+class Server(ABC):
+    """A server in a directory of its own, on a port of its own of 127.0.0.1."""
+
+    name: str
+    start_timeout_s = 120.0
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    @abstractmethod
+    def data(self) -> Path:
+        """What it keeps."""
+
+    @property
+    def log_path(self) -> Path:
+        """What it has said over all its lives."""
+        return self.directory / "log.txt"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the life that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there, paused or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @abstractmethod
+    def version(self) -> str:
+        """Its version, and of what it runs on."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, object]:
+        """What it was told that its defaults do not say."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """What must be there before the first start; once for each data directory. May fetch; UnavailableError."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """How it is started."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Whether it serves clients already; quick, and False on any connection error."""
+
+    def start(self) -> float:
+        """Start it and return once it serves clients; the seconds that took."""
+        assert not self.running
+        began = time.perf_counter()
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                list(self.command()), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
+            )
+        while not self.answers():
+            if self._process.poll() is not None:
+                raise UnavailableError(f"{self.name} ended with {self._process.returncode}: {self._last_words()}")
+            if time.perf_counter() - began > self.start_timeout_s:
+                self.kill9()
+                raise UnavailableError(f"{self.name} did not answer within {self.start_timeout_s:.0f} s")
+            time.sleep(0.005)
+        return time.perf_counter() - began
+
+    def stop(self) -> None:
+        """SIGTERM and wait; killed where it does not end."""
+        self._end(signal.SIGTERM)
+
+    def kill9(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is said."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        self.resume()
+        process.send_signal(how)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_TIMEOUT_S)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its memory and takes no time from the others."""
+        if self.running:
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        if self.running:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def remove(self) -> None:
+        """Stop it and delete what it kept."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self.log_path.read_text(errors="replace").strip().splitlines()
+            return " / ".join(lines[-3:]) or "it said nothing"
+        return "it said nothing"

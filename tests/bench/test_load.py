@@ -1,0 +1,83 @@
+"""`logboom bench` against a real broker: short runs whose figures hold together and whose streams are gone after."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from tests.support.server import BrokerProcess
+
+from logboom.bench.consume import run_consume
+from logboom.bench.histogram import PERCENTILES, histogram_of, merged, summary, table
+from logboom.bench.latency import LatencyLoad, run_latency
+from logboom.bench.produce import ProduceLoad, produce
+from logboom.bench.streams import bench_stream
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("bench") / "data") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_stream(broker: BrokerProcess) -> Iterator[None]:
+    yield
+    left = AdminClient({"bootstrap.servers": broker.kafka}).list_topics(timeout=10).topics
+    assert [name for name in left if "bench" in name] == []
+
+
+@pytest.mark.parametrize(("record_bytes", "request_bytes"), [(100, 65_536), (256, 1), (1_000_000, 65_536)])
+def test_a_counted_load_is_in_the_stream(broker: BrokerProcess, record_bytes: int, request_bytes: int) -> None:
+    load = ProduceLoad(record_bytes, request_bytes, connections=3, in_flight=7, messages=300)
+    with bench_stream(broker.kafka) as stream:
+        result = produce(broker.kafka, stream, load)
+        read = asyncio.run(run_consume(broker.kafka, stream, 300, 1 << 20))
+    assert result["records"] == read["records"]
+    assert int(str(result["records"])) >= 300
+    assert result["bytes"] == read["bytes"]
+
+
+def test_a_timed_load_counts_only_its_window(broker: BrokerProcess) -> None:
+    with bench_stream(broker.kafka, partitions=2) as stream:
+        result: dict[str, Any] = produce(broker.kafka, stream, ProduceLoad(partitions=2, seconds=0.5, warm_up_s=0.3))
+    assert result["requests"] > result["requests_per_s"] * result["seconds"] * 0.99
+    assert result["client_cpu_share"] > 0
+
+
+@pytest.mark.parametrize("reader", ["raw", "librdkafka"])
+@pytest.mark.parametrize(("size", "rate"), [(256, 500), (100_000, 50)])
+def test_latency_of_every_message_is_counted(broker: BrokerProcess, reader: str, size: int, rate: int) -> None:
+    load = LatencyLoad(size, rate, seconds=1, warm_up_s=0.5, reader=reader)
+    with bench_stream(broker.kafka) as stream:
+        result = run_latency(broker.kafka, stream, load)
+    assert result["end_to_end"]["count"] == rate
+    assert result["ack"]["count"] == rate
+    assert 0 < result["end_to_end"]["percentiles_ms"]["50.0"] <= result["end_to_end"]["max_ms"]
+
+
+def test_the_command_writes_data_and_a_picture(broker: BrokerProcess, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "logboom.cli", "bench", "latency", "-b", broker.kafka, "--seconds", "1", "--json"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=120, check=True)
+    folder = Path(json.loads(done.stdout)["folder"])
+    assert json.loads((folder / "result.json").read_text())["machine"]["cores"]
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_percentiles_beyond_the_messages_are_in_brackets() -> None:
+    told = summary(histogram_of(range(1, 1_001)))
+    assert told["percentiles_ms"]["50.0"] == pytest.approx(0.5, rel=0.01)
+    assert told["percentiles_ms"]["99.9999"] == told["max_ms"]
+    assert max(p for p, _ in told["curve_ms"]) <= 99.9
+    _, row = table({"one": told})
+    assert [cell.startswith("(") for cell in row[1 : 1 + len(PERCENTILES)]] == [False] * 4 + [True] * 3
+
+
+def test_runs_merge_to_the_histogram_of_all_their_messages() -> None:
+    parts = [summary(histogram_of(range(1, 500))), summary(histogram_of(range(500, 1_001)))]
+    assert merged(parts) == summary(histogram_of(range(1, 1_001)))
