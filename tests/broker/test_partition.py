@@ -11,6 +11,7 @@ from logboom.base.errors import (
     CorruptBatchError,
     DiskFullError,
     FencedLeaderEpochError,
+    InvalidTimestampError,
     LogboomError,
     MessageTooLargeError,
     NotEnoughReplicasError,
@@ -22,7 +23,7 @@ from logboom.base.errors import (
     UnknownStreamError,
 )
 from logboom.base.ids import Epoch, Offset
-from logboom.records import HEADER_BYTES, Codec, iter_batches, read_header
+from logboom.records import HEADER_BYTES, Codec, Record, build_batch, iter_batches, read_header
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
@@ -103,6 +104,38 @@ def test_log_append_time_is_stamped(tmp_path: Path) -> None:
             found = await partition.offset_for_time(6)
             assert found is not None
             assert found.offset == 0
+
+    run(body)
+
+
+def test_records_of_a_time_too_far_off_are_refused(tmp_path: Path) -> None:
+    """KIP-937: with CreateTime an hour ahead at most, as Kafka since 4.0; any time ago unless a stream says less."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            limits = {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "600000"}
+            now_ms = broker.clock.wall_ms()
+            near, far = 59_000, 61_000
+            await broker.create_stream("usual")
+            await broker.create_stream("narrow", config=limits)
+            await broker.create_stream("own", config={**limits, "message.timestamp.type": "LogAppendTime"})
+            usual, narrow, own = (broker.partition(name, 0) for name in ("usual", "narrow", "own"))
+            for taken in (-1, -5, 0, now_ms, now_ms + 3_500_000):
+                await append(usual, b"x", timestamp_ms=taken)
+            for refused in (now_ms + 3_700_000, 2**63 - 1):
+                with pytest.raises(InvalidTimestampError, match="too far ahead"):
+                    await append(usual, b"x", timestamp_ms=refused)
+            for taken in (-1, now_ms, now_ms - near, now_ms + 500_000):
+                await append(narrow, b"x", timestamp_ms=taken)
+            for refused, why in ((now_ms - far, "too long ago"), (0, "too long ago"), (now_ms + 700_000, "ahead")):
+                with pytest.raises(InvalidTimestampError, match=why):
+                    await append(narrow, b"x", timestamp_ms=refused)
+            mixed = [Record(Offset(n), now_ms - ago, None, b"x", ()) for n, ago in enumerate((0, 0, far, 0))]
+            for codec in Codec:
+                with pytest.raises(InvalidTimestampError, match="too long ago"):
+                    await append_soon(narrow, build_batch(mixed, codec=codec))
+            assert (usual.log_end_offset, narrow.log_end_offset) == (5, 4)
+            await append(own, b"x", timestamp_ms=2**62)
 
     run(body)
 

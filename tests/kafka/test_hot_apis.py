@@ -247,9 +247,9 @@ def test_bad_records_are_refused_by_name(tmp_path: Path) -> None:
             torn = bytearray(good)
             torn[-1] ^= 1
             counted = bytearray(good)
-            assert await refused(node, client, bytes(old)) is ErrorCode.unsupported_for_message_format
+            assert await refused(node, client, bytes(old)) is ErrorCode.invalid_record
             assert await refused(node, client, bytes(torn)) is ErrorCode.corrupt_message
-            assert await refused(node, client, bytes(counted[:-1])) is ErrorCode.corrupt_message
+            assert await refused(node, client, bytes(counted[:-1])) is ErrorCode.invalid_record
             assert await refused(node, client, batch(b"x" * 3000)) is ErrorCode.message_too_large
             assert await refused(node, client, None) is ErrorCode.invalid_record
             assert await refused(node, client, b"") is ErrorCode.invalid_record

@@ -86,8 +86,8 @@ class InvalidRecordError(LogboomError):
     """A batch that is whole but breaks a rule (INVALID_RECORD)."""
 
 
-class UnsupportedFormatError(LogboomError):
-    """Magic 0 or 1, or anything but 2 (UNSUPPORTED_FOR_MESSAGE_FORMAT)."""
+class UnsupportedTransactionError(InvalidRecordError):
+    """Transactions are not served. TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no client takes it for a passing state."""
 
 
 class UnsupportedCompressionError(LogboomError):

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
-from logboom.base.units import DAY_MS, GIB, MIB
+from logboom.base.units import DAY_MS, GIB, HOUR_MS, MIB
 from logboom.broker.group_config import GroupsConfig
-from logboom.metadata import MAX_MESSAGE_BYTES_DEFAULT, Flush, StreamConfig, TimestampType
+from logboom.metadata import INT64_MAX, MAX_MESSAGE_BYTES_DEFAULT, Flush, StreamConfig, TimestampType
 
 _NAME_PARTITIONS_MAX: Final = 99_999
 """A stream's longest name, `-` and five digits make the longest file name there is."""
@@ -33,6 +33,11 @@ class StreamDefaults(Settings):
     """The largest record batch that is taken, as it was sent (`max.message.bytes`)."""
     message_timestamp_type: Annotated[TimestampType, Dynamic("log.message.timestamp.type")] = TimestampType.CREATE_TIME
     """Whose time a record carries: the producer's or the broker's (`message.timestamp.type`)."""
+    message_timestamp_before_max_ms: Annotated[DurationMs | None, Dynamic("log.message.timestamp.before.max.ms")] = None
+    """How far before the broker's clock a record's timestamp may lie; null sets no limit
+    (`message.timestamp.before.max.ms`)."""
+    message_timestamp_after_max_ms: Annotated[DurationMs, Dynamic("log.message.timestamp.after.max.ms")] = HOUR_MS
+    """How far ahead of the broker's clock a record's timestamp may lie (`message.timestamp.after.max.ms`)."""
     min_insync_replicas: Annotated[int, Field(ge=1), Dynamic("min.insync.replicas")] = 1
     """In-sync replicas that acks=all asks for (`min.insync.replicas`)."""
     flush: Annotated[Flush, Dynamic("logboom.flush")] = Flush.COMMIT
@@ -45,8 +50,11 @@ class StreamDefaults(Settings):
     """How many records each partition keeps, at least; null sets no limit (`logboom.retention.messages`)."""
 
     def as_stream_config(self) -> StreamConfig:
-        """The same as the metadata core knows it, where -1 is no limit."""
-        values: dict[str, Any] = {name: -1 if value is None else value for name, value in self.model_dump().items()}
+        """The same as the metadata core knows it, where no limit is -1 or, of a distance in time, the longest."""
+        values: dict[str, Any] = self.model_dump()
+        for name, value in values.items():
+            if value is None:
+                values[name] = INT64_MAX if name == "message_timestamp_before_max_ms" else -1
         return StreamConfig(**values)
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from logboom.base.errors import (
     DiskFullError,
@@ -29,7 +29,14 @@ from logboom.base.ports import Clock
 from logboom.broker.flusher import Flusher
 from logboom.broker.metrics import Counters
 from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
-from logboom.records import RecordLimits, read_header, stamp_append_time, validate_produced
+from logboom.records import (
+    NO_TIMESTAMP,
+    RecordLimits,
+    check_timestamps,
+    read_header,
+    stamp_append_time,
+    validate_produced,
+)
 from logboom.replication import (
     BelowMinimum,
     DurableEndMoved,
@@ -42,7 +49,6 @@ from logboom.replication import (
 )
 from logboom.storage import Appended, Batch, LogConfig, PartitionLog, Retention, Segment, TimedOffset
 
-NO_TIMESTAMP: Final = -1
 Result = TypeVar("Result")
 
 
@@ -116,9 +122,11 @@ class Partition:
     """See the module."""
 
     __slots__ = (
+        "_ahead_max_ms",
         "_append_time",
         "_at_commit",
         "_at_leader",
+        "_behind_max_ms",
         "_below_minimum",
         "_core",
         "_last_handle",
@@ -177,6 +185,8 @@ class Partition:
         reach = self._reach
         self._limits = RecordLimits(config.max_message_bytes, reach.max_decompressed_bytes, reach.max_batch_records)
         self._append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._behind_max_ms = config.message_timestamp_before_max_ms
+        self._ahead_max_ms = config.message_timestamp_after_max_ms
         self.syncs = config.flush is Flush.COMMIT
         self.log.config = log_config(config, reach.max_decompressed_bytes)
 
@@ -232,11 +242,14 @@ class Partition:
         """A client's batch and its head, stamped where the stream does so; or what is wrong with it."""
         try:
             ((_, header),) = validate_produced(records, self._limits)
+            if self._append_time:
+                stamp_append_time(records, 0, now_ms)
+                header = read_header(records)
+            elif header.max_timestamp > now_ms + self._ahead_max_ms or now_ms > self._behind_max_ms:
+                oldest_ms, newest_ms = now_ms - self._behind_max_ms, now_ms + self._ahead_max_ms
+                check_timestamps(records, header, oldest_ms, newest_ms, self._limits)
         except LogboomError as error:
             return error
-        if self._append_time:
-            stamp_append_time(records, 0, now_ms)
-            header = read_header(records)
         return records, header
 
     def _append_together(self, checked: Sequence[Batch | LogboomError], now_ms: int) -> list[Offset] | None:

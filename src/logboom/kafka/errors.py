@@ -18,10 +18,6 @@ class RequestTimedOutError(LogboomError):
     """What was asked for was not done within the request's time; it may be yet (REQUEST_TIMED_OUT)."""
 
 
-class UnsupportedTransactionError(LogboomError):
-    """Transactions are not served. TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no client takes it for a passing state."""
-
-
 class UnsupportedVersionError(LogboomError):
     """This version of an API has no such thing (UNSUPPORTED_VERSION)."""
 
@@ -44,7 +40,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.NotEnoughReplicasAfterAppendError: ErrorCode.not_enough_replicas_after_append,
     errors.CorruptBatchError: ErrorCode.corrupt_message,
     errors.InvalidRecordError: ErrorCode.invalid_record,
-    errors.UnsupportedFormatError: ErrorCode.unsupported_for_message_format,
+    errors.UnsupportedTransactionError: ErrorCode.transactional_id_authorization_failed,
     errors.UnsupportedCompressionError: ErrorCode.unsupported_compression_type,
     errors.MessageTooLargeError: ErrorCode.message_too_large,
     errors.RecordListTooLargeError: ErrorCode.record_list_too_large,
@@ -57,7 +53,6 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.StorageError: ErrorCode.kafka_storage_error,
     InvalidAcksError: ErrorCode.invalid_required_acks,
     RequestTimedOutError: ErrorCode.request_timed_out,
-    UnsupportedTransactionError: ErrorCode.transactional_id_authorization_failed,
     UnsupportedVersionError: ErrorCode.unsupported_version,
     groups.InvalidGroupIdError: ErrorCode.invalid_group_id,
     groups.CoordinatorLoadInProgressError: ErrorCode.coordinator_load_in_progress,

@@ -43,6 +43,7 @@ from logboom.metadata.records import (
 )
 from logboom.metadata.stream_config import (
     DEFAULT_STREAM_CONFIG,
+    INT64_MAX,
     MAX_MESSAGE_BYTES_DEFAULT,
     STREAM_SETTINGS,
     Flush,
@@ -58,6 +59,7 @@ __all__ = [
     "CONNECTION_CREATION_RATE",
     "CONSUMER_BYTE_RATE",
     "DEFAULT_STREAM_CONFIG",
+    "INT64_MAX",
     "IP",
     "MAX_MESSAGE_BYTES_DEFAULT",
     "PRODUCER_BYTE_RATE",

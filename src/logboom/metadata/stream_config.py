@@ -11,7 +11,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, Final, TypeAlias
 
 from logboom.base.errors import InvalidConfigError
-from logboom.base.units import DAY_MS, GIB, KIB, MIB
+from logboom.base.units import DAY_MS, GIB, HOUR_MS, KIB, MIB
 
 Value: TypeAlias = int | str
 """A parsed value. The enums below are strings."""
@@ -56,6 +56,8 @@ class StreamConfig:
     segment_ms: int = 7 * DAY_MS
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = HOUR_MS
     min_insync_replicas: int = 1
     flush: Flush = Flush.COMMIT
     cleanup_policy: str = "delete"
@@ -165,6 +167,22 @@ STREAM_SETTINGS: Final[tuple[StreamSetting, ...]] = (
         SettingType.STRING,
         "CreateTime keeps the producer's timestamps; LogAppendTime puts the broker's in their place.",
         _one_of(TimestampType),
+    ),
+    StreamSetting(
+        "message.timestamp.before.max.ms",
+        "message_timestamp_before_max_ms",
+        SettingType.LONG,
+        "With CreateTime: how far before the broker's clock the timestamp of a record may lie, in milliseconds; a "
+        "batch with an older one is refused.",
+        _number(0, INT64_MAX),
+    ),
+    StreamSetting(
+        "message.timestamp.after.max.ms",
+        "message_timestamp_after_max_ms",
+        SettingType.LONG,
+        "With CreateTime: how far ahead of the broker's clock the timestamp of a record may lie, in milliseconds; a "
+        "batch with a later one is refused.",
+        _number(0, INT64_MAX),
     ),
     StreamSetting(
         "min.insync.replicas",

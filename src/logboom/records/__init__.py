@@ -20,7 +20,7 @@ from logboom.records.header import (
     stamp_append_time,
 )
 from logboom.records.record import Headers, Record, build_batch, iter_records
-from logboom.records.validate import RecordLimits, validate_produced
+from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
 
 __all__ = [
     "HEADER_BYTES",
@@ -28,6 +28,7 @@ __all__ = [
     "MAGIC",
     "MAX_SEQUENCE",
     "MIN_BATCH_LENGTH",
+    "NO_TIMESTAMP",
     "BatchHeader",
     "Codec",
     "Headers",
@@ -35,6 +36,7 @@ __all__ = [
     "RecordLimits",
     "add_to_sequence",
     "build_batch",
+    "check_timestamps",
     "compress",
     "crc_ok",
     "decompress",

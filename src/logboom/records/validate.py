@@ -1,7 +1,7 @@
 """The rules for batches that a client sent, before anything is appended (Kafka's LogValidator and ProduceRequest).
 
-Order matters to clients: what is no batch at all is CorruptBatchError, which they retry; what is whole but breaks a
-rule is another error, which they do not.
+Which error it is matters to clients: CorruptBatchError (bytes changed on the way) they try again, all others they do
+not. The choice is Kafka's own: docs/bad-input.md.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from logboom.base.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
-    UnsupportedFormatError,
+    UnsupportedTransactionError,
 )
 from logboom.base.ids import NO_PRODUCER
 from logboom.base.ports import Bytes
@@ -27,8 +27,11 @@ from logboom.records.header import (
     crc_ok,
     read_header,
 )
-from logboom.records.record import records_body
+from logboom.records.record import iter_records, records_body
 from logboom.records.walk import walk_records
+
+NO_TIMESTAMP = -1
+"""What a record carries that has no time."""
 
 _MAGIC_POSITION = 16
 """Where every format since magic 0 has its magic, behind offset, length and four bytes more."""
@@ -50,16 +53,21 @@ def validate_produced(buffer: Bytes, limits: RecordLimits) -> tuple[tuple[int, B
     have been walked (decompressed within the limit) and number what the head says, and it is neither a control batch
     nor of a transaction nor stamped with an append time.
 
-    Raises CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionError, MessageTooLargeError,
-    InvalidTimestampError and InvalidRecordError.
+    Raises CorruptBatchError, UnsupportedCompressionError, MessageTooLargeError, InvalidTimestampError,
+    InvalidRecordError and UnsupportedTransactionError.
     """
     header = _usual_batch(buffer, limits)
+    usual = header is not None
     if header is None:
         header = _whole_batch(buffer, limits)
         _check_head(header, limits)
-        walk_records(records_body(buffer, 0, header, limits.max_decompressed_bytes), header.records_count)
-    else:
-        walk_records(bytes(memoryview(buffer)[HEADER_BYTES:]), header.records_count)
+    try:
+        if usual:
+            walk_records(bytes(memoryview(buffer)[HEADER_BYTES:]), header.records_count)
+        else:
+            walk_records(records_body(buffer, 0, header, limits.max_decompressed_bytes), header.records_count)
+    except CorruptBatchError as error:
+        raise InvalidRecordError(str(error)) from None  # the CRC is right: these bytes were sent, and would be again
     return ((0, header),)
 
 
@@ -86,12 +94,32 @@ def _usual_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader | None:
     return None
 
 
+def check_timestamps(buffer: Bytes, header: BatchHeader, oldest_ms: int, newest_ms: int, limits: RecordLimits) -> None:
+    """Whether the records of a validated batch are of a time that is taken; InvalidTimestampError where not (KIP-937).
+
+    How late the latest is, the head says: retention and the index by time believe it too. The earliest is looked for
+    among the records. One without a timestamp (-1) is of no time.
+    """
+    latest_ms = header.max_timestamp
+    if latest_ms > newest_ms:
+        raise InvalidTimestampError(f"A timestamp of {latest_ms} is too far ahead: {newest_ms} is the latest taken.")
+    for record in iter_records(buffer, 0, header, limits.max_decompressed_bytes) if oldest_ms > 0 else ():
+        if record.timestamp_ms < oldest_ms and record.timestamp_ms != NO_TIMESTAMP:
+            raise InvalidTimestampError(
+                f"A timestamp of {record.timestamp_ms} is too long ago: {oldest_ms} is the earliest taken."
+            )
+
+
 def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:
     size = len(buffer)
     if size == 0:
         raise InvalidRecordError("A produce request must have a record batch for each partition.")
     if size > _MAGIC_POSITION and buffer[_MAGIC_POSITION] != MAGIC:
-        raise UnsupportedFormatError(f"Record batches must have magic {MAGIC}, not {buffer[_MAGIC_POSITION]}.")
+        # The formats of old are whole and refused; of any other format there is none.
+        kind = InvalidRecordError if buffer[_MAGIC_POSITION] < MAGIC else CorruptBatchError
+        raise kind(f"Record batches must have magic {MAGIC}, not {buffer[_MAGIC_POSITION]}.")
+    if size < HEADER_BYTES:
+        raise InvalidRecordError(f"A record batch has a head of {HEADER_BYTES} bytes; {size} are left.")
     header = read_header(buffer)
     if header.batch_length < MIN_BATCH_LENGTH:
         raise CorruptBatchError(f"A record batch cannot be {header.batch_length} bytes long.")
@@ -99,7 +127,7 @@ def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:
     if end > limits.max_batch_bytes:
         raise MessageTooLargeError(f"A record batch of {end} bytes is above the limit of {limits.max_batch_bytes}.")
     if end > size:
-        raise CorruptBatchError(f"A record batch of {end} bytes is cut after {size}.")
+        raise InvalidRecordError(f"A record batch of {end} bytes is cut after {size}.")
     if not crc_ok(buffer, 0, header):
         raise CorruptBatchError("The CRC of a record batch is wrong.")
     if end < size:
@@ -124,7 +152,7 @@ def _check_head(header: BatchHeader, limits: RecordLimits) -> None:
     if header.is_control:
         raise InvalidRecordError("Clients may not write control batches.")
     if header.is_transactional:
-        raise InvalidRecordError("Transactions are not supported yet; the batch belongs to one.")
+        raise UnsupportedTransactionError("Transactions are not served; the batch belongs to one.")
     if header.uses_append_time:
         raise InvalidTimestampError("Clients may not mark a batch with append time.")
     if header.producer_id != NO_PRODUCER and min(header.producer_id, header.producer_epoch, header.base_sequence) < 0:

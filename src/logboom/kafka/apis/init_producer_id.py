@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from logboom.base.errors import LogboomError
-from logboom.kafka.errors import UnsupportedTransactionError, error_code
+from logboom.base.errors import LogboomError, UnsupportedTransactionError
+from logboom.kafka.errors import error_code
 from logboom.kafka.handler import Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, response_class
 

@@ -10,13 +10,22 @@ from struct import Struct
 from time import monotonic
 from typing import Any, Final
 
-from logboom.base.errors import InvalidRecordError, InvalidStreamNameError, LogboomError
+from logboom.base.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidStreamNameError,
+    InvalidTimestampError,
+    LogboomError,
+    MessageTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedCompressionError,
+    UnsupportedTransactionError,
+)
 from logboom.broker.partition import AppendResult
 from logboom.kafka import encoding
 from logboom.kafka.errors import (
     InvalidAcksError,
     RequestTimedOutError,
-    UnsupportedTransactionError,
     UnsupportedVersionError,
     error_code,
 )
@@ -24,10 +33,25 @@ from logboom.kafka.handler import Close, Encoded, Handler, Later, Reply, Request
 from logboom.kafka.lookup import find_partition
 from logboom.kafka.messages import as_milliseconds
 from logboom.kafka.reading import reader_for
+from logboom.records import Codec
 
 _API_KEY: Final = 0
 _OLDEST: Final = 3
 _WITH_ID: Final = 13
+_WITH_ZSTD: Final = 7
+_ATTRIBUTES_BYTE: Final = 22
+"""The one with the codec, in a record batch."""
+
+_BAD_INPUT: Final = (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedCompressionError,
+    InvalidAcksError,
+)
+"""What a client did wrong and does again: the broker's log says so too."""
 
 
 class _Part:
@@ -70,13 +94,29 @@ class _Produce(Later):
             error = next(self._errors(), None)
             self.set(None if error is None else Close(f"acks=0: {error}"))
             return
-        errors = self.context.shared.metrics.api(_API_KEY).errors
-        for error in self._errors():
-            errors[error_code(error).name] += 1
+        for topic, parts in self._topics:
+            for part in parts:
+                if isinstance(part.result, LogboomError):
+                    self._note(topic, part.index, part.result)
         self.set(encode_response(self.context.api_version, self._topics))
 
     def _errors(self) -> Iterator[LogboomError]:
         return (part.result for _, parts in self._topics for part in parts if isinstance(part.result, LogboomError))
+
+    def _note(self, topic: Any, index: int, error: LogboomError) -> None:
+        context, name = self.context, error_code(error).name
+        context.shared.metrics.api(_API_KEY).errors[name] += 1
+        if isinstance(error, _BAD_INPUT):
+            context.shared.complaints.say(
+                f"records {name}",
+                "records refused",
+                error=name,
+                why=str(error),
+                stream=str(topic),
+                partition=index,
+                client=context.client_host,
+                client_id=context.client_id,
+            )
 
     def expire(self) -> None:
         """The client's time is over."""
@@ -123,6 +163,8 @@ def _append(produce: _Produce, part: _Part, topic: Any, records: memoryview | No
     try:
         if not records:
             raise InvalidRecordError("a produce request has no records for a partition it names")
+        if produce.context.api_version < _WITH_ZSTD:
+            _check_codec(records)
         partition = find_partition(produce.context.broker, topic, part.index)
         if partition.stream.internal:
             raise InvalidStreamNameError(f"{partition.stream.name} is internal: clients cannot write to it")
@@ -130,6 +172,12 @@ def _append(produce: _Produce, part: _Part, topic: Any, records: memoryview | No
         partition.append(records, acks=acks, done=done)
     except LogboomError as error:
         done(error)
+
+
+def _check_codec(records: memoryview) -> None:
+    """A client of before version 7 cannot know zstd (KIP-110)."""
+    if len(records) > _ATTRIBUTES_BYTE and records[_ATTRIBUTES_BYTE] & 7 == Codec.ZSTD:
+        raise UnsupportedCompressionError(f"Produce requests before version {_WITH_ZSTD} have no zstd.")
 
 
 # --- the response, by hand (held against kio's reader in the tests) ------------------------------------------------
