@@ -1,0 +1,98 @@
+"""The arithmetic of quotas, under a clock of the tests' own."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.kafka.quotas import THROTTLE_MS_MAX, Meter
+
+WINDOW_MS = 10_000
+
+
+def test_as_much_as_a_window_holds_may_come_at_once() -> None:
+    meter = Meter(100, WINDOW_MS)
+    assert meter.charge(1_000, 0) == 0
+    assert meter.charge(1_000, 0) == 10_000, "2,000 in ten seconds are twice too much: ten more"
+    assert meter.charge(0, 10_000) == 0, "whoever waited goes on"
+    assert meter.charge(100, 10_000) == 1_000, "and has nothing left over"
+    assert meter.charge(1_000, 10**6) == 0, "a long silence pays off everything"
+
+
+def test_a_wait_has_a_bound() -> None:
+    assert Meter(1, WINDOW_MS).charge(1e15, 0) == THROTTLE_MS_MAX
+    assert Meter(1, WINDOW_MS, most_ms=1_000).charge(1e15, 0) == 1_000
+
+
+def test_what_was_not_sent_is_not_counted() -> None:
+    meter = Meter(100, WINDOW_MS)
+    assert meter.charge_unless_above(900, 0) == 0
+    assert meter.charge_unless_above(200, 0) == 1_000
+    assert meter.charge_unless_above(100, 0) == 0, "there was room for 100 all the time"
+
+
+def test_a_new_bound_holds_for_what_is_not_paid_off_too() -> None:
+    meter = Meter(100, WINDOW_MS)
+    meter.charge(1_000, 0)
+    meter.bound = 50
+    assert meter.charge(0, 0) == 10_000
+    meter.bound = 1_000
+    assert meter.charge(0, 0) == 0
+
+
+@given(
+    st.integers(1, 50_000),
+    st.lists(st.tuples(st.integers(1, 1_000_000), st.integers(0, 30_000)), min_size=1, max_size=120),
+)
+@settings(max_examples=200)
+def test_whoever_waits_as_told_is_held_to_the_rate(bound: int, requests: list[tuple[int, int]]) -> None:
+    """However requests and pauses fall, when a wait is over no more has come than the rate and one window allow."""
+    meter, now_ms, sent = Meter(bound, WINDOW_MS), 0, 0
+    for size, pause_ms in requests:
+        sent += size
+        now_ms += meter.charge(size, now_ms)
+        assert sent <= bound * (now_ms + WINDOW_MS) / 1_000 * (1 + 1e-9)
+        now_ms += pause_ms
+
+
+@given(
+    st.integers(1, 50_000),
+    st.lists(st.tuples(st.integers(1, 1_000_000), st.integers(0, 30_000)), min_size=1, max_size=120),
+)
+@settings(max_examples=200)
+def test_nobody_waits_longer_than_the_rate_asks_for(bound: int, requests: list[tuple[int, int]]) -> None:
+    """A millisecond before the wait is over it would not be over."""
+    meter, now_ms = Meter(bound, WINDOW_MS), 0
+    for size, pause_ms in requests:
+        wait_ms = meter.charge(size, now_ms)
+        if wait_ms > 1:
+            assert meter.charge(0, now_ms + wait_ms - 2) > 0
+        now_ms += wait_ms
+        assert meter.charge(0, now_ms) <= 1, "but for a millisecond of rounding"
+        now_ms += pause_ms
+
+
+@given(st.integers(1_000, 50_000), st.lists(st.integers(1, 10_000), min_size=1, max_size=200))
+@settings(max_examples=200)
+def test_replies_that_wait_never_pass_the_rate_and_always_come(bound: int, sizes: list[int]) -> None:
+    """As fetches do it: what would be too much is not sent but asked for again after the wait."""
+    meter, now_ms, sent = Meter(bound, WINDOW_MS), 0, 0
+    for size in sizes:
+        for _ in range(3):
+            wait_ms = meter.charge_unless_above(size, now_ms)
+            if not wait_ms:
+                break
+            now_ms += wait_ms
+        else:
+            raise AssertionError("a reply that fits into a window never came")
+        sent += size
+        assert sent <= bound * (now_ms + WINDOW_MS) / 1_000 * (1 + 1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 3_000)), min_size=1, max_size=100))
+@settings(max_examples=100)
+def test_whoever_stays_below_the_rate_never_waits(steps: list[tuple[int, int]]) -> None:
+    """The rate may even be passed by as much as a window holds."""
+    meter, now_ms, used = Meter(500, WINDOW_MS), 0, 0.0
+    for amount, pause_ms in steps:
+        used = max(0.0, used - 500 * pause_ms / 1_000) + amount
+        now_ms += pause_ms
+        assert (meter.charge(amount, now_ms) > 0) == (used > 5_000 + 1e-6)
