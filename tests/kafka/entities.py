@@ -47,6 +47,8 @@ def _primitive(annotation: Any, kafka_type: str, chance: random.Random) -> Any:
             return chance.choice(list(ErrorCode))
         case "datetime_i64":
             return datetime.fromtimestamp(chance.randrange(2**31), UTC)
+        case "float64":
+            return chance.choice((0.0, 1.0, -1.5, 1e300, float("inf")))
         case "uuid":
             return UUID(int=chance.randrange(1, 2**128))
     assert kafka_type in ("bytes", "records"), (annotation, Records)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from logboom.base.dynamic import Dynamic
+from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import Address, DurationMs, DurationS, Settings, SizeBytes
 from logboom.base.units import KIB, MIB, MINUTE_MS
 
@@ -70,3 +70,12 @@ class KafkaConfig(Settings):
 
     max_fetch_session_partitions: int = Field(default=200_000, ge=0)
     """Partitions remembered in all incremental fetch sessions together."""
+
+    quota_window_num: Annotated[int, Static("quota.window.num")] = Field(default=11, ge=2, le=3_600)
+    """With the next: a client that has a quota may use ahead what it allows in all of these but one."""
+
+    quota_window_size_s: Annotated[DurationS, Static("quota.window.size.seconds")] = Field(
+        default=1.0, ge=0.1, le=3_600
+    )
+    """With the one before: 11 of 1 s let ten seconds' worth pass at once. Nobody waits longer than one of them for
+    taking too much of the broker's time, or for too many connections."""

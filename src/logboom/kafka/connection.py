@@ -21,7 +21,9 @@ import structlog
 from logboom.base.ports import Bytes
 from logboom.kafka.frames import FrameReader
 from logboom.kafka.handler import Close, Encoded, Failed, Later, RequestContext
+from logboom.kafka.messages import make_wait
 from logboom.kafka.metrics import api_name
+from logboom.kafka.quota_desk import ClientMeters
 from logboom.kafka.reading import MalformedError, skip_tags
 from logboom.kafka.registry import Route
 from logboom.kafka.writing import encode
@@ -47,15 +49,28 @@ _API_KEY: Final = Struct(">h")
 _REPLY_HEADER: Final = Struct(">ii")
 _REPLY_HEADER_TAGS: Final = Struct(">iiB")
 _API_VERSIONS: Final = 18
+_THROTTLE: Final = Struct(">i")
 
 
 class _Slot:
     """A request in the line of its connection, until its reply has left."""
 
-    __slots__ = ("correlation_id", "done", "held_bytes", "later", "pieces", "reply_bytes", "route", "started_ns")
+    __slots__ = (
+        "correlation_id",
+        "done",
+        "held_bytes",
+        "later",
+        "pieces",
+        "reply_bytes",
+        "route",
+        "size_bytes",
+        "started_ns",
+        "throttle_ms",
+    )
 
-    def __init__(self, route: Route, correlation_id: int, held_bytes: int) -> None:
+    def __init__(self, route: Route, correlation_id: int, size_bytes: int, held_bytes: int) -> None:
         self.route = route
+        self.size_bytes = size_bytes
         self.correlation_id = correlation_id
         self.held_bytes = held_bytes
         self.started_ns = perf_counter_ns()
@@ -63,6 +78,8 @@ class _Slot:
         self.later: Later | None = None
         self.pieces: Sequence[Bytes] = ()
         self.reply_bytes = 0
+        self.throttle_ms = 0
+        """What the client is told to wait, for a quota of its own."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -94,6 +111,13 @@ class Connection(asyncio.BufferedProtocol):
         self._seconds_left = 0
         self._awaited = (0, 0)
         self._said_all = False
+        self._quota: ClientMeters | None = None
+        self._muted: asyncio.TimerHandle | None = None
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself."""
+        return self._client_id
 
     # --- asyncio's side -----------------------------------------------------------------------------------------
 
@@ -109,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("connection refused", "there are as many connections as allowed", limit=limit)
             return
         shared.connections.add(self)
+        self._quota = shared.quotas.of(self._client_id)
         self._metrics.connections = len(shared.connections)
         high = shared.config.max_unsent_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
@@ -152,6 +177,8 @@ class Connection(asyncio.BufferedProtocol):
         shared.connections.discard(self)
         shared.starved.discard(self)
         shared.fetch_sessions.owner_gone(self)
+        if self._muted is not None:
+            self._muted.cancel()
         metrics.connections = len(shared.connections)
         metrics.unsent_bytes -= self._unsent_bytes
         metrics.inflight_bytes -= self._inflight_bytes
@@ -198,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._slots) < self._max_requests and self._inflight_bytes < self._max_bytes
 
     def _may_begin(self, frame: bytearray) -> bool:
-        if not self._writable or self._shared.stopping:
+        if not self._writable or self._muted is not None or self._shared.stopping:
             return False
         if not self._slots:
             return True
@@ -215,7 +242,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._said_all:
             return
         starved = self._shared.is_full and bool(self._slots)
-        reading = not self._backlog and self._writable and not starved and not self._shared.stopping
+        muted = starved or self._muted is not None
+        reading = not self._backlog and self._writable and not muted and not self._shared.stopping
         if starved:
             self._shared.starved.add(self)
         else:
@@ -273,7 +301,10 @@ class Connection(asyncio.BufferedProtocol):
         if end != len(frame):
             self._metrics.trailing += 1
         slot = self._take_place(route, correlation_id, len(frame), (budget - left) * _ELEMENT_BYTES)
-        self._await_reply(slot, route.handler.handle(context, request))
+        if self._quota is None:
+            self._await_reply(slot, route.handler.handle(context, request))
+        else:
+            self._handle_measured(self._quota, slot, context, request)
 
     def _know_client(self, raw: bytearray) -> None:
         try:
@@ -282,13 +313,14 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedError("the client id is no UTF-8") from None
         self._client_bytes = bytes(raw)
         self._contexts.clear()
+        self._quota = self._shared.quotas.of(self._client_id)
 
     def _context(self, version: int) -> RequestContext:
         return RequestContext(self._shared.broker, self._shared, self._client_id, self._host, version, self)
 
     def _take_place(self, route: Route, correlation_id: int, size: int, extra: int = 0) -> _Slot:
         held = size + extra
-        slot = _Slot(route, correlation_id, held)
+        slot = _Slot(route, correlation_id, size, held)
         self._slots.append(slot)
         self._inflight_bytes += held
         metrics = self._metrics
@@ -330,6 +362,37 @@ class Connection(asyncio.BufferedProtocol):
             version=version,
         )
 
+    # --- quotas -------------------------------------------------------------------------------------------------
+
+    def quotas_changed(self) -> None:
+        """Some client's quota is another now."""
+        self._quota = self._shared.quotas.of(self._client_id)
+
+    def _handle_measured(self, meters: ClientMeters, slot: _Slot, context: RequestContext, request: Any) -> None:
+        """Handle a request of a client that has quotas. The reply goes out at once; the connection waits (KIP-219)."""
+        handler = slot.route.handler
+        reply = handler.handle(context, request)
+        handled_ns = perf_counter_ns()
+        slot.throttle_ms = meters.charge_request(handler.api_key, slot.size_bytes, handled_ns - slot.started_ns)
+        if slot.throttle_ms:
+            self._mute(slot.throttle_ms)
+        self._await_reply(slot, reply)
+        meters.charge_time(perf_counter_ns() - handled_ns)
+
+    def _mute(self, wait_ms: int) -> None:
+        """Begin no request and read nothing for so long."""
+        until_s = self._loop.time() + wait_ms / 1_000
+        if self._muted is not None:
+            if self._muted.when() >= until_s:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until_s, self._unmute)
+        self.schedule_turn()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.schedule_turn()
+
     # --- replies ------------------------------------------------------------------------------------------------
 
     def _finish_task(self, slot: _Slot, task: asyncio.Future[Any]) -> None:
@@ -357,11 +420,15 @@ class Connection(asyncio.BufferedProtocol):
         route = slot.route
         if isinstance(reply, Encoded):
             pieces = reply.pieces
+            if reply.throttle_ms or slot.throttle_ms:
+                self._throttle_encoded(slot, reply)
         elif reply is None or isinstance(reply, Close | Failed):
             self._finish_without_reply(slot, reply)
             return
         else:
             _count_error(route, reply)
+            if slot.throttle_ms:
+                reply = make_wait(reply, slot.throttle_ms)
             pieces = (encode(reply),)
         size = _length(pieces)
         if route.response_tags:
@@ -372,6 +439,12 @@ class Connection(asyncio.BufferedProtocol):
             self._complete(slot, (b"".join((head, *pieces)),))
         else:
             self._complete(slot, (head, *pieces))
+
+    def _throttle_encoded(self, slot: _Slot, reply: Encoded) -> None:
+        if reply.throttle_ms:
+            self._mute(reply.throttle_ms)
+        if slot.throttle_ms > reply.throttle_ms and reply.throttle_at >= 0:
+            _THROTTLE.pack_into(cast("bytearray", reply.pieces[0]), reply.throttle_at, slot.throttle_ms)
 
     def _finish_without_reply(self, slot: _Slot, reply: Close | Failed | None) -> None:
         self._complete(slot, ())

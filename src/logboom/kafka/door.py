@@ -63,6 +63,7 @@ class KafkaDoor:
         now_s = monotonic()
         for connection in tuple(self._shared.connections):
             connection.tick(now_s)
+        self._shared.quotas.tick()
         self._ticker = loop.call_later(_TICK_S, self._tick)
 
     async def stop(self, grace_s: float) -> None:

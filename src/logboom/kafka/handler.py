@@ -19,11 +19,18 @@ Entity: TypeAlias = Any
 """A request or response of kio, of the version that was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Encoded:
-    """A response body that is bytes already, as pieces to be sent one behind the other."""
+    """A response body that is bytes already, as pieces to be sent one behind the other.
+
+    Nobody changes one; freezing it would cost each reply of the hot path three times as much to make.
+    """
 
     pieces: Sequence[Bytes]
+    throttle_at: int = -1
+    """Where the throttle time stands in the first piece, then a bytearray of this reply alone; -1 where it does not."""
+    throttle_ms: int = 0
+    """How long the client has to wait for its next request, as the reply already says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,14 @@ def make(cls: type[E], /, **fields: object) -> E:
     return cls(**fields)
 
 
+def make_wait(response: Any, throttle_ms: int) -> Any:
+    """The response with the time that the client is told to wait; as it is where its version cannot tell."""
+    cls: Any = type(response)  # what lru_cache wants to see hashable
+    if "throttle_time" not in field_names(cls):
+        return response
+    return dataclasses.replace(response, throttle_time=milliseconds(throttle_ms))
+
+
 def milliseconds(value: int) -> timedelta:
     """A duration as kio's entities carry it."""
     return timedelta(milliseconds=value)

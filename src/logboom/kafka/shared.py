@@ -14,6 +14,7 @@ from logboom.kafka.fetch_sessions import FetchSessions
 from logboom.kafka.frames import SCRATCH_BYTES
 from logboom.kafka.metrics import KafkaMetrics
 from logboom.kafka.purgatory import FetchPurgatory
+from logboom.kafka.quota_desk import QuotaDesk
 from logboom.kafka.registry import Routes, load_handlers
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Shared:
         )
         self.complaints = Complaints()
         self.connections: set[Connection] = set()
+        self.quotas = QuotaDesk(broker, config, self._client_ids)
+        broker.watch_quotas(self._quotas_changed)
         self.starved: set[Connection] = set()
         """Connections that do not read since the door has max_inflight_total_bytes in hand."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -74,6 +77,14 @@ class Shared:
         self.stopping = False
         """No request is begun any more; connections close when their replies have left."""
         self.all_gone = asyncio.Event()
+
+    def _client_ids(self) -> set[str]:
+        return {connection.client_id for connection in self.connections}
+
+    def _quotas_changed(self) -> None:
+        self.quotas.changed()
+        for connection in self.connections:
+            connection.quotas_changed()
 
     @property
     def reply_room_bytes(self) -> int:

@@ -29,6 +29,7 @@ from logboom.metadata.quotas import (
     Quotas,
     change_quotas,
     quota_entity,
+    quota_for,
 )
 from logboom.metadata.records import (
     ClientQuotasChanged,
@@ -97,5 +98,6 @@ __all__ = [
     "delete_stream",
     "encode",
     "quota_entity",
+    "quota_for",
     "stream_setting",
 ]

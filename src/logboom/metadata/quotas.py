@@ -137,3 +137,12 @@ def _kind(name: str, entity_type: str) -> QuotaKind:
         known = ", ".join(kind.name for kind in QUOTA_KINDS if kind.entity_type == entity_type)
         raise InvalidRequestError(f"{name!r} is no quota of a {entity_type}; known: {known}")
     return kind
+
+
+def quota_for(quotas: Mapping[QuotaEntity, Quotas], entity_type: str, name: str, quota: str) -> float | None:
+    """What bounds somebody: their own quota, else the default of their type, each quota by itself."""
+    for entity in (((entity_type, name),), ((entity_type, None),)):
+        value = quotas.get(entity, {}).get(quota)
+        if value is not None:
+            return value
+    return None

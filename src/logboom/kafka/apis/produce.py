@@ -185,7 +185,7 @@ def _check_codec(records: memoryview) -> None:
 _PART_V0: Final = Struct(">ihq")
 _PART_V2: Final = Struct(">ihqq")
 _PART_V5: Final = Struct(">ihqqq")
-_THROTTLE: Final = bytes(4)
+_NO_THROTTLE: Final = bytes(4)
 
 
 def encode_response(version: int, topics: _Topics) -> Encoded:
@@ -199,11 +199,12 @@ def encode_response(version: int, topics: _Topics) -> Encoded:
             out += _part(version, part)
         if flexible:
             out += b"\0"
+    throttle_at = len(out) if version >= 1 else -1
     if version >= 1:
-        out += _THROTTLE
+        out += _NO_THROTTLE
     if flexible:
         out += b"\0"
-    return Encoded((out,))
+    return Encoded((out,), throttle_at)
 
 
 def _part(version: int, part: _Part) -> bytes:
