@@ -29,6 +29,14 @@ def test_what_was_not_sent_is_not_counted() -> None:
     assert meter.charge_unless_above(100, 0) == 0, "there was room for 100 all the time"
 
 
+def test_a_reply_that_no_window_holds_comes_when_nothing_is_owed() -> None:
+    meter = Meter(100, WINDOW_MS)
+    meter.charge(100, 0)
+    assert meter.charge_unless_above(5_000, 0) == 1_000
+    assert meter.charge_unless_above(5_000, 1_000) == 0
+    assert meter.charge_unless_above(1, 1_000) == 40_010, "it is paid off behind"
+
+
 def test_a_new_bound_holds_for_what_is_not_paid_off_too() -> None:
     meter = Meter(100, WINDOW_MS)
     meter.charge(1_000, 0)

@@ -2,11 +2,31 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import Address, DurationMs, DurationS, Settings, SizeBytes
 from logboom.base.units import KIB, MIB, MINUTE_MS
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """Limits by address. Raises ValueError.
+
+    >>> parse_overrides("10.0.0.7:200, ::1:5")
+    {'10.0.0.7': 200, '::1': 5}
+    """
+    limits: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        address, _, count = part.rpartition(":")
+        if not address or not (count.isascii() and count.isdigit()):
+            raise ValueError(f"{part!r} is no ADDRESS:COUNT")
+        limits[address.strip("[]")] = int(count)
+    return limits
+
+
+def _checked_overrides(text: str) -> str:
+    parse_overrides(text)
+    return text
 
 
 class KafkaConfig(Settings):
@@ -21,6 +41,14 @@ class KafkaConfig(Settings):
 
     max_connections: Annotated[int, Dynamic("max.connections")] = Field(default=4096, ge=1)
     """Connections at one time; one more is closed at once and logged."""
+
+    max_connections_per_address: Annotated[int | None, Dynamic("max.connections.per.ip")] = Field(default=None, ge=0)
+    """Connections from one address at one time; null sets no limit of its own."""
+
+    max_connections_per_address_overrides: Annotated[
+        str, AfterValidator(_checked_overrides), Dynamic("max.connections.per.ip.overrides")
+    ] = ""
+    """Other limits for single addresses, as in Kafka: `10.0.0.7:200,10.0.0.8:0`."""
 
     max_request_bytes: Annotated[SizeBytes, Dynamic("socket.request.max.bytes")] = Field(
         default=100 * MIB, ge=KIB, le=2**31 - 1

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from logboom.base.ports import Bytes
+from logboom.kafka.admission import Refusal
 from logboom.kafka.frames import FrameReader
 from logboom.kafka.handler import Close, Encoded, Failed, Later, RequestContext
 from logboom.kafka.messages import make_wait
@@ -113,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._said_all = False
         self._quota: ClientMeters | None = None
         self._muted: asyncio.TimerHandle | None = None
+        self._admitted = False
 
     @property
     def client_id(self) -> str:
@@ -126,17 +128,27 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else ""
         self._heard_s = monotonic()
-        shared, limit = self._shared, self._shared.config.max_connections
+        shared = self._shared
         self._metrics.connections_total += 1
-        if shared.stopping or len(shared.connections) >= limit:
-            self._metrics.connections_refused += 1
-            self._refuse("connection refused", "there are as many connections as allowed", limit=limit)
+        refusal = shared.admission.enter(self._host)
+        if refusal is not None and not refusal.wait_ms:
+            self._turn_away(refusal)
             return
+        self._admitted = True
         shared.connections.add(self)
         self._quota = shared.quotas.of(self._client_id)
         self._metrics.connections = len(shared.connections)
         high = shared.config.max_unsent_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
+        if refusal is not None:
+            # It keeps its place until it is closed: whoever comes too fast is not helped to come even faster.
+            self._transport.pause_reading()
+            self._loop.call_later(refusal.wait_ms / 1_000, self._turn_away, refusal)
+
+    def _turn_away(self, refusal: Refusal) -> None:
+        if not self._closed:
+            self._metrics.connections_refused += 1
+            self._refuse("connection refused", refusal.why, kind=refusal.limit, limit=refusal.limit)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer()
@@ -177,6 +189,8 @@ class Connection(asyncio.BufferedProtocol):
         shared.connections.discard(self)
         shared.starved.discard(self)
         shared.fetch_sessions.owner_gone(self)
+        if self._admitted:
+            shared.admission.leave(self._host)
         if self._muted is not None:
             self._muted.cancel()
         metrics.connections = len(shared.connections)
@@ -365,8 +379,11 @@ class Connection(asyncio.BufferedProtocol):
     # --- quotas -------------------------------------------------------------------------------------------------
 
     def quotas_changed(self) -> None:
-        """Some client's quota is another now."""
+        """Some client's quota is another now; whoever waits for one is judged anew."""
         self._quota = self._shared.quotas.of(self._client_id)
+        if self._muted is not None:
+            self._muted.cancel()
+            self._unmute()
 
     def _handle_measured(self, meters: ClientMeters, slot: _Slot, context: RequestContext, request: Any) -> None:
         """Handle a request of a client that has quotas. The reply goes out at once; the connection waits (KIP-219)."""

@@ -14,6 +14,7 @@ from logboom.base.settings import split_address
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection import Connection
 from logboom.kafka.metrics import KafkaMetrics
+from logboom.kafka.quota_desk import QuotaDesk
 from logboom.kafka.shared import Shared
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class KafkaDoor:
     def metrics(self) -> KafkaMetrics:
         """What the door counts."""
         return self._shared.metrics
+
+    @property
+    def quotas(self) -> QuotaDesk:
+        """Who used how much of which quota."""
+        return self._shared.quotas
 
     async def start(self) -> tuple[str, int]:
         """Listen; the address that is listened on. Raises OSError where that cannot be had."""

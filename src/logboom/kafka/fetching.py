@@ -113,6 +113,7 @@ class Fetch:
         "_later",
         "_loop",
         "_max_bytes",
+        "_meters",
         "_min_bytes",
         "_plan",
         "_task",
@@ -127,6 +128,9 @@ class Fetch:
         self._wants = [_want(broker, position) for position in plan.positions]
         self._min_bytes: int = request.min_bytes
         self._max_bytes = max(0, min(request.max_bytes, config.max_fetch_bytes))
+        self._meters = context.shared.quotas.of(context.client_id)
+        if self._meters is not None:
+            self._max_bytes = self._meters.fetch_bytes_max(self._max_bytes)
         self._found_bytes = 0
         self._committed = bool(request.isolation_level)
         self._loop = asyncio.get_running_loop()
@@ -299,6 +303,11 @@ class Fetch:
         context = self._context
         shared, version = context.shared, context.api_version
         metrics = shared.metrics
+        if self._meters is not None:
+            wait_ms = self._meters.charge_fetch(sum(len(want.records) for want in self._wants))
+            if wait_ms:
+                session = self._plan.session
+                return encode_throttled(version, wait_ms, NO_SESSION if session is None else session.id)
         answer = shared.fetch_sessions.conclude(self._plan, self._wants, context.now_ms())
         if answer.refusal is not None:
             code = SESSION_ERRORS[answer.refusal]
@@ -330,6 +339,14 @@ def encode_refusal(version: int, code: ErrorCode, session_id: int = NO_SESSION) 
     return Encoded((head.pack(*fields) + encoding.count(0, flexible=flexible) + (b"\0" if flexible else b""),))
 
 
+def encode_throttled(version: int, wait_ms: int, session_id: int) -> Encoded:
+    """A reply without records that says how long to wait (KIP-219); the session stays as it is."""
+    fields = (wait_ms, 0, session_id) if version >= 7 else (wait_ms,)
+    flexible = version >= 12
+    body = _HEAD[version >= 7].pack(*fields) + encoding.count(0, flexible=flexible) + (b"\0" if flexible else b"")
+    return Encoded((bytearray(body),), throttle_at=0, throttle_ms=wait_ms)
+
+
 def encode_response(version: int, session_id: int, wants: Sequence[Want], *, committed_only: bool) -> Encoded:
     """The body of a fetch response: the log's buffers with a few bytes of ours between them."""
     flexible = version >= 12
@@ -352,7 +369,7 @@ def encode_response(version: int, session_id: int, wants: Sequence[Want], *, com
     if flexible:
         ours += b"\0"
     pieces.append(ours)
-    return Encoded(pieces)
+    return Encoded(pieces, throttle_at=0)
 
 
 def _partition_head(version: int, want: Want, committed_only: bool) -> bytes:

@@ -5,7 +5,7 @@ memory. Knows clients by name and the broker's quotas; not sockets, nor what a r
 """
 
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from typing import Final
 
 from logboom.broker.broker import Broker
@@ -71,7 +71,7 @@ class ClientMeters:
 
     def charge_fetch(self, size_bytes: int) -> int:
         """Records are about to be sent: how long the client has to wait first; then none may be sent."""
-        if self._fetch is None:
+        if self._fetch is None or not size_bytes:
             return 0
         now_ms = self._desk.now_ms()
         wait_ms = self._fetch.charge_unless_above(size_bytes, now_ms)
@@ -104,6 +104,11 @@ class QuotaDesk:
         self.throttled_ms: Counter[str] = Counter()
         """How long, in all."""
         self.changed()
+
+    @property
+    def clients(self) -> Collection[str]:
+        """The client ids that have meters."""
+        return self._clients.keys()
 
     def now_ms(self) -> int:
         """The desk's own time."""

@@ -42,15 +42,16 @@ class Meter:
     def charge(self, amount: float, now_ms: int) -> int:
         """It used so much: how long it has to wait before it goes on, 0 where it has not to."""
         self._used = self.used(now_ms) + amount
-        return self._wait_ms()
+        return self._wait_ms(self.window_amount)
 
     def charge_unless_above(self, amount: float, now_ms: int) -> int:
-        """As `charge`, and where it has to wait nothing was used."""
-        wait_ms = self.charge(amount, now_ms)
-        if wait_ms:
-            self._used = max(0.0, self._used - amount)
+        """As `charge` of what can still be held back: where it would be too much nothing is used, and this is how
+        long to wait until it can be asked for again. What no window holds comes once nothing is left to pay off."""
+        wait_ms = self._wait_ms(max(0.0, self.window_amount - amount)) if self.used(now_ms) else 0
+        if not wait_ms:
+            self._used += amount
         return wait_ms
 
-    def _wait_ms(self) -> int:
-        excess = self._used - self.window_amount
+    def _wait_ms(self, allowed: float) -> int:
+        excess = self._used - allowed
         return 0 if excess <= 0 else min(ceil(excess / self.bound * 1_000), self._most_ms)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from logboom.kafka.admission import Admission
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.fetch_sessions import FetchSessions
 from logboom.kafka.frames import SCRATCH_BYTES
@@ -70,6 +71,7 @@ class Shared:
         self.connections: set[Connection] = set()
         self.quotas = QuotaDesk(broker, config, self._client_ids)
         broker.watch_quotas(self._quotas_changed)
+        self.admission = Admission(self)
         self.starved: set[Connection] = set()
         """Connections that do not read since the door has max_inflight_total_bytes in hand."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
