@@ -12,7 +12,7 @@ import structlog
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset, ProducerEpoch, ProducerId
-from logboom.base.ports import Bytes, Disk, File
+from logboom.base.ports import Bytes, Disk, File, SyncFailedError
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition import AppendResult, Partition
@@ -102,6 +102,7 @@ class FaultyDisk:
         self.where = ""
         self.write_errno: int | None = None
         self.sync_errno: int | None = None
+        self.open_errno: int | None = None
         self.syncs = 0
         self.standstill = threading.RLock()
         """Whoever holds it sees a disk between two calls of the system, as kill -9 leaves it."""
@@ -113,13 +114,14 @@ class FaultyDisk:
         self.where, self.sync_errno = where, errno.EIO
 
     def mend(self) -> None:
-        self.write_errno = self.sync_errno = None
+        self.write_errno = self.sync_errno = self.open_errno = None
 
     def check(self, path: str, code: int | None) -> None:
         if code is not None and self.where in path:
             raise OSError(code, errno.errorcode[code], path)
 
     def open(self, path: str, *, create: bool = False) -> File:
+        self.check(path, self.open_errno)
         return FaultyFile(self, path, self._disk.open(path, create=create))
 
     def exists(self, path: str) -> bool:
@@ -149,6 +151,10 @@ class FaultyDisk:
             self._disk.remove_tree(path)
 
     def sync_dir(self, path: str) -> None:
+        try:
+            self.check(path, self.sync_errno)
+        except OSError as error:
+            raise SyncFailedError(*error.args) from error
         self._disk.sync_dir(path)
 
 
@@ -174,7 +180,10 @@ class FaultyFile:
             self._file.write(offset, buffers)
 
     def sync(self) -> None:
-        self._disk.check(self._path, self._disk.sync_errno)
+        try:
+            self._disk.check(self._path, self._disk.sync_errno)
+        except OSError as error:
+            raise SyncFailedError(*error.args) from error
         self._disk.syncs += 1
         self._file.sync()
 

@@ -1,6 +1,7 @@
 """One partition from append to read, on the real disk."""
 
 import asyncio
+import errno
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from logboom.base.errors import (
     InvalidTimestampError,
     LogboomError,
     MessageTooLargeError,
+    NoHandlesError,
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -23,6 +25,7 @@ from logboom.base.errors import (
     UnknownStreamError,
 )
 from logboom.base.ids import Epoch, Offset
+from logboom.broker.partition import RunResult
 from logboom.records import HEADER_BYTES, Codec, Record, build_batch, iter_batches, read_header
 
 
@@ -333,5 +336,61 @@ def test_stopping_answers_what_was_taken_and_refuses_what_comes_later(tmp_path: 
         assert [(await future).base_offset for future in taken] == list(range(20))
         with pytest.raises(NotLeaderError):
             await append(partition, b"late")
+
+    run(body)
+
+
+def test_a_lack_of_handles_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.create_stream("orders", config={"segment.bytes": "16384"})
+            partition = broker.partition("orders", 0)
+            await append(partition, bytes(10000))
+            disk.where, disk.open_errno = "streams/orders", errno.EMFILE
+            with pytest.raises(NoHandlesError, match="opened at the moment"):
+                await append(partition, bytes(10001))  # begins a segment
+            assert broker.log_dir().failure is None
+            assert (partition.offline, partition.high_watermark) == (False, 1)
+            assert (broker.counters.no_handles, broker.counters.disk_full) == (1, 0)
+            disk.mend()
+            assert (await append(partition, bytes(10001))).base_offset == 1
+
+    run(body)
+
+
+def test_what_got_onto_the_disk_before_it_was_full_is_acked(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.create_stream("orders", config={"segment.bytes": "16384"})
+            partition = broker.partition("orders", 0)
+            with disk.standstill:  # so that all three go with one flush
+                disk.where, disk.open_errno = "1.log", errno.ENOSPC
+                futures = [append_soon(partition, batch(bytes(10000))) for _ in range(3)]
+            assert (await futures[0]).base_offset == 0
+            for future in futures[1:]:
+                with pytest.raises(DiskFullError):
+                    await future
+            assert (partition.high_watermark, partition.log_end_offset) == (1, 1)
+            disk.mend()
+            assert (await append(partition, b"x")).base_offset == 1
+
+    run(body)
+
+
+def test_a_run_that_spans_the_lack_is_told_batch_by_batch(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.create_stream("orders", config={"segment.bytes": "16384"})
+            partition = broker.partition("orders", 0)
+            told: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+            disk.where, disk.open_errno = "1.log", errno.ENOSPC
+            partition.append_run([batch(bytes(10_000)), batch(bytes(10_000))], acks=-1, done=told.set_result)
+            first, second = (await told).outcomes
+            assert first == 0
+            assert isinstance(second, DiskFullError)
+            assert (partition.high_watermark, partition.log_end_offset) == (1, 1)
 
     run(body)

@@ -2,11 +2,12 @@ import errno
 from random import Random
 
 import pytest
-from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_batches
-from tests.support.memdisk import MemDisk
+from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_batches, read_one
+from tests.support.memdisk import Always, MemDisk
 
 from logboom.base.errors import (
     DiskFullError,
+    NoHandlesError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     RecordListTooLargeError,
@@ -450,3 +451,125 @@ def test_producers_are_not_read_from_the_start_where_a_snapshot_helps() -> None:
 
     after.fault = watch
     assert list(open_log(after).producers) == list(log.producers)
+
+
+# --- what is lacking for a while ------------------------------------------------------------------------------------
+
+
+def test_what_was_written_before_the_disk_was_full_is_durable_and_the_rest_is_taken_back() -> None:
+    disk = MemDisk()
+    config = LogConfig(segment_bytes=500, preallocate_bytes=0)
+    log = open_log(disk, config)
+    first = batch(1, 300)
+    append(log, first)
+    append(log, batch(1, 300))  # begins a segment of its own
+
+    def fail(happening: str, path: str) -> None:
+        if happening == "open" and path.endswith("1.log"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk.fault = fail
+    with pytest.raises(DiskFullError):
+        log.flush(sync=True)
+    assert (log.durable_end, log.written_end) == (1, 1)
+    log.abandon_staged()
+    assert log.log_end_offset == 1
+    disk.fault = lambda operation, path: None
+    again = open_log(disk.power_cut(Always(survives=False)), config)
+    assert again.durable_end == 1
+    assert read_one(again, 0) == bytes(first)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_no_handle_to_open_a_file_with_is_no_failure_of_the_disk(number: int) -> None:
+    disk = MemDisk()
+    log = open_log(disk, LogConfig(segment_bytes=500, preallocate_bytes=0))
+    append(log, batch(1, 300))
+    log.flush(sync=True)
+
+    def fail(happening: str, path: str) -> None:
+        if happening in ("open", "sync_dir"):
+            raise OSError(number, "no more of them")
+
+    for _ in range(3):
+        disk.fault = fail
+        append(log, batch(1, 300, producer=4, epoch=0, sequence=0))
+        with pytest.raises(NoHandlesError):
+            log.flush(sync=True)
+        assert not log.failed
+        log.abandon_staged()
+        disk.fault = lambda operation, path: None
+        end = append(log, batch(1, 300)).last_offset + 1
+        assert log.flush(sync=True) == end
+
+
+def test_an_epoch_is_in_its_file_before_a_batch_of_it_is_written() -> None:
+    disk = MemDisk()
+    log = open_log(disk, PLAIN)
+    append(log, batch(), leader_epoch=1)
+    log.flush(sync=True)
+
+    def fail(happening: str, path: str) -> None:
+        if "leader-epochs" in path and happening == "write":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk.fault = fail
+    append(log, batch(), leader_epoch=2)
+    for sync in (False, True):
+        with pytest.raises(DiskFullError):
+            log.flush(sync=sync)
+    assert log.written_end == 1
+    assert not [name for name in disk.nodes if name.endswith(".tmp")], "what could not be written gives its room back"
+    disk.fault = lambda operation, path: None
+    assert log.flush(sync=True) == 2
+
+
+def test_a_full_disk_can_be_opened_and_read() -> None:
+    disk = MemDisk()
+    log = open_log(disk, SMALL)
+    for _ in range(40):
+        append(log, batch(2, 60))
+    log.flush(sync=True)
+    append(log, batch(1, 60), leader_epoch=1)
+    log.flush(sync=False)
+    after = disk.power_cut(Always(survives=True))
+    after.capacity_bytes = sum(len(node.data) for node in after.nodes.values())
+    reports = Reports()
+    again = open_log(after, SMALL, reports=reports)
+    assert not reports.damage
+    assert (again.log_start_offset, again.log_end_offset) == (0, 81)
+    again.start_epoch(Epoch(2), again.durable_end)
+    again.try_save_epochs()
+    for offset in range(0, 80, 2):
+        assert read_one(again, offset) is not None
+    append(again, batch(1, 3000), leader_epoch=2)
+    with pytest.raises(DiskFullError):
+        again.flush(sync=True)
+    again.abandon_staged()
+    after.capacity_bytes += 100_000
+    append(again, batch(1, 3000), leader_epoch=2)
+    assert again.flush(sync=True) == 82
+    assert open_log(after.power_cut(Always(survives=False)), SMALL).log_end_offset == 82
+
+
+def test_a_start_that_could_not_be_noted_is_not_moved() -> None:
+    disk = MemDisk()
+    log = open_log(disk, SMALL)
+    for _ in range(60):
+        append(log, batch(2, 60))
+    log.flush(sync=True)
+
+    def fail(happening: str, path: str) -> None:
+        if happening == "sync_dir":
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    disk.fault = fail
+    offset = log.segments[1].base
+    with pytest.raises(NoHandlesError):
+        log.delete_before(offset)
+    assert log.log_start_offset == 0
+    disk.fault = lambda operation, path: None
+    assert log.delete_before(offset) == 1
+    reports = Reports()
+    again = open_log(disk.power_cut(Always(survives=False)), SMALL, reports=reports)
+    assert (again.log_start_offset, reports.damage) == (offset, [])

@@ -1,16 +1,19 @@
 """A disk in memory that keeps what was synced and loses, tears or keeps what was not.
 
-Writes reach `data` at once; a power failure (`power_cut`) starts from what was durable and applies any part of what
-was not, sector by sector. Names of files are durable once their directory was synced. The disk can be full, and any
-call can be made to fail.
+Writes are seen at once; a power failure (`power_cut`) starts from what was durable and applies any part of what was
+not, sector by sector, in any combination: a later write may survive an earlier one. Names of files are durable once
+their directory was synced, each for itself. A sync that fails leaves its writes in doubt for ever: no later sync makes
+them durable, as with the page cache of Linux. The disk can be full, and any call can be made to fail.
 """
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from random import Random
+from enum import Enum
+from itertools import product
+from typing import Protocol
 
-from logboom.base.ports import Bytes, File
+from logboom.base.ports import Bytes, File, SyncFailedError
 
 SECTOR_BYTES = 512
 
@@ -18,37 +21,110 @@ Fault = Callable[[str, str], None]
 """Called with the name of the operation and the path before it happens; may raise OSError."""
 
 
+class Chance(Protocol):
+    """What decides whether something unsynced survives: below one half it does. `random.Random` is one."""
+
+    def random(self) -> float: ...
+
+
+class Always:
+    """Decides alike each time: nothing unsynced survives, or everything does."""
+
+    def __init__(self, survives: bool) -> None:
+        self._number = 0.0 if survives else 1.0
+
+    def random(self) -> float:
+        return self._number
+
+
+class Decisions:
+    """Decides as it is told, and counts how often it was asked; the last word holds for all further questions."""
+
+    def __init__(self, survives: Sequence[bool]) -> None:
+        self._survives = survives or (False,)
+        self.asked = 0
+
+    def random(self) -> float:
+        at = min(self.asked, len(self._survives) - 1)
+        self.asked += 1
+        return 0.0 if self._survives[at] else 1.0
+
+
+def every_decision(count: int) -> Iterator[Decisions]:
+    """All combinations of so many decisions."""
+    return (Decisions(survives) for survives in product((False, True), repeat=count))
+
+
+class State(Enum):
+    """What is known of a change of a file."""
+
+    SYNCED = 0
+    WRITTEN = 1
+    DOUBTFUL = 2
+    """Its sync failed: it may be on the disk or not, and no later sync says anything of it."""
+
+
+@dataclass
+class Change:
+    """Bytes at an offset, or a new length (`content` is None)."""
+
+    offset: int
+    content: bytes | None
+    state: State = State.WRITTEN
+
+
 @dataclass
 class Node:
-    """One file: its bytes now, those that are durable, and what happened in between."""
+    """One file: its bytes now, those that are durable for sure, and what happened since, in order."""
 
     data: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    pending: list[tuple[int, bytes | None]] = field(default_factory=list)  # (offset, bytes) or (length, None)
+    durable: bytearray = field(default_factory=bytearray)
+    changes: list[Change] = field(default_factory=list)
 
     def write(self, offset: int, content: bytes) -> None:
         _apply(self.data, offset, content)
-        self.pending.append((offset, content))
+        self.changes.append(Change(offset, content))
 
     def truncate(self, length: int) -> None:
         _apply(self.data, length, None)
-        self.pending.append((length, None))
+        self.changes.append(Change(length, None))
 
     def sync(self) -> None:
-        self.durable = bytes(self.data)
-        self.pending.clear()
+        for change in self.changes:
+            if change.state is State.WRITTEN:
+                change.state = State.SYNCED
+        while self.changes and self.changes[0].state is State.SYNCED:
+            change = self.changes.pop(0)
+            _apply(self.durable, change.offset, change.content)
 
-    def after_power_cut(self, random: Random) -> "Node":
+    def sync_failed(self) -> None:
+        for change in self.changes:
+            if change.state is State.WRITTEN:
+                change.state = State.DOUBTFUL
+
+    def after_power_cut(self, chance: Chance) -> "Node":
         survived = bytearray(self.durable)
-        for offset, content in self.pending:
-            if content is None:
-                if random.random() < 0.5:
-                    _apply(survived, offset, None)
-                continue
-            for start in range(0, len(content), SECTOR_BYTES):
-                if random.random() < 0.5:
-                    _apply(survived, offset + start, content[start : start + SECTOR_BYTES])
-        return Node(survived, bytes(survived))
+        for change in self.changes:
+            for offset, content in _sectors(change):
+                if change.state is State.SYNCED or chance.random() < 0.5:
+                    _apply(survived, offset, content)
+        return settled(survived)
+
+
+def settled(data: bytes | bytearray) -> Node:
+    """A file with nothing left to sync."""
+    return Node(bytearray(data), bytearray(data))
+
+
+def _sectors(change: Change) -> Iterator[tuple[int, bytes | None]]:
+    if change.content is None:
+        yield change.offset, None
+        return
+    start, end = change.offset, change.offset + len(change.content)
+    while start < end:
+        upto = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        yield start, change.content[start - change.offset : upto - change.offset]
+        start = upto
 
 
 def _apply(data: bytearray, offset: int, content: bytes | None) -> None:
@@ -73,17 +149,25 @@ class MemFile:
         return self.read(offset, length) if self._disk.cached else None
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
-        self._disk.fault("write", self._path)
         content = b"".join(buffers)
+        try:
+            self._disk.fault("write", self._path)
+        except OSError as error:
+            # Written short, as the operating system does.
+            self._node.write(offset, content[: len(content) // 2])
+            raise error from None
         growth = max(0, offset + len(content) - len(self._node.data))
         if growth > self._disk.free_bytes:
-            # Written short, as the operating system does.
             self._node.write(offset, content[: len(content) - growth + self._disk.free_bytes])
             raise OSError(errno.ENOSPC, "no space left on this disk")
         self._node.write(offset, content)
 
     def sync(self) -> None:
-        self._disk.fault("sync", self._path)
+        try:
+            self._disk.fault("sync", self._path)
+        except OSError as error:
+            self._node.sync_failed()
+            raise SyncFailedError(*error.args) from error
         self._node.sync()
         self._disk.syncs += 1
 
@@ -121,18 +205,18 @@ class MemDisk:
     def free_bytes(self) -> int:
         return max(0, self.capacity_bytes - sum(len(node.data) for node in self.nodes.values()))
 
-    def power_cut(self, random: Random) -> "MemDisk":
+    def power_cut(self, chance: Chance) -> "MemDisk":
         """The disk as it may be found after the power went."""
         after = MemDisk(self.capacity_bytes)
         after.directories = set(self.directories)
         names = dict(self.durable_names)
         # What was done to names since their directory was synced may or may not have reached the disk.
         for name in sorted(set(self.nodes) | set(self.durable_names)):
-            if self.nodes.get(name) is not self.durable_names.get(name) and random.random() < 0.5:
+            if self.nodes.get(name) is not self.durable_names.get(name) and chance.random() < 0.5:
                 names.pop(name, None)
                 if name in self.nodes:
                     names[name] = self.nodes[name]
-        after.nodes = {name: node.after_power_cut(random) for name, node in names.items()}
+        after.nodes = {name: node.after_power_cut(chance) for name, node in names.items()}
         after.durable_names = dict(after.nodes)
         return after
 
@@ -140,15 +224,17 @@ class MemDisk:
         """The disk as the next process finds it after kill -9: all writes are there."""
         after = MemDisk(self.capacity_bytes)
         after.directories = set(self.directories)
-        after.nodes = {name: Node(bytearray(node.data), bytes(node.data)) for name, node in self.nodes.items()}
+        after.nodes = {name: settled(node.data) for name, node in self.nodes.items()}
         after.durable_names = dict(after.nodes)
         return after
 
     def open(self, path: str, *, create: bool = False) -> File:
         self.fault("open", path)
+        if path in self.directories:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         if path not in self.nodes:
             if not create:
-                raise FileNotFoundError(errno.ENOENT, path)
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             self.nodes[path] = Node()
         return MemFile(self, path, self.nodes[path])
 
@@ -156,40 +242,70 @@ class MemDisk:
         return path in self.nodes or path in self.directories
 
     def size(self, path: str) -> int:
+        self.fault("size", path)
+        if path in self.directories:
+            return 4096
         if path not in self.nodes:
-            raise FileNotFoundError(errno.ENOENT, path)
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return len(self.nodes[path].data)
 
     def list(self, path: str) -> list[str]:
+        self.fault("list", path)
         if path not in self.directories:
-            raise FileNotFoundError(errno.ENOENT, path)
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         prefix = "" if path == "." else path + "/"
         below = [name[len(prefix) :] for name in (*self.nodes, *self.directories) if name.startswith(prefix)]
         return sorted({name.split("/")[0] for name in below if name and name != "."})
 
     def make_dir(self, path: str) -> None:
+        self.fault("make_dir", path)
         parts = path.split("/")
         self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 
     def rename(self, source: str, target: str) -> None:
         self.fault("rename", target)
+        if target in self.directories:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", target)
+        if source in self.directories:
+            self.directories = {_moved(name, source, target) for name in self.directories}
+            for names in (self.nodes, self.durable_names):
+                moved = {_moved(name, source, target): node for name, node in names.items()}
+                names.clear()
+                names.update(moved)
+            return
         self.nodes[target] = self.nodes.pop(source)
 
     def unlink(self, path: str) -> None:
         self.fault("unlink", path)
+        if path in self.directories:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         if path not in self.nodes:
-            raise FileNotFoundError(errno.ENOENT, path)
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         del self.nodes[path]
 
     def remove_tree(self, path: str) -> None:
+        self.fault("remove_tree", path)
         for name in [name for name in self.nodes if name.startswith(path + "/")]:
             del self.nodes[name]
         self.directories = {name for name in self.directories if name != path and not name.startswith(path + "/")}
 
     def sync_dir(self, path: str) -> None:
-        self.fault("sync_dir", path)
+        try:
+            self.fault("sync_dir", path)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # it could not even be opened
+            raise SyncFailedError(*error.args) from error
         prefix = "" if path == "." else path + "/"
-        for name in list(self.durable_names):
-            if name.startswith(prefix):
-                del self.durable_names[name]
-        self.durable_names.update({name: node for name, node in self.nodes.items() if name.startswith(prefix)})
+        inside = {name for name in (*self.nodes, *self.durable_names) if name.startswith(prefix)}
+        for name in inside:
+            if "/" in name[len(prefix) :]:
+                continue
+            if name in self.nodes:
+                self.durable_names[name] = self.nodes[name]
+            else:
+                self.durable_names.pop(name, None)
+
+
+def _moved(name: str, source: str, target: str) -> str:
+    return target + name[len(source) :] if name == source or name.startswith(source + "/") else name

@@ -119,8 +119,7 @@ class Node:
     def _not_ready(self) -> str | None:
         if self._phase is not None or self._broker is None:
             return self._phase
-        failure = self._broker.log_dir().failure
-        return str(failure) if failure else None
+        return self._broker.trouble()
 
     async def stop(self) -> None:
         """Accept nothing new, answer what was accepted, flush, close."""

@@ -136,8 +136,16 @@ class StorageError(LogboomError):
     """The disk failed or holds damaged bytes (KAFKA_STORAGE_ERROR)."""
 
 
-class DiskFullError(StorageError):
-    """No room left for a write; taken back whole, may be tried again (KAFKA_STORAGE_ERROR, retriable)."""
+class RetriableStorageError(StorageError):
+    """Something was lacking for a write; it was taken back whole and may be tried again (KAFKA_STORAGE_ERROR)."""
+
+
+class DiskFullError(RetriableStorageError):
+    """No room left."""
+
+
+class NoHandlesError(RetriableStorageError):
+    """The process or the system has no file handle or no memory left to open a file with."""
 
 
 class FormatVersionError(StorageError):

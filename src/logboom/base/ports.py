@@ -10,6 +10,10 @@ Bytes = bytes | bytearray | memoryview
 """What may be written: any contiguous run of bytes, never copied on the way."""
 
 
+class SyncFailedError(OSError):
+    """A sync did not succeed: what was written since the last one may be gone, whatever a second try would say."""
+
+
 class Clock(Protocol):
     """Time as this process sees it."""
 
@@ -33,7 +37,8 @@ class File(Protocol):
         """Write all buffers one behind the other at `offset`; a short write is carried on until done or an error."""
 
     def sync(self) -> None:
-        """Return once all written bytes and the length of the file survive a power failure (fdatasync)."""
+        """Return once all written bytes and the length of the file survive a power failure (fdatasync). Raises
+        SyncFailedError."""
 
     def truncate(self, length: int) -> None:
         """Cut or extend (with zeros) to `length` bytes."""
@@ -77,4 +82,5 @@ class Disk(Protocol):
         """Remove a directory and all below it."""
 
     def sync_dir(self, path: str) -> None:
-        """Make creations, renames and removals in a directory survive a power failure."""
+        """Make creations, renames and removals in a directory survive a power failure. Raises SyncFailedError, and
+        any other OSError where it could not even begin."""

@@ -32,6 +32,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.data_dir import METADATA_DIR, DataDir, Identity
 from logboom.broker.flusher import Flusher
 from logboom.broker.group_service import GroupService
+from logboom.broker.lacks import Lacks
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
 from logboom.broker.partition import Partition, Reach
@@ -57,6 +58,7 @@ from logboom.storage import Damage, Notice
 
 Result = TypeVar("Result")
 _QUOTAS_PER_COMMIT: Final = 500
+_NAMED_MAX: Final = 10
 _NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
@@ -104,6 +106,7 @@ class Broker:
             flusher=self._flusher,
             readers=self._readers,
             counters=self.counters,
+            lacks=Lacks(self.counters, log),
             max_decompressed_bytes=config.max_decompressed_bytes,
             max_batch_records=config.max_batch_records,
         )
@@ -257,6 +260,27 @@ class Broker:
     def partitions(self) -> Iterator[Partition]:
         """All partitions that are open."""
         return iter(tuple(self._partitions.values()))
+
+    def failed(self) -> Mapping[Key, StorageError]:
+        """Partitions whose files could not be opened at the start."""
+        return self._failed
+
+    def offline(self) -> Mapping[Key, LogboomError]:
+        """Partitions that take no appends, those whose files could not be opened among them, each with its reason."""
+        refusing = {key: partition.refusal for key, partition in self._partitions.items()}
+        return {**self._failed, **{key: reason for key, reason in refusing.items() if reason is not None}}
+
+    def trouble(self) -> str | None:
+        """One sentence on what this broker does not serve of what it should; None where there is nothing to say."""
+        failure = self.log_dir().failure
+        if failure is not None:
+            return str(failure)
+        offline = self.offline()
+        if not offline:
+            return None
+        named = ", ".join(f"{name}-{index}" for name, index in sorted(offline)[:_NAMED_MAX])
+        more = f" and {len(offline) - _NAMED_MAX} more" if len(offline) > _NAMED_MAX else ""
+        return f"offline: {named}{more}; all others are served. {offline[min(offline)]}"
 
     def log_dir(self) -> LogDirState:
         """The state of the one log dir."""

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import DiskFullError, LogboomError, StorageError
+from logboom.base.errors import LogboomError, RetriableStorageError, StorageError
 from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.broker.metrics import Counters
@@ -58,7 +58,7 @@ class Flushed(Protocol):
         """Loop: everything below `end` is as safe as was asked for."""
 
     def flush_failed(self, error: LogboomError) -> None:
-        """Loop: what was staged is not safe."""
+        """Loop: what is staged is not safe. RetriableStorageError: what could be written is, and can be told so."""
 
 
 _Outcome: TypeAlias = tuple[Flushed, Offset | LogboomError]
@@ -126,12 +126,17 @@ class Flusher:
     async def run(self, function: Callable[[], Result]) -> Result:
         """Run a function of a log on the thread that alone may change its files, after all that was marked before.
 
-        A StorageError or OSError from it takes the log dir offline, DiskFullError excepted, and is raised here too.
+        A StorageError or OSError from it takes the log dir offline, RetriableStorageError excepted, and is raised here
+        too.
         """
         self._hand_over()
         future: asyncio.Future[Result] = self._loop.create_future()
         self._mailbox.put(_Job(function, future))
         return await future
+
+    def disk_failed(self, error: OSError) -> None:
+        """Any thread: a sync of this log dir failed elsewhere, so it takes no more writes either."""
+        self._fail(error)
 
     async def stop(self) -> None:
         """Finish all that was marked, tell of it, and end the thread."""
@@ -195,7 +200,7 @@ class Flusher:
             return self._failure
         try:
             return target.log.flush(sync=target.syncs)
-        except DiskFullError as error:
+        except RetriableStorageError as error:
             target.blocked = True
             return error
         except (StorageError, OSError) as error:
@@ -209,7 +214,7 @@ class Flusher:
     def _do(self, job: _Job) -> None:
         try:
             result = job.function()
-        except DiskFullError as error:
+        except RetriableStorageError as error:
             self._settle(job.future, error=error)
         except (StorageError, OSError) as error:
             self._settle(job.future, error=self._fail(error))

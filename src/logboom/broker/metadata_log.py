@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from logboom.base.errors import DiskFullError, FormatVersionError, LogboomError, StorageError
+from logboom.base.errors import FormatVersionError, LogboomError, RetriableStorageError, StorageError
 from logboom.base.ids import Epoch, Offset, StreamId
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
@@ -70,7 +70,7 @@ class MetadataLog:
             raise _damaged(error) from error
         epoch = Epoch(log.epochs.latest + 1)
         log.start_epoch(epoch, log.durable_end)
-        log.save_epochs()
+        log.try_save_epochs()  # on a full disk with the first commit
         return cls(log, epoch, clock, deleted), image
 
     def attach(self, flusher: Flusher) -> None:
@@ -78,7 +78,7 @@ class MetadataLog:
         self._flusher = flusher
 
     async def commit(self, records: Iterable[MetadataRecord]) -> None:
-        """Return once the facts survive a power failure. Raises StorageError or DiskFullError: they do not count."""
+        """Return once the facts survive a power failure. Raises StorageError: they do not count."""
         assert self._flusher is not None
         if self._flusher.failure is not None:
             raise self._flusher.failure.with_traceback(None)
@@ -100,8 +100,9 @@ class MetadataLog:
 
     def flush_failed(self, error: LogboomError) -> None:
         """Base: flusher.Flushed."""
-        if isinstance(error, DiskFullError):
+        if isinstance(error, RetriableStorageError):
             self.log.abandon_staged()
+            self.flushed(self.log.durable_end)
             self.blocked = False
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:

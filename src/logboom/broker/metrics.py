@@ -25,6 +25,8 @@ class Counters:
     """Reads that met a damaged batch."""
     disk_full: int = 0
     """Flushes that found no room."""
+    no_handles: int = 0
+    """Flushes that found no file handle to open a file with."""
     flush_rounds: int = 0
     """Group commits: each serves all partitions that had something staged. Written by the flusher."""
     flushed_partitions: int = 0

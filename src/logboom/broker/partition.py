@@ -15,18 +15,19 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from logboom.base.errors import (
-    DiskFullError,
     FencedLeaderEpochError,
     LogboomError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     OffsetOutOfRangeError,
+    RetriableStorageError,
     StorageError,
     UnknownLeaderEpochError,
 )
 from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset, PartitionIndex
 from logboom.base.ports import Clock
 from logboom.broker.flusher import Flusher
+from logboom.broker.lacks import Lacks
 from logboom.broker.metrics import Counters
 from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
 from logboom.records import (
@@ -90,6 +91,7 @@ class Reach(NamedTuple):
     flusher: Flusher
     readers: Executor
     counters: Counters
+    lacks: Lacks
     max_decompressed_bytes: int
     max_batch_records: int
 
@@ -169,11 +171,14 @@ class Partition:
         self._take_config(stream.config)
 
     def lead(self) -> None:
-        """Begin the next leadership; off the loop, before anybody else knows the partition. Syncs the epoch's start."""
+        """Begin the next leadership; off the loop, before anybody else knows the partition. Syncs the epoch's start.
+
+        On a full disk that comes with the first write there is room for: a leadership that wrote nothing left nothing.
+        """
         epoch = Epoch(self.log.epochs.latest + 1)
         isr = frozenset({self._reach.broker_id})
         self._perform(self._core.step(LeadershipStarted(epoch, isr, self.log.durable_end, Offset(0))))
-        self.log.save_epochs()
+        self.log.try_save_epochs()
 
     def configure(self, stream: Stream) -> None:
         """Take the stream's new settings."""
@@ -204,6 +209,11 @@ class Partition:
     @property
     def size_bytes(self) -> int:
         return self.log.size_bytes
+
+    @property
+    def refusal(self) -> LogboomError | None:
+        """Why it takes no more appends, if so."""
+        return self._refusal
 
     @property
     def offline(self) -> bool:
@@ -328,9 +338,12 @@ class Partition:
         """Up to where this broker's own copy is as safe as the stream asks for."""
         return self.log.durable_end if self.syncs else self.log.written_end
 
-    def _refuse(self, done: RunDone, result: RunResult, error: LogboomError) -> None:
-        """`error` in place of every offset."""
-        outcomes = [outcome if isinstance(outcome, LogboomError) else error for outcome in result.outcomes]
+    def _refuse(self, done: RunDone, result: RunResult, error: LogboomError, safe: int = 0) -> None:
+        """`error` in place of every offset that is not below `safe`."""
+        outcomes = [
+            outcome if isinstance(outcome, LogboomError) or 0 <= outcome < safe else error
+            for outcome in result.outcomes
+        ]
         self._reach.counters.refused_appends += sum(outcome is error for outcome in outcomes)
         done(RunResult(outcomes, result.log_append_time_ms, result.log_start_offset))
 
@@ -342,14 +355,20 @@ class Partition:
 
     def flushed(self, end: Offset) -> None:
         """Everything below `end` is as safe here as the stream asks for."""
+        self._reach.lacks.over()
+        self._reached(end)
+
+    def _reached(self, end: Offset) -> None:
         self._answer(self._at_leader, end)
         self._perform(self._core.step(DurableEndMoved(self._reach.broker_id, end)))
 
     def flush_failed(self, error: LogboomError) -> None:
-        """What was staged is lost: with a full disk it is taken back and writing may be tried again at once."""
-        if isinstance(error, DiskFullError):
-            self._reach.counters.disk_full += 1
+        """What was staged is lost. Where room or a handle was lacking it is taken back and may be tried again at once;
+        what got onto the disk before that is acked as ever."""
+        if isinstance(error, RetriableStorageError):
+            self._reach.lacks.met(str(self), error)
             self.log.abandon_staged()
+            self._reached(self._safe_end)
             self._fail_waiting(error)
             self.blocked = False
         else:
@@ -368,21 +387,21 @@ class Partition:
                     self.leader_epoch = epoch
                 case BelowMinimum():
                     why = f"{self} fell below min.insync.replicas before the records were committed; they may yet be"
-                    self._fail(self._at_commit, NotEnoughReplicasAfterAppendError(why))
+                    self._fail(self._at_commit, NotEnoughReplicasAfterAppendError(why), self.high_watermark)
 
     def _answer(self, waiting: _Waiting, reached: Offset) -> None:
         while waiting and waiting[0][0] <= reached:
             _, done, result = waiting.popleft()
             done(result)
 
-    def _fail(self, waiting: _Waiting, error: LogboomError) -> None:
+    def _fail(self, waiting: _Waiting, error: LogboomError, safe: Offset) -> None:
         while waiting:
             _, done, result = waiting.popleft()
-            self._refuse(done, result, error)
+            self._refuse(done, result, error, safe)
 
     def _fail_waiting(self, error: LogboomError) -> None:
-        self._fail(self._at_commit, error)
-        self._fail(self._at_leader, error)
+        self._fail(self._at_commit, error, self.high_watermark)
+        self._fail(self._at_leader, error, self._safe_end)
 
     # --- reading ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ Knows directories and the storage package; not who may create what. Methods with
 """
 
 import asyncio
-import errno
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +16,9 @@ from typing import Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import DiskFullError, LogboomError, StorageError, UnknownStreamError
+from logboom.base.errors import LogboomError, StorageError, UnknownStreamError
 from logboom.base.ids import PartitionIndex, StreamId, StreamName
-from logboom.base.ports import Clock, Disk
+from logboom.base.ports import Clock, Disk, SyncFailedError
 from logboom.broker.data_dir import STREAMS_DIR
 from logboom.broker.flusher import Flusher
 from logboom.broker.ownership import (
@@ -34,7 +33,7 @@ from logboom.broker.ownership import (
 )
 from logboom.broker.partition import Partition, Reach, log_config
 from logboom.metadata import Image, Stream
-from logboom.storage import Damage, Notice, PartitionLog, is_log
+from logboom.storage import Damage, Notice, PartitionLog, is_log, lack_of
 
 _NAMED_MAX: Final = 20
 _PROGRESS_EVERY_S: Final = 1.0
@@ -102,6 +101,7 @@ class PartitionStore:
             self._check_mark(directory, mark_of(stream, index))
             return self._open(stream, index)
         except (StorageError, OSError) as error:
+            self._look_for_failed_sync(error)
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
             return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
 
@@ -186,6 +186,7 @@ class PartitionStore:
             return made
         await self.discard(made, StorageError(f"the stream {stream.name} could not be created"))
         fault = faults[0]
+        self._look_for_failed_sync(fault)
         if isinstance(fault, OSError):
             raise _told(fault, stream) from fault
         raise fault
@@ -230,6 +231,7 @@ class PartitionStore:
             self._disk.rename(f"{STREAMS_DIR}/{name}", aside)
             self._disk.sync_dir(STREAMS_DIR)
         except OSError as error:
+            self._look_for_failed_sync(error)
             self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
             return False
         return True
@@ -264,14 +266,22 @@ class PartitionStore:
         except (StorageError, OSError) as error:
             self._log.error("partition not closed cleanly", partition=str(partition), reason=str(error))
 
+    def _look_for_failed_sync(self, error: BaseException) -> None:
+        """A sync that failed, wherever it was, says that this disk can be trusted with no more writes."""
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, SyncFailedError):
+                self._flusher.disk_failed(cause)
+                return
+            cause = cause.__cause__
+
     def _on_openers(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         return asyncio.get_running_loop().run_in_executor(self._openers, function)
 
 
 def _told(fault: OSError, stream: Stream) -> StorageError:
     """The error a client is told where a partition could not be made."""
-    kind = DiskFullError if fault.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
-    return kind(f"the partitions of {stream.name} could not be created: {fault}")
+    return lack_of(fault, stream.name) or StorageError(f"the partitions of {stream.name} could not be created: {fault}")
 
 
 def gone(name: str) -> UnknownStreamError:

@@ -10,7 +10,7 @@ an over-long line.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from logboom.base.errors import DiskFullError, OffsetOutOfRangeError, StorageError
+from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError, StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Disk
 from logboom.base.units import DAY_MS, MIB
@@ -94,7 +94,8 @@ class DiskBuffer:
         self._staged_bytes += size_bytes
 
     def commit(self) -> None:
-        """Make what was staged durable. DiskFullError: what was not taken stays staged, for the next call or `drop`.
+        """Make what was staged durable. RetriableStorageError: what was not taken stays staged, for the next
+        call or `drop`.
         StorageError: the buffer takes nothing any more."""
         before = self._log.log_end_offset
         for batch in self._staged:
@@ -102,7 +103,7 @@ class DiskBuffer:
             self._log.append(buffer, tuple(iter_batches(buffer)), leader_epoch=_EPOCH, now_ms=batch[0].timestamp_ms)
         try:
             self._log.flush(sync=True)
-        except DiskFullError:
+        except RetriableStorageError:
             self._log.abandon_staged()
             taken = self._log.log_end_offset - before
             while taken:

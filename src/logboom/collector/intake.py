@@ -16,7 +16,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import DiskFullError, StorageError
+from logboom.base.errors import RetriableStorageError, StorageError
 from logboom.collector.batch import Lines
 from logboom.collector.buffer import DiskBuffer
 from logboom.collector.config import (
@@ -182,7 +182,7 @@ class Intake:
             inlet.buffer.give_back()
             if inlet.buffer.has_staged:
                 inlet.buffer.commit()
-        except DiskFullError as error:
+        except RetriableStorageError as error:
             inlet.errors += 1
             self._say("buffer_disk_full", inlet, reason=str(error))
             if inlet.buffer.when_full is WhenFull.DROP_NEWEST:

@@ -4,12 +4,12 @@ Knows nothing of the wire: the table of codes is `logboom.kafka.errors`.
 """
 
 from logboom.base.errors import (
-    DiskFullError,
     LogboomError,
     MessageTooLargeError,
     NotEnoughReplicasError,
     NotLeaderError,
     RecordListTooLargeError,
+    RetriableStorageError,
     StorageError,
     UnknownStreamError,
 )
@@ -97,7 +97,7 @@ class GroupTooLargeError(GroupError):
 
 def metadata_store_error(error: LogboomError) -> LogboomError:
     """What members are told when the group's metadata could not be stored."""
-    if isinstance(error, DiskFullError | UnknownStreamError | NotEnoughReplicasError):
+    if isinstance(error, RetriableStorageError | UnknownStreamError | NotEnoughReplicasError):
         return CoordinatorNotAvailableError(str(error))
     if isinstance(error, NotLeaderError | StorageError):
         return NotCoordinatorError(str(error))

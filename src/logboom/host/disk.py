@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from logboom.base.ports import Bytes, File
+from logboom.base.ports import Bytes, File, SyncFailedError
 
 _IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
@@ -86,7 +86,10 @@ class OsFile:
         return offset + total
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise SyncFailedError(*error.args) from error
 
     def truncate(self, length: int) -> None:
         os.ftruncate(self._fd, length)
@@ -188,5 +191,7 @@ def _sync_dir(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        raise SyncFailedError(*error.args, str(path)) from error
     finally:
         os.close(fd)

@@ -22,6 +22,7 @@ _HELP: Final = {
     "read_bytes": "Bytes read for consumers.",
     "damaged_reads": "Reads that met a damaged batch.",
     "disk_full": "Flushes that found no room.",
+    "no_handles": "Flushes that found no file handle.",
     "flush_rounds": "Group commits.",
     "flushed_partitions": "Partitions written by group commits.",
     "metadata_commits": "Commits to the metadata log.",
@@ -44,6 +45,11 @@ def broker_metrics(broker: Broker, version: str) -> Iterator[Metric]:
     for state, count in broker.groups.states().items():
         groups.add_metric((state,), count)
     yield groups
+    yield GaugeMetricFamily(
+        "logboom_log_dir_offline",
+        "1 where the disk failed and takes no more writes.",
+        value=int(broker.log_dir().failure is not None),
+    )
     yield from _partition_metrics(broker)
 
 
@@ -70,4 +76,6 @@ def _partition_metrics(broker: Broker) -> Iterable[Metric]:
         where = (partition.stream.name, str(partition.index))
         for attribute, family in families.items():
             family.add_metric(where, getattr(partition, attribute))
+    for name, index in broker.failed():
+        families["offline"].add_metric((name, str(index)), 1)
     return families.values()

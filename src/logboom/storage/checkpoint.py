@@ -8,36 +8,47 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from logboom.base.ids import Offset
+from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk, File
-from logboom.storage.small_files import frame, read_whole, unframe
+from logboom.storage.small_files import Tell, frame, read_help, unframe
 
 NAME: Final = "durable-end"
 _TAG: Final = b"LBDE"
-_VERSION: Final = 1
-_BODY: Final = Struct(">qqqq")
+_VERSION: Final = 2
+_BODY: Final = Struct(">qqqqi")
+_VERSION_WITHOUT_EPOCH: Final = 1
+_BODY_WITHOUT_EPOCH: Final = Struct(">qqqq")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Durable end, the segment it lies in, the byte there, and the log start offset of that moment."""
+    """Durable end, the segment it lies in, the byte there, and the log start offset and epoch of that moment."""
 
     durable_end: Offset
     segment: Offset
     position: int
     log_start: Offset
+    latest_epoch: Epoch
+    """The latest in the epoch file at least: a file that does not know it is an older one that somebody put back."""
 
 
-def load(disk: Disk, directory: str) -> Checkpoint | None:
+def load(disk: Disk, directory: str, tell: Tell | None = None) -> Checkpoint | None:
     """The checkpoint, None where it is missing or garbled."""
-    data = read_whole(disk, f"{directory}/{NAME}")
-    payload = None if data is None else unframe(_TAG, _VERSION, data)
+    return read_help(disk, f"{directory}/{NAME}", _from_bytes, tell)
+
+
+def _from_bytes(data: bytes) -> Checkpoint | None:
+    payload = unframe(_TAG, _VERSION, data)
+    if payload is None:
+        payload = unframe(_TAG, _VERSION_WITHOUT_EPOCH, data)
+        if payload is not None and len(payload) == _BODY_WITHOUT_EPOCH.size:
+            payload += NO_EPOCH.to_bytes(4, "big", signed=True)
     if payload is None or len(payload) != _BODY.size:
         return None
-    end, segment, position, log_start = _BODY.unpack(payload)
+    end, segment, position, log_start, epoch = _BODY.unpack(payload)
     if not 0 <= segment <= end or position < 0 or not 0 <= log_start <= end:
         return None
-    return Checkpoint(Offset(end), Offset(segment), position, Offset(log_start))
+    return Checkpoint(Offset(end), Offset(segment), position, Offset(log_start), Epoch(epoch))
 
 
 class CheckpointFile:
@@ -54,7 +65,13 @@ class CheckpointFile:
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self._path, create=True)
-        body = _BODY.pack(checkpoint.durable_end, checkpoint.segment, checkpoint.position, checkpoint.log_start)
+        body = _BODY.pack(
+            checkpoint.durable_end,
+            checkpoint.segment,
+            checkpoint.position,
+            checkpoint.log_start,
+            checkpoint.latest_epoch,
+        )
         file.write(0, [frame(_TAG, _VERSION, body)])
         if sync:
             file.sync()

@@ -9,7 +9,7 @@ from typing import Final
 
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk
-from logboom.storage.small_files import frame, read_whole, replace_whole, unframe
+from logboom.storage.small_files import Tell, frame, read_help, replace_whole, unframe
 
 NAME: Final = "leader-epochs"
 _TAG: Final = b"LBLE"
@@ -51,6 +51,10 @@ class EpochHistory:
             if start <= offset:
                 return epoch
         return NO_EPOCH
+
+    def before(self, offset: Offset) -> Epoch:
+        """The latest epoch that began below `offset`, NO_EPOCH where none did."""
+        return next((epoch for epoch, start in reversed(self.entries) if start < offset), NO_EPOCH)
 
     def end_of(self, epoch: Epoch, log_end: Offset) -> tuple[Epoch, Offset]:
         """The largest epoch up to `epoch` and where it ends; (-1, -1) where `epoch` is newer than all (KIP-279)."""
@@ -103,7 +107,6 @@ def save(disk: Disk, directory: str, history: EpochHistory) -> None:
     replace_whole(disk, directory, NAME, history.to_bytes(), sync=True)
 
 
-def load(disk: Disk, directory: str) -> EpochHistory | None:
+def load(disk: Disk, directory: str, tell: Tell | None = None) -> EpochHistory | None:
     """The history in the epoch file, None where it is missing or garbled."""
-    data = read_whole(disk, f"{directory}/{NAME}")
-    return None if data is None else EpochHistory.from_bytes(data)
+    return read_help(disk, f"{directory}/{NAME}", EpochHistory.from_bytes, tell)

@@ -95,15 +95,14 @@ class SparseIndex:
         at = bisect_right(self.offsets, offset) - 1
         return self.times[at] if at >= 0 else NO_TIME
 
-    def pending_bytes(self) -> tuple[int, bytes]:
-        """Where in the index file the entries belong that are not in it, and their bytes."""
+    def pending_bytes(self) -> tuple[int, bytes, int]:
+        """Where in the index file the entries belong that are not in it, their bytes, and what `saved` is with them."""
         start, end = self.saved, len(self.offsets)
         parts = []
         for at in range(start, end):
             body = _ENTRY.pack(self.offsets[at], self.positions[at], self.times[at])
             parts.append(body + _CRC.pack(crc32c(body)))
-        self.saved = end
-        return start * _ENTRY_BYTES, b"".join(parts)
+        return start * _ENTRY_BYTES, b"".join(parts), end
 
     @classmethod
     def load(cls, data: bytes, interval_bytes: int, base: Offset, end_position: int) -> "SparseIndex | None":
@@ -135,12 +134,10 @@ def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int 
     """The newest time of a whole segment from the last entry of its index file; None where that is not its seal."""
     try:
         file = disk.open(path)
-    except FileNotFoundError:
-        return None
-    try:
         data = file.read(max(file.size() - _ENTRY_BYTES, 0), _ENTRY_BYTES)
-    finally:
-        file.close()
+    except OSError:
+        return None  # whoever makes the index again tells of it
+    file.close()
     if len(data) != _ENTRY_BYTES or _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size]):
         return None
     offset, position, time = _ENTRY.unpack_from(data)

@@ -19,11 +19,11 @@ from logboom.storage.checkpoint import Checkpoint
 from logboom.storage.config import Damage, Notice
 from logboom.storage.files import is_known, offset_in
 from logboom.storage.index import SparseIndex
-from logboom.storage.producers import ProducerTable
 from logboom.storage.scan import EpochAt, batch_fault, salvage
 from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SALVAGE_BYTES, file_stem
-from logboom.storage.small_files import read_whole
+from logboom.storage.small_files import read_help
 from logboom.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from logboom.storage.snapshots import snapshot_is_good
 
 _WINDOW_BYTES: Final = MIB
 _LOOKS: Final = 10
@@ -81,6 +81,8 @@ class LogView:
         self.checkpoint = known
         bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
         history = epoch_files.load(disk, directory)
+        if history is not None and known is not None and history.latest < known.latest_epoch:
+            history = None
         self.has_epochs = history is not None
         self._epoch_at: EpochAt = history.at if history is not None else _no_epoch
         self.names = names
@@ -175,8 +177,11 @@ class LogView:
 
     def index_of(self, segment: SegmentView) -> SparseIndex | None:
         """A segment's index as far as its file is right."""
-        data = read_whole(self.disk, segment.index_path)
-        return None if data is None else SparseIndex.load(data, 1, segment.base, segment.size_bytes)
+
+        def load(data: bytes) -> SparseIndex | None:
+            return SparseIndex.load(data, 1, segment.base, segment.size_bytes)
+
+        return read_help(self.disk, segment.index_path, load, None)
 
     def _walk(self, segment: SegmentView, file: File, position: int, expected: Offset) -> Iterator[Found]:
         end = segment.sure_bytes
@@ -250,16 +255,14 @@ class LogView:
                 f"{self.directory}/{checkpoints.NAME}", "is missing or garbled; the last segment is taken as tail"
             )
         if not self.has_epochs and any(segment.sure_bytes for segment in self.segments):
-            yield Notice(f"{self.directory}/{epoch_files.NAME}", "is missing or garbled and will be made again")
+            yield Notice(f"{self.directory}/{epoch_files.NAME}", "is missing, garbled or old and will be made again")
         for name in self.names:
             path = f"{self.directory}/{name}"
             snapshot_offset = offset_in(name, SNAPSHOT_SUFFIX)
             if not is_known(name):
                 yield Notice(path, "is no file of a log")
-            elif snapshot_offset is not None:
-                data = read_whole(self.disk, path)
-                if data is not None and not ProducerTable(1, 1).load(data, snapshot_offset):
-                    yield Notice(path, "is garbled and will not be used")
+            elif snapshot_offset is not None and not snapshot_is_good(self.disk, path, snapshot_offset):
+                yield Notice(path, "is garbled or unreadable and will not be used")
 
 
 class _Window:

@@ -5,7 +5,6 @@ anywhere. The loop decides where each batch goes, the segment it will lie in inc
 so the two share a list that one appends to and the other takes the head of. Readers see tuples that are replaced whole.
 """
 
-import errno
 import itertools
 from bisect import bisect_right
 from collections import deque
@@ -15,20 +14,20 @@ from threading import Lock
 from typing import Final, TypeVar
 
 from logboom.base.errors import (
-    DiskFullError,
     LogboomError,
     OffsetOutOfRangeError,
     RecordListTooLargeError,
     StorageError,
 )
-from logboom.base.ids import Epoch, Offset, ProducerId
-from logboom.base.ports import Disk
+from logboom.base.ids import NO_EPOCH, Epoch, Offset, ProducerId
+from logboom.base.ports import Disk, SyncFailedError
 from logboom.records import BatchHeader
 from logboom.storage import epochs as epoch_files
-from logboom.storage import recovery, search, truncation
+from logboom.storage import recovery, search, truncation, writing
 from logboom.storage.checkpoint import Checkpoint, CheckpointFile
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
+from logboom.storage.faults import lack_of
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scan import NotCachedError
@@ -39,7 +38,6 @@ from logboom.storage.staging import Batch, Staged, Undo, end_of_segment, place, 
 Report = Callable[[Damage | Notice], None]
 Result = TypeVar("Result")
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _MAX_SEGMENT_OFFSETS: Final = 2**31 - 1
 _MAX_PLACES: Final = 256
 _MAX_OLD_OPEN: Final = 8
@@ -64,7 +62,7 @@ class PartitionLog:
         self.written_end = Offset(0)
         self.durable_end = Offset(0)
         self._checkpoint_file = checkpoint_file
-        self._staged: list[Staged] = []
+        self.staged: list[Staged] = []
         self._io = Lock()
         self._failure: str | None = None
         self._epochs_saved: tuple[tuple[Epoch, Offset], ...] = ()
@@ -80,14 +78,16 @@ class PartitionLog:
         """The log in `directory`, made if there is none, recovered if it was not closed.
 
         What was found wrong or put right goes to `report`, from here and later from reads in any thread.
-        StorageError where the disk itself fails.
+        StorageError where the disk itself fails; on a full one, which can be read, a log that is there is opened.
         """
         try:
             disk.make_dir(directory)
             log = cls(disk, directory, config, report, CheckpointFile(disk, directory))
             recovery.recover(log, now_ms)
         except OSError as error:
-            raise StorageError(f"The log {directory} cannot be opened: {error}.") from error
+            raise lack_of(error, directory) or StorageError(
+                f"The log {directory} cannot be opened: {error}."
+            ) from error
         return log
 
     # --- what it is ---------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class PartitionLog:
         self.epochs.begin(leader_epoch, base_offset)
         self._plan(staged, base_offset, now_ms)
         self.log_end_offset = staged.next_offset
-        self._staged.append(staged)
+        self.staged.append(staged)
 
     def roll(self) -> bool:
         """Stage the end of the segment that is written to: what is appended next begins a new one. Whether there was
@@ -191,7 +191,7 @@ class PartitionLog:
         end = self.log_end_offset
         staged = end_of_segment(end, self.producers.copy())
         self._plan(staged, end, None)
-        self._staged.append(staged)
+        self.staged.append(staged)
         return True
 
     def _admit(
@@ -250,9 +250,9 @@ class PartitionLog:
     def abandon_staged(self) -> None:
         """Take back all that is staged: log end, producers and epochs are again those of what is written."""
         with self._io:
-            for staged in reversed(self._staged):
+            for staged in reversed(self.staged):
                 self._undo(staged.undo)
-            self._staged.clear()
+            self.staged.clear()
             self.log_end_offset = self.written_end
             # A leadership that begins exactly there stays, as if it had written nothing yet.
             self.epochs.truncate_end(Offset(self.written_end + 1))
@@ -271,8 +271,8 @@ class PartitionLog:
             self._places.clear()
             try:
                 truncation.truncate(self, offset, now_ms)
-            except OSError as error:
-                raise self._fail(error) from error
+            except OSError as error:  # half done, so not even a lack of room passes
+                raise self._break(error) from error
 
     def delete_before(self, offset: Offset) -> int:
         """Move the log start up to `offset` (not above the durable end) and remove segments below; how many went.
@@ -304,6 +304,8 @@ class PartitionLog:
                 segment.remove()
             if gone:
                 self.disk.sync_dir(self.directory)
+        except SyncFailedError as error:
+            raise self._break(error) from error
         except OSError as error:
             raise StorageError(f"Old segments of {self.directory} cannot be removed: {error}.") from error
 
@@ -312,116 +314,61 @@ class PartitionLog:
     def flush(self, *, sync: bool) -> Offset:
         """Write what was staged before the call, and with `sync` make it durable; the new durable (or written) end.
 
-        DiskFullError: what could not be written was cut back and is staged still; `abandon_staged` and go on.
-        StorageError: the log has failed and never writes again.
+        RetriableStorageError: what could not be written was cut back and is staged still, what could be is as safe as
+        was asked for; `abandon_staged` and go on. StorageError: the log has failed and never writes again.
         """
         with self._io:
             self._check_failure()
+            count = len(self.staged)
             try:
-                self._write_staged()
-                if not sync:
-                    return self.written_end
-                if self.durable_end < self.written_end:
-                    self.save_epochs()
-                    self._sync(self.active)
-                    self._set_durable(sync=False)
-            except DiskFullError:
-                raise
+                self.save_epochs()  # no batch is written whose epoch is not in the file
+                lack = writing.write_staged(self, count)
+                if sync and self.durable_end < self.written_end:
+                    self.active.file.sync()
+                    self.set_durable(sync=False)
             except OSError as error:
                 raise self._fail(error) from error
-            return self.durable_end
-
-    def _write_staged(self) -> None:
-        """Write group by group, a group being what goes into one segment; each leaves the list once written."""
-        left = len(self._staged)
-        while left:
-            group = self._staged[:1]
-            if group[0].roll:
-                self._roll(group[0])
-            for staged in self._staged[1:left]:
-                if staged.roll:
-                    break
-                group.append(staged)
-            self._write_group(group)
-            del self._staged[: len(group)]
-            left -= len(group)
-
-    def _write_group(self, group: list[Staged]) -> None:
-        segment = self.active
-        size_bytes = sum(staged.size_bytes for staged in group)
-        if not size_bytes:  # nothing but the end of a segment
-            return
-        try:
-            buffers = [buffer for staged in group for buffer in staged.buffers]
-            segment.append(buffers, size_bytes, self.config.preallocate_bytes)
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            segment.cut()
-            raise DiskFullError(f"No room for {size_bytes} bytes in {segment.path}.") from error
-        for staged in group:
-            segment.wrote(staged.batches)
-        self.written_end = segment.known_end = group[-1].next_offset
-        for staged in group:
-            if staged.producers is not None and not staged.roll:
-                self._save_hint(staged)
-
-    def _save_hint(self, staged: Staged) -> None:
-        assert staged.producers is not None
-        try:
-            self.active.save_index()
-            save_snapshot(self.disk, self.directory, staged.next_offset, staged.producers, segment=self.active.base)
-        except OSError as error:
-            # It only shortens recovery; the batches are written and must not be taken for lost.
-            if error.errno not in _FULL:
-                raise
-
-    def _roll(self, staged: Staged) -> None:
-        """Close the active segment, durable to its end, and begin the next one with `staged`."""
-        old, base = self.active, self.written_end
-        new = self.new_segment(base)
-        try:
-            new.create()
-            self.disk.sync_dir(self.directory)
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            raise DiskFullError(f"No room for the segment {new.path}.") from error
-        old.trim()
-        self._sync(old)
-        old.index.seal(base)
-        old.save_index()
-        if staged.producers is not None:
-            # Durable: once the segments before are deleted, nothing else tells of the producers in them.
-            save_snapshot(self.disk, self.directory, base, staged.producers, segment=base, sync=True)
-        self.set_segments((*self.segments, new))
-        staged.roll = False
-        staged.producers = None
-        self.save_epochs()
-        self._set_durable(sync=True)
-        old.release()
+            if lack is not None:
+                raise lack
+            return self.durable_end if sync else self.written_end
 
     def new_segment(self, base: Offset) -> Segment:
         return Segment(self.disk, self.directory, base, self.config.index_interval_bytes, self.epochs.at, self.report)
 
-    def _set_durable(self, *, sync: bool) -> None:
+    def set_durable(self, *, sync: bool) -> None:
+        """All that is written is synced: note it. Where the note cannot be written it is older than it might be, which
+        costs recovery a longer tail and nothing else."""
         self.durable_end = self.written_end
-        self.write_checkpoint(sync=sync)
+        try:
+            self.write_checkpoint(sync=sync)
+        except OSError as error:
+            if lack_of(error, self.directory) is None:
+                raise
 
-    def write_checkpoint(self, *, sync: bool) -> None:
+    def write_checkpoint(self, *, sync: bool, log_start: Offset | None = None) -> None:
         """Note where the log is durable to: the end of the active segment, which is made so where it is not."""
         active = self.active
+        self.save_epochs()
         if self.durable_end < self.written_end:
-            self.save_epochs()
-            self._sync(active)
+            active.file.sync()
             self.durable_end = self.written_end
-        self._checkpoint_file.write(
-            Checkpoint(self.durable_end, active.base, active.size_bytes, self.log_start_offset), sync=sync
-        )
+        start = self.log_start_offset if log_start is None else log_start
+        self._note(Checkpoint(self.durable_end, active.base, active.size_bytes, start, self._epoch_saved), sync=sync)
+
+    def _note(self, checkpoint: Checkpoint, *, sync: bool) -> None:
+        self._checkpoint_file.write(checkpoint, sync=sync)
+
+    def close_checkpoint(self) -> None:
+        """Hold no handle of it until it is written again."""
+        self._checkpoint_file.close()
+
+    @property
+    def _epoch_saved(self) -> Epoch:
+        return self._epochs_saved[-1][0] if self._epochs_saved else NO_EPOCH
 
     def note_durable_end(self, end: Offset, segment: Segment, position: int) -> None:
         """Durably note an end that the segments are about to be cut to."""
-        self._checkpoint_file.write(Checkpoint(end, segment.base, position, self.log_start_offset), sync=True)
+        self._note(Checkpoint(end, segment.base, position, self.log_start_offset, self.epochs.before(end)), sync=True)
 
     def set_end(self, end: Offset) -> None:
         """Everything up to `end` is durable and nothing lies behind it."""
@@ -434,6 +381,16 @@ class PartitionLog:
             epoch_files.save(self.disk, self.directory, self.epochs)
             self._epochs_saved = entries
 
+    def try_save_epochs(self) -> bool:
+        """As `save_epochs`; False where there is no room for it now. Every flush tries again before it writes."""
+        try:
+            self.save_epochs()
+        except OSError as error:
+            if lack_of(error, self.directory) is None:
+                raise
+            return False
+        return True
+
     def mark_epochs_saved(self, history: EpochHistory) -> None:
         """What the epoch file holds, so that it is written again only when that changes."""
         self._epochs_saved = history.entries
@@ -442,18 +399,9 @@ class PartitionLog:
         if self._failure is not None:
             raise StorageError(self._failure)
 
-    def _sync(self, segment: Segment) -> None:
-        """Sync a segment. After a failure, a lack of room included, the bytes may be gone: it is never tried again."""
-        try:
-            segment.file.sync()
-        except OSError as error:
-            raise self._break(error) from error
-
     def _fail(self, error: OSError) -> StorageError:
-        """The error to raise; a full disk is no failure of the log, but for its syncs."""
-        if error.errno in _FULL:
-            return DiskFullError(f"No room in {self.directory}: {error}.")
-        return self._break(error)
+        """The error to raise; what passes is no failure of the log."""
+        return lack_of(error, self.directory) or self._break(error)
 
     def _break(self, error: OSError) -> StorageError:
         self._failure = f"The log {self.directory} is closed for writing: {error}."
@@ -492,7 +440,7 @@ class PartitionLog:
                 save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers, segment=self.active.base)
                 drop_snapshots(self.disk, self.directory, self.log_end_offset)
                 self.save_epochs()
-                self._sync(self.active)
+                self.active.file.sync()
                 self.write_checkpoint(sync=True)
             except OSError as error:
                 raise self._fail(error) from error

@@ -6,16 +6,18 @@ stay taken and answer with an error, and the log goes on behind them.
 
 from typing import TYPE_CHECKING
 
-from logboom.base.ids import Offset
+from logboom.base.ids import NO_EPOCH, Offset
 from logboom.records import HEADER_BYTES, read_header
 from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
 from logboom.storage.config import Damage, Notice
 from logboom.storage.epochs import EpochHistory
+from logboom.storage.faults import lack_of
 from logboom.storage.files import is_known, is_temporary, offset_in
 from logboom.storage.scan import BadBatchError, walk_checked
 from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from logboom.storage.small_files import remove_help
 from logboom.storage.snapshots import drop_snapshots, load_snapshot
 
 if TYPE_CHECKING:
@@ -24,19 +26,33 @@ if TYPE_CHECKING:
 
 def recover(log: "PartitionLog", now_ms: int) -> None:
     """Fill a new PartitionLog from its directory."""
-    known = checkpoints.load(log.disk, log.directory)
+    known = checkpoints.load(log.disk, log.directory, log.report)
     _find_segments(log, known)
     durable, position = _durable_end(log, known)
     log.active.known_end = durable
     file_bytes, log.active.size_bytes = log.active.size_bytes, position
     _set_start(log, known)
-    _load_epochs(log, durable)
+    _load_epochs(log, known, durable)
     changed = _read_tail(log, durable, file_bytes)
     _load_producers(log, now_ms)
-    if changed:
-        log.save_epochs()  # the tail's own first: below the durable end a batch of an unknown epoch is damage
-        log.checkpoint()
+    if changed or known is None:
+        _note(log, sync=changed)
     log.plan_from_disk(_begun_ms(log, now_ms))
+
+
+def _note(log: "PartitionLog", *, sync: bool) -> None:
+    """Make what was found the state from which the next recovery starts, if there is room: a full disk can be read."""
+    try:
+        # The tail's own epochs first: below the durable end a batch of an unknown epoch is damage.
+        log.save_epochs()
+        log.active.save_index()
+        log.write_checkpoint(sync=sync)
+        log.close_checkpoint()
+    except OSError as error:
+        lack = lack_of(error, log.directory)
+        if lack is None:
+            raise
+        log.report(Notice(log.directory, f"what recovery found is not noted: {lack}"))
 
 
 def _begun_ms(log: "PartitionLog", now_ms: int) -> int:
@@ -56,12 +72,19 @@ def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
     for name in names:
         indexed = offset_in(name, INDEX_SUFFIX)
         if is_temporary(name) or (indexed is not None and indexed not in bases):
-            log.disk.unlink(f"{log.directory}/{name}")
+            remove_help(log.disk, f"{log.directory}/{name}")
         elif not is_known(name):
             log.report(Notice(f"{log.directory}/{name}", "is no file of a log and is left alone"))
     segments = [log.new_segment(base) for base in bases]
     for segment in segments:
         segment.size_bytes = log.disk.size(segment.path)
+    if known is None and any(segment.size_bytes for segment in segments):
+        log.report(
+            Notice(
+                f"{log.directory}/{checkpoints.NAME}",
+                "does not tell the durable end: the last segment is read as a tail",
+            )
+        )
     segments = _without_unfinished_rolls(segments, known)
     if not segments:
         segments.append(create_segment(log, known.durable_end if known else Offset(0)))
@@ -121,12 +144,18 @@ def _durable_end(log: "PartitionLog", known: Checkpoint | None) -> tuple[Offset,
     return known.durable_end, 0
 
 
-def _load_epochs(log: "PartitionLog", durable: Offset) -> None:
-    history = epoch_files.load(log.disk, log.directory)
-    if history is None:
+def _load_epochs(log: "PartitionLog", known: Checkpoint | None, durable: Offset) -> None:
+    path = f"{log.directory}/{epoch_files.NAME}"
+    latest = known.latest_epoch if known else NO_EPOCH
+    history = epoch_files.load(log.disk, log.directory, log.report)
+    if history is None or history.latest < latest:
+        if history is not None:
+            log.report(Notice(path, f"knows no leader epoch above {history.latest}, but there was {latest}"))
         history = _epochs_of_log(log)
         if history.entries:
-            log.report(Notice(f"{log.directory}/{epoch_files.NAME}", "was missing or garbled and was made again"))
+            log.report(Notice(path, "was made again from the log"))
+        if history.latest < latest:  # a leadership that wrote nothing
+            history.begin(latest, durable)
     else:
         log.mark_epochs_saved(history)
     # A leadership that began exactly there and wrote nothing stays: its epoch must never be given again.
@@ -177,7 +206,7 @@ def _load_producers(log: "PartitionLog", now_ms: int) -> None:
 
 def rebuild_producers(log: "PartitionLog", now_ms: int) -> None:
     """Fill the producer table as of the log end."""
-    start = load_snapshot(log.disk, log.directory, log.producers, log.log_end_offset)
+    start = load_snapshot(log.disk, log.directory, log.producers, log.log_end_offset, log.report)
     if start is None:
         start = log.segments[0].base
     for segment in log.segments:

@@ -4,6 +4,7 @@ It knows positions in one file. Which segments there are, what is durable and wh
 Its file is opened when it is first needed and its index loaded, or made again, when it is first asked.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Final
@@ -13,10 +14,11 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Bytes, Disk, File
 from logboom.base.units import KIB, MIB
 from logboom.records import HEADER_BYTES, BatchHeader, read_header
-from logboom.storage.config import Damage
+from logboom.storage.config import Damage, Notice
+from logboom.storage.faults import lack_of
 from logboom.storage.index import SparseIndex, sealed_newest
 from logboom.storage.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, read_some, salvage, walk
-from logboom.storage.small_files import read_whole
+from logboom.storage.small_files import read_help, remove_help
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -62,7 +64,7 @@ class Segment:
         base: Offset,
         interval_bytes: int,
         epoch_at: EpochAt,
-        report: Callable[[Damage], None],
+        report: Callable[[Damage | Notice], None],
     ) -> None:
         self.base = base
         self.path = f"{directory}/{file_stem(base)}{LOG_SUFFIX}"
@@ -114,7 +116,7 @@ class Segment:
     def remove(self) -> None:
         self._disk.unlink(self.path)
         if self._disk.exists(self.index_path):
-            self._disk.unlink(self.index_path)
+            remove_help(self._disk, self.index_path)
         self._file = None
 
     # --- writing ------------------------------------------------------------------------------------------------
@@ -172,22 +174,41 @@ class Segment:
 
     def save_index(self) -> None:
         """Append new index entries to their file, without a sync: they can be made again."""
-        position, data = self.index.pending_bytes()
+        index = self.index
+        position, data, saved = index.pending_bytes()
         if data:
             file = self._disk.open(self.index_path, create=True)
-            file.write(position, [data])
-            file.close()
+            try:
+                if not position:
+                    file.truncate(0)  # there may be one that was of no use
+                file.write(position, [data])
+            finally:
+                file.close()
+            index.saved = saved
 
     def rewrite_index(self) -> None:
         """Replace the index file, which may hold entries of bytes that were cut; durable, so that none comes back."""
         index = self.index
         index.saved = 0
-        _, data = index.pending_bytes()
-        file = self._disk.open(self.index_path, create=True)
-        file.truncate(0)
-        file.write(0, [data])
-        file.sync()
-        file.close()
+        _, data, saved = index.pending_bytes()
+        try:
+            file = self._disk.open(self.index_path, create=True)
+        except OSError as error:
+            if lack_of(error, self.index_path) is None or self._disk.exists(self.index_path):
+                raise
+            return  # no room for it, and no old one either
+        try:
+            file.truncate(0)
+            try:
+                file.write(0, [data])
+                index.saved = saved
+            except OSError as error:
+                if lack_of(error, self.index_path) is None:
+                    raise
+                file.truncate(0)
+            file.sync()
+        finally:
+            file.close()
 
     # --- the index ----------------------------------------------------------------------------------------------
 
@@ -219,10 +240,12 @@ class Segment:
 
     def load_index(self, end_position: int) -> SparseIndex:
         """The index from its file as far as it is right, the rest made from the log up to `end_position`."""
-        data = read_whole(self._disk, self.index_path)
-        index = None
-        if data is not None:
-            index = SparseIndex.load(data, self._interval_bytes, self.base, end_position)
+        index = read_help(
+            self._disk,
+            self.index_path,
+            lambda data: SparseIndex.load(data, self._interval_bytes, self.base, end_position),
+            self._report,
+        )
         if index is None:
             return self.make_index(end_position)
         self._extend(index, end_position)
@@ -234,14 +257,26 @@ class Segment:
             if self._index_remade:
                 return False
             self._index_remade = True
+            self._report(Notice(self.index_path, "leads to places where no batch begins, and is made again"))
             self._index = self.make_index(self.size_bytes)
             return True
 
     def make_index(self, end_position: int) -> SparseIndex:
-        """The index made from the log alone."""
+        """The index made from the log alone. That of a segment that has ended is saved, so that it is made once."""
         index = SparseIndex(self._interval_bytes)
         self._extend(index, end_position)
+        if self.end is not None:
+            self._save_made(index)
         return index
+
+    def _save_made(self, index: SparseIndex) -> None:
+        """From whichever thread reads; nobody else writes the index of a segment that has ended."""
+        with contextlib.suppress(OSError):  # a help that may be made again the next time
+            file = self._disk.open(self.index_path, create=True)
+            file.truncate(0)
+            _, data, index.saved = index.pending_bytes()
+            file.write(0, [data])
+            file.close()
 
     def _extend(self, index: SparseIndex, end_position: int) -> None:
         offset, position = (Offset(index.offsets[-1]), index.positions[-1]) if index.offsets else (self.base, 0)

@@ -1,17 +1,28 @@
 """Small files with a checksum, either replaced whole or overwritten in place.
 
-A file that is missing, cut or garbled reads as None; nothing here is fatal.
+All of them can be made again from the log: one that is missing, cut, garbled or unreadable is as good as none, and that
+is told. What stands in the way of making it again, a directory of its name say, is moved aside and never removed.
 """
 
+import contextlib
+from collections.abc import Callable
+from itertools import count
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 from crc32c import crc32c
 
 from logboom.base.ports import Disk
+from logboom.storage.config import Notice
+from logboom.storage.faults import lack_of
 
 _HEAD: Final = Struct(">4sIII")  # tag, version, length, CRC-32C of the payload
 TEMPORARY_SUFFIX: Final = ".tmp"
+_ASIDE_SUFFIX: Final = ".unreadable"
+
+Content = TypeVar("Content")
+Tell = Callable[[Notice], None]
+"""Takes what was found wrong with a file that is then made again."""
 
 
 def frame(tag: bytes, version: int, payload: bytes) -> bytes:
@@ -42,6 +53,41 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
         file.close()
 
 
+def read_help(disk: Disk, path: str, parse: Callable[[bytes], Content | None], tell: Tell | None) -> Content | None:
+    """What a file holds; None where there is none, or none that can be used. Raises OSError for a lack of handles.
+
+    With `tell` an unusable one is told of, and moved aside where it cannot even be read. Without, it is only looked at.
+    """
+    try:
+        data = read_whole(disk, path)
+    except OSError as error:
+        if lack_of(error, path) is not None:
+            raise
+        if tell is not None:
+            reason = error.strerror or str(error)
+            tell(Notice(path, f"cannot be read ({reason}); it was moved to {set_aside(disk, path)} and is made again"))
+        return None
+    content = None if data is None else parse(data)
+    if content is None and data is not None and tell is not None:
+        tell(Notice(path, "is garbled, cut or of another version, and is made again"))
+    return content
+
+
+def set_aside(disk: Disk, path: str) -> str:
+    """Give it a name that is nobody's; that name."""
+    aside = next(name for n in count() if not disk.exists(name := f"{path}{_ASIDE_SUFFIX}{n or ''}"))
+    disk.rename(path, aside)
+    return aside
+
+
+def remove_help(disk: Disk, path: str) -> None:
+    """Remove a file that can be made again; a directory of that name is moved aside."""
+    try:
+        disk.unlink(path)
+    except (IsADirectoryError, PermissionError):
+        set_aside(disk, path)
+
+
 def replace_whole(disk: Disk, directory: str, name: str, data: bytes, *, sync: bool) -> None:
     """Write a file under another name and rename it into place, so that either the old or the new one is there."""
     path = name if directory == "." else f"{directory}/{name}"
@@ -52,8 +98,12 @@ def replace_whole(disk: Disk, directory: str, name: str, data: bytes, *, sync: b
         file.write(0, [data])
         if sync:
             file.sync()
-    finally:
+    except OSError:
         file.close()
+        with contextlib.suppress(OSError):
+            disk.unlink(temporary)  # it may be what fills the disk
+        raise
+    file.close()
     disk.rename(temporary, path)
     if sync:
         disk.sync_dir(directory)

@@ -4,13 +4,14 @@ They spare recovery the log before them. Any of them may be missing or garbled; 
 whole log.
 """
 
+from functools import partial
 from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.storage.files import offset_in
 from logboom.storage.producers import ProducerTable
-from logboom.storage.small_files import read_whole, replace_whole
+from logboom.storage.small_files import Tell, read_help, remove_help, replace_whole
 
 SUFFIX: Final = ".producers"
 KEPT: Final = 2
@@ -37,21 +38,35 @@ def save_snapshot(
     durable = max((offset for offset in offsets if offset <= segment), default=None)
     for offset in offsets[:-KEPT]:
         if offset != durable:
-            disk.unlink(f"{directory}/{_name(offset)}")
+            remove_help(disk, f"{directory}/{_name(offset)}")
 
 
 def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:
     """Remove snapshots of offsets that the log no longer reaches."""
     for offset in snapshot_offsets(disk, directory):
         if offset > above:
-            disk.unlink(f"{directory}/{_name(offset)}")
+            remove_help(disk, f"{directory}/{_name(offset)}")
 
 
-def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset) -> Offset | None:
-    """Fill the table from the newest good snapshot at or below `end`; its offset, None where there is none."""
+def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset, tell: Tell) -> Offset | None:
+    """Fill the table from the newest good snapshot at or below `end`; its offset, None where there is none.
+
+    Newer ones that cannot be used are told of and removed.
+    """
     for offset in reversed(snapshot_offsets(disk, directory)):
         if offset <= end:
-            data = read_whole(disk, f"{directory}/{_name(offset)}")
-            if data is not None and table.load(data, offset):
+            path = f"{directory}/{_name(offset)}"
+            if read_help(disk, path, partial(_loaded, table, offset), tell):
                 return offset
+            if disk.exists(path):
+                disk.unlink(path)
     return None
+
+
+def snapshot_is_good(disk: Disk, path: str, offset: Offset) -> bool:
+    """Whether it can be used, or has been removed meanwhile."""
+    return bool(read_help(disk, path, partial(_loaded, ProducerTable(1, 1), offset), None)) or not disk.exists(path)
+
+
+def _loaded(table: ProducerTable, offset: Offset, data: bytes) -> bool | None:
+    return table.load(data, offset) or None

@@ -61,13 +61,13 @@ def detach_before(log: "PartitionLog", offset: Offset) -> tuple[Segment, ...]:
     """
     if offset > log.log_start_offset:
         assert offset <= log.durable_end, "records above the durable end are not deleted"
-        log.log_start_offset = offset
-        log.write_checkpoint(sync=True)
+        log.write_checkpoint(sync=True, log_start=offset)
         log.disk.sync_dir(log.directory)
+        log.log_start_offset = offset
     gone = tuple(segment for segment in log.segments if segment.end is not None and segment.end <= offset)
     if gone:
         log.set_segments(log.segments[len(gone) :])
         # The first batch may begin below the new start.
         if log.epochs.truncate_start(log.segments[0].base):
-            log.save_epochs()
+            log.try_save_epochs()
     return gone

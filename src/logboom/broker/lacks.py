@@ -1,0 +1,50 @@
+"""What the log says of a full disk, or of file handles that have run out: at most one line of a kind in ten seconds.
+
+Knows counters and the log; not how writes are taken back. Called on the loop.
+"""
+
+from time import monotonic
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import DiskFullError, RetriableStorageError
+from logboom.broker.metrics import Counters
+
+SAY_EVERY_S: Final = 10.0
+
+
+class Lacks:
+    """One broker's refused writes for want of something that may be there again soon."""
+
+    __slots__ = ("_counters", "_log", "_next_s", "_refused", "_told")
+
+    def __init__(self, counters: Counters, log: FilteringBoundLogger) -> None:
+        self._counters = counters
+        self._log = log
+        self._next_s: dict[type[RetriableStorageError], float] = {}
+        self._refused = 0
+        self._told = False
+
+    def met(self, who: str, error: RetriableStorageError) -> None:
+        """A write of `who` was taken back."""
+        kind = type(error)
+        if kind is DiskFullError:
+            self._counters.disk_full += 1
+        else:
+            self._counters.no_handles += 1
+        self._refused += 1
+        now_s = monotonic()
+        if now_s < self._next_s.get(kind, 0.0):
+            return
+        self._next_s[kind] = now_s + SAY_EVERY_S
+        what = "the disk is full" if kind is DiskFullError else "file handles have run out"
+        self._log.error(f"{what}: writes are refused", partition=who, reason=str(error), refused=self._refused)
+        self._refused, self._told = 0, True
+
+    def over(self) -> None:
+        """A write got through; said once after each line of refusals."""
+        if self._told:
+            self._told = False
+            self._log.info("writes are taken again", refused_since_the_last_line=self._refused)
+            self._refused = 0
