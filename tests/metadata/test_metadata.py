@@ -31,6 +31,8 @@ from logboom.metadata import (
     add_partitions,
     allocate_producer_ids,
     apply,
+    apply_all,
+    change_broker_config,
     change_config,
     check_name,
     create_stream,
@@ -223,6 +225,11 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     ),
     st.builds(lambda name, config: lambda image, _: change_config(image, name, config), NAMES, CONFIGS),
     st.builds(lambda name: lambda image, _: delete_stream(image, name), NAMES),
+    st.builds(
+        lambda broker, config: lambda image, _: change_broker_config(image, broker, config),
+        st.sampled_from(["", "1"]),
+        st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2", None]), max_size=2),
+    ),
     st.builds(lambda count: lambda image, _: allocate_producer_ids(image, count), st.integers(1, 5000)),
 )
 
@@ -241,7 +248,18 @@ def test_replaying_the_bytes_of_all_records_gives_the_same_image(commands: list[
             image = apply(image, record)
         assert sorted(image.by_id) == sorted(stream.id for stream in image)
         assert image.partition_count <= LIMITS.partitions_max
-    replayed = Image()
-    for data in written:
-        replayed = apply(replayed, decode(data))
-    assert replayed == image
+    assert apply_all(Image(), map(decode, written)) == image
+    snapshot = [encode(record) for record in image.snapshot([stream_id(1)])]
+    assert apply_all(Image(), map(decode, written + snapshot)) == image
+    assert apply_all(Image(), map(decode, snapshot)) == image
+    rebased = Image(defaults=StreamConfig(segment_ms=7, retention_ms=8))
+    assert apply_all(rebased, map(decode, snapshot)) == image.with_defaults(rebased.defaults)
+
+
+def test_settings_of_brokers_are_kept_by_broker_and_nothing_is_left_of_empty_ones() -> None:
+    image = apply_all(Image(), change_broker_config(Image(), "1", {"a": "1", "b": "2"}))
+    image = apply_all(image, change_broker_config(image, "", {"a": "3"}))
+    assert image.broker_configs == {"1": {"a": "1", "b": "2"}, "": {"a": "3"}}
+    assert change_broker_config(image, "1", {"a": "1"}) == ()
+    image = apply_all(image, change_broker_config(image, "1", {"b": None}, replace_all=True))
+    assert image.broker_configs == {"": {"a": "3"}}

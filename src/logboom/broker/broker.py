@@ -18,7 +18,9 @@ from uuid import uuid4
 
 from structlog.typing import FilteringBoundLogger
 
+from logboom.base.dynamic import DynamicSettings
 from logboom.base.errors import (
+    InvalidRequestError,
     LogboomError,
     NotLeaderError,
     StorageError,
@@ -35,6 +37,7 @@ from logboom.broker.group_service import GroupService
 from logboom.broker.lacks import Lacks
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
+from logboom.broker.ownership import lying_about
 from logboom.broker.partition import Partition, Reach
 from logboom.broker.partition_store import Key, PartitionStore, gone
 from logboom.host import OsDisk
@@ -49,6 +52,8 @@ from logboom.metadata import (
     add_partitions,
     allocate_producer_ids,
     apply,
+    apply_all,
+    change_broker_config,
     change_config,
     change_quotas,
     create_stream,
@@ -60,6 +65,12 @@ Result = TypeVar("Result")
 _QUOTAS_PER_COMMIT: Final = 500
 _NAMED_MAX: Final = 10
 _NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
+_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+_BACKGROUND: Final[tuple[tuple[maintenance.Work, Callable[[BrokerConfig], float]], ...]] = (
+    (maintenance.checkpoints, lambda config: config.checkpoint_interval_s),
+    (maintenance.background_syncs, lambda config: config.background_sync_interval_s),
+    (maintenance.retention, lambda config: config.retention_check_interval_s),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +97,17 @@ class Broker:
         clock: Clock,
         log: FilteringBoundLogger,
     ) -> None:
-        self.config = config
         self.clock = clock
         self.identity: Identity = data_dir.identity
         self.counters = Counters()
         self.log = log
         self._data_dir = data_dir
-        self._image = image
+        self._disk = disk
+        own, shared = _layers(image, self.identity)
+        self.dynamic = DynamicSettings(log.error, own, shared)
+        self._config = self.dynamic.add("broker", config)
+        config = self._config.now
+        self._image = image.with_defaults(config.stream_defaults.as_stream_config())
         self._metadata_log = metadata_log
         self._metadata_lock = asyncio.Lock()
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
@@ -107,14 +122,10 @@ class Broker:
             readers=self._readers,
             counters=self.counters,
             lacks=Lacks(self.counters, log),
-            max_decompressed_bytes=config.max_decompressed_bytes,
-            max_batch_records=config.max_batch_records,
+            config=self._config,
         )
         self._store = PartitionStore(
             disk, clock, self._flusher, reach, log, deleted=metadata_log.deleted, open_threads=config.open_threads
-        )
-        self._limits = Limits(
-            partitions_max=config.max_partitions, streams_max=config.max_streams, quotas_max=config.max_quotas
         )
         self._quota_watchers: list[Callable[[], None]] = []
         self._partitions: dict[Key, Partition] = {}
@@ -122,7 +133,9 @@ class Broker:
         self._next_producer_id = self._producer_ids_end = image.next_producer_id
         self._tasks: set[asyncio.Task[Any]] = set()
         self._background: list[asyncio.Task[None]] = []
+        self._snapshot: asyncio.Task[None] | None = None
         self.groups = GroupService(self)
+        self._config.subscribe(self._settings_changed)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -164,16 +177,15 @@ class Broker:
         try:
             self._partitions, self._failed = await self._store.open_all(self._image)
             self._background = [
-                asyncio.create_task(work(self.partitions, self._flusher, interval_s, self.log))
-                for work, interval_s in (
-                    (maintenance.checkpoints, self.config.checkpoint_interval_s),
-                    (maintenance.background_syncs, self.config.background_sync_interval_s),
-                    (maintenance.retention, self.config.retention_check_interval_s),
+                asyncio.create_task(
+                    work(self.partitions, self._flusher, maintenance.Pause(self._config, interval_s), self.log)
                 )
+                for work, interval_s in _BACKGROUND
             ]
             for task in self._background:
                 task.add_done_callback(self._background_ended)
             await self.groups.start()
+            self._shorten_metadata_soon()
         except BaseException:
             await self._close(StorageError("the broker did not start"))
             raise
@@ -216,7 +228,25 @@ class Broker:
         for partition in self._partitions.values():
             partition.go_offline(error)
 
+    def _settings_changed(self, config: BrokerConfig) -> None:
+        self._image = self._image.with_defaults(config.stream_defaults.as_stream_config())
+        for stream in self._image:
+            self._reconfigure(stream)
+        self.groups.configure(config.groups)
+
     # --- what there is ------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force now."""
+        return self._config.now
+
+    @property
+    def _limits(self) -> Limits:
+        config = self.config
+        return Limits(
+            partitions_max=config.max_partitions, streams_max=config.max_streams, quotas_max=config.max_quotas
+        )
 
     def streams(self) -> Mapping[StreamName, Stream]:
         """All streams by name, internal ones too. The mapping never changes; ask again for news."""
@@ -316,7 +346,9 @@ class Broker:
 
     async def _create_stream(self, command: CreateStream, validate_only: bool) -> Stream:
         async with self._metadata_lock:
-            records = create_stream(self._image, command, StreamId(uuid4()), self._limits)
+            records = create_stream(
+                self._image, command, StreamId(uuid4()), Limits(partitions_max=self.config.max_partitions)
+            )
             stream = apply(self._image, records[0]).by_name[StreamName(command.name)]
             if not validate_only:
                 await self._commit_with(records, stream, range(stream.partitions))
@@ -374,6 +406,42 @@ class Broker:
             self._reconfigure(stream)
             self.log.info("stream settings changed", stream=name, settings=dict(stream.overrides))
             return stream
+
+    async def change_broker_config(
+        self,
+        broker: str,
+        changes: Mapping[str, str | None],
+        *,
+        replace_all: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Set some settings of this broker, or under an empty name the default of all, in force once this returns.
+
+        None takes one back; with `replace_all` those that are not named are taken back too.
+        """
+        await self._uninterrupted(self._change_broker_config(broker, changes, replace_all, validate_only))
+
+    async def _change_broker_config(
+        self, broker: str, changes: Mapping[str, str | None], replace_all: bool, validate_only: bool
+    ) -> None:
+        self.check_broker_name(broker)
+        async with self._metadata_lock:
+            changes = self.dynamic.normal(changes, self._image.broker_configs.get(broker, _NO_SETTINGS))
+            records = change_broker_config(self._image, broker, changes, replace_all=replace_all)
+            if not records:
+                return
+            own, shared = _layers(apply(self._image, records[0]), self.identity)
+            self.dynamic.check(own, shared)
+            if validate_only:
+                return
+            await self._commit(records)
+            self.dynamic.take(own, shared)
+            self.log.info("broker settings changed", broker=broker or "all", settings=records[0].config)
+
+    def check_broker_name(self, broker: str) -> None:
+        """Raises InvalidRequestError for a broker other than this one; an empty name stands for all."""
+        if broker not in ("", str(self.identity.broker_id)):
+            raise InvalidRequestError(f"this is broker {self.identity.broker_id}, not {broker!r}")
 
     def _reconfigure(self, stream: Stream) -> None:
         for index in range(stream.partitions):
@@ -446,8 +514,26 @@ class Broker:
     async def _commit(self, records: Sequence[MetadataRecord]) -> None:
         await self._metadata_log.commit(records)
         self.counters.metadata_commits += 1
-        for record in records:
-            self._image = apply(self._image, record)
+        self._image = apply_all(self._image, records)
+        self._shorten_metadata_soon()
+
+    def _shorten_metadata_soon(self) -> None:
+        running = self._snapshot is not None and not self._snapshot.done()
+        if not running and self._metadata_log.is_long(self._image, self.config.metadata_snapshot_records):
+            self._snapshot = asyncio.ensure_future(self._take_snapshot())
+            self._tasks.add(self._snapshot)
+            self._snapshot.add_done_callback(self._task_done)
+
+    async def _take_snapshot(self) -> None:
+        async with self._metadata_lock:
+            try:
+                about = await asyncio.to_thread(lying_about, self._disk, self._image)
+                records = await self._metadata_log.take_snapshot(self._image, about)
+            except (LogboomError, OSError) as error:
+                # Nothing is lost: the records before are still there, and the next commit tries again.
+                self.log.warning("the metadata log could not be shortened", reason=str(error))
+                return
+            self.log.info("metadata log shortened", records=records)
 
     async def _uninterrupted(self, work: Awaitable[Result]) -> Result:
         """Carry a change through even if whoever asked for it goes away in the middle."""
@@ -460,6 +546,12 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # seen, also when whoever asked is gone
+
+
+def _layers(image: Image, identity: Identity) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """What was set at run time for this broker, and for all."""
+    configs = image.broker_configs
+    return configs.get(str(identity.broker_id), _NO_SETTINGS), configs.get("", _NO_SETTINGS)
 
 
 def _report_metadata(log: FilteringBoundLogger, found: Damage | Notice) -> None:

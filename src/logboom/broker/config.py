@@ -97,6 +97,9 @@ class BrokerConfig(Settings):
     """How often segments are looked for that retention need no longer keep."""
     producer_id_block: Annotated[int, Field(ge=1, le=1_000_000), Dynamic()] = 1_000
     """Producer ids set aside by one write; those left over at a restart are never used."""
+    metadata_snapshot_records: Annotated[int, Field(ge=1), Dynamic()] = 10_000
+    """Once the metadata log holds so many records, and four times as many as are alive, the living ones are written
+    anew and those before them are deleted."""
     stream_defaults: StreamDefaults = StreamDefaults()
     """What streams run under where they have no setting of their own."""
     groups: GroupsConfig = GroupsConfig()

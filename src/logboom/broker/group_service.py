@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.base.errors import LogboomError, StreamExistsError
 from logboom.base.units import MIB
+from logboom.broker.group_config import GroupsConfig
 from logboom.broker.group_shard import GroupShard
 from logboom.groups import (
     Commit,
@@ -89,6 +90,11 @@ class GroupService:
             for index in range(stream.partitions)
         ]
         self._loading = [asyncio.create_task(shard.load(self._living_streams)) for shard in self._shards]
+
+    def configure(self, config: GroupsConfig) -> None:
+        """Take other settings; those of the stream itself were fixed when it was made."""
+        for shard in self._shards:
+            shard.configure(config.as_limits(), rewrite_records_min=config.offsets_rewrite_records_min)
 
     def _living_streams(self) -> frozenset[str]:
         return frozenset(self._broker.streams())

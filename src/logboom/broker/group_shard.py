@@ -90,6 +90,11 @@ class GroupShard:
         self._timer_ms = 0
         self._in_grace = False
 
+    def configure(self, limits: GroupLimits, *, rewrite_records_min: int) -> None:
+        """Keep other limits from now on."""
+        self._coordinator.configure(limits)
+        self._writer.rewrite_records_min = rewrite_records_min
+
     # --- loading ------------------------------------------------------------------------------------------------
 
     async def load(self, living_streams: Callable[[], frozenset[str]]) -> None:

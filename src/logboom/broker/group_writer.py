@@ -47,7 +47,7 @@ class GroupWriter:
         self._living = living
         self._clock = clock
         self._log = log
-        self._rewrite_records_min = rewrite_records_min
+        self.rewrite_records_min = rewrite_records_min
         self._rewrite_at: int | None = None
         """Offset at which the partition may be too long; unknown until loaded."""
         self._under_way = 0
@@ -98,7 +98,7 @@ class GroupWriter:
             self._rewrite_soon()
 
     def _plan(self, partition: Partition, living_count: int) -> None:
-        room = max(self._rewrite_records_min, _REWRITE_RATIO * living_count)
+        room = max(self.rewrite_records_min, _REWRITE_RATIO * living_count)
         self._rewrite_at = partition.log_start_offset + room
 
     def _rewrite_soon(self) -> None:
@@ -122,7 +122,7 @@ class GroupWriter:
         except LogboomError as error:
             # Nothing is lost: the old records are still there, and the next try comes after as many more.
             assert self._rewrite_at is not None
-            self._rewrite_at += self._rewrite_records_min
+            self._rewrite_at += self.rewrite_records_min
             self._log.warning("the offsets stream could not be written anew", reason=str(error))
             return
         self._plan(partition, living_count)

@@ -5,24 +5,47 @@ behind a thousand of them. Each function runs until it is cancelled or the log d
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
+from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError, StorageError
+from logboom.broker.config import BrokerConfig
 from logboom.broker.flusher import Flusher
 from logboom.broker.partition import Partition
 
 Partitions = Callable[[], Iterable[Partition]]
+Work: TypeAlias = "Callable[[Partitions, Flusher, Pause, FilteringBoundLogger], Coroutine[Any, Any, None]]"
 
 
-async def checkpoints(partitions: Partitions, flusher: Flusher, interval_s: float, log: FilteringBoundLogger) -> None:
+class Pause:
+    """The wait between two rounds of a work, as long as a setting says while it lasts."""
+
+    def __init__(self, config: Current[BrokerConfig], length_s: Callable[[BrokerConfig], float]) -> None:
+        self._config = config
+        self._length_s = length_s
+        self._changed = asyncio.Event()
+        config.subscribe(lambda _: self._changed.set())
+
+    async def over(self) -> None:
+        """Returns when it is over."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while (left_s := began_s + self._length_s(self._config.now) - loop.time()) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left_s)
+
+
+async def checkpoints(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
     """Make the state from which recovery starts survive a power failure, for each log that grew since the last time."""
     done: dict[Partition, int] = {partition: partition.log.durable_end for partition in partitions()}
     while flusher.failure is None:
-        await asyncio.sleep(interval_s)
+        await pause.over()
         now: dict[Partition, int] = {}
         for partition in partitions():
             now[partition] = end = partition.log.durable_end
@@ -31,22 +54,20 @@ async def checkpoints(partitions: Partitions, flusher: Flusher, interval_s: floa
         done = now
 
 
-async def background_syncs(
-    partitions: Partitions, flusher: Flusher, interval_s: float, log: FilteringBoundLogger
-) -> None:
+async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
     """Sync the logs whose acks do not wait for it."""
     while flusher.failure is None:
-        await asyncio.sleep(interval_s)
+        await pause.over()
         for partition in partitions():
             behind = partition.log.durable_end < partition.log.written_end
             if behind and not partition.syncs and not partition.offline:
                 await _quietly(flusher, partition, partial(_sync, partition), log)
 
 
-async def retention(partitions: Partitions, flusher: Flusher, interval_s: float, log: FilteringBoundLogger) -> None:
+async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
     """Let go of what streams need no longer keep."""
     while flusher.failure is None:
-        await asyncio.sleep(interval_s)
+        await pause.over()
         for partition in partitions():
             if partition.offline:
                 continue

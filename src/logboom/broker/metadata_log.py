@@ -4,10 +4,15 @@ Knows that facts are records in a log of the storage package and how an image co
 and which may be stated is the metadata core's. Always synced, whatever streams choose.
 
 Life: `open` off the loop gives the log and the image so far; `attach`ed to the loop's flusher it takes commits.
+
+A start reads every record, so the log is kept short: now and then the whole image is written behind all others as one
+batch, and everything before it is deleted. A crash before that batch is whole leaves the records before it, a crash
+behind it leaves both; what precedes a snapshot is never applied, so either reads as the same image.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import partial
 from typing import Final
 
 from logboom.base.errors import FormatVersionError, LogboomError, RetriableStorageError, StorageError
@@ -15,7 +20,16 @@ from logboom.base.ids import Epoch, Offset, StreamId
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
 from logboom.broker.flusher import Flusher
-from logboom.metadata import Image, MetadataRecord, StreamConfig, StreamDeleted, apply, decode, encode
+from logboom.metadata import (
+    Image,
+    MetadataRecord,
+    SnapshotBegun,
+    StreamConfig,
+    StreamDeleted,
+    apply_all,
+    decode,
+    encode,
+)
 from logboom.records import Record, build_batch, iter_batches, iter_records, read_header
 from logboom.storage import Damage, LogConfig, Notice, PartitionLog
 
@@ -23,6 +37,8 @@ from logboom.storage import Damage, LogConfig, Notice, PartitionLog
 _LOG_CONFIG: Final = LogConfig(segment_bytes=64 * MIB, segment_ms=2**62, preallocate_bytes=4 * MIB)
 _READ_BYTES: Final = MIB
 _RECORD_BYTES_MAX: Final = MIB
+_SNAPSHOT_RATIO: Final = 4
+"""So many records for each living one are kept before a snapshot is taken."""
 
 
 class MetadataLog:
@@ -30,12 +46,15 @@ class MetadataLog:
 
     syncs = True
 
-    def __init__(self, log: PartitionLog, epoch: Epoch, clock: Clock, deleted: set[StreamId]) -> None:
+    def __init__(
+        self, log: PartitionLog, epoch: Epoch, clock: Clock, deleted: set[StreamId], record_count: int
+    ) -> None:
         self.log = log
         self.deleted = deleted
         """Streams that once were: what still lies in their directories may go."""
         self.blocked = False
         self.marked = False
+        self._record_count = record_count
         self._epoch = epoch
         self._clock = clock
         self._flusher: Flusher | None = None
@@ -62,8 +81,8 @@ class MetadataLog:
         if damages:
             raise _damaged(damages[0])
         try:
-            deleted: set[StreamId] = set()
-            image = _replay(log, Image(defaults=defaults), deleted)
+            facts = _facts(log)
+            image = apply_all(Image(defaults=defaults), facts)
         except FormatVersionError:
             raise
         except StorageError as error:
@@ -71,7 +90,7 @@ class MetadataLog:
         epoch = Epoch(log.epochs.latest + 1)
         log.start_epoch(epoch, log.durable_end)
         log.try_save_epochs()  # on a full disk with the first commit
-        return cls(log, epoch, clock, deleted), image
+        return cls(log, epoch, clock, set(_deleted(facts)), len(facts)), image
 
     def attach(self, flusher: Flusher) -> None:
         """Give it the flusher of the log dir."""
@@ -79,17 +98,44 @@ class MetadataLog:
 
     async def commit(self, records: Iterable[MetadataRecord]) -> None:
         """Return once the facts survive a power failure. Raises StorageError: they do not count."""
+        records = tuple(records)
+        await self._append(records)
+        self.deleted.update(_deleted(records))
+        self._record_count += len(records)
+
+    def is_long(self, image: Image, records_min: int) -> bool:
+        """Whether a snapshot of the image would shorten the next start by much."""
+        living = len(image.by_name)
+        return self._record_count >= max(records_min, _SNAPSHOT_RATIO * living)
+
+    async def take_snapshot(self, image: Image, lying_about: Set[StreamId]) -> int:
+        """Write the image anew and delete all records before; how many records it took.
+
+        `image` is what all commits so far make; of the streams that were deleted those in `lying_about` are remembered.
+        Raises StorageError: then the records before are still there.
+        """
+        assert self._flusher is not None
+        start = self.log.log_end_offset
+        records = tuple(image.snapshot(self.deleted & lying_about))
+        await self._append(records)
+        self.deleted &= lying_about
+        self._record_count = len(records)
+        gone = await self._flusher.run(partial(self.log.detach_before, start))
+        await asyncio.to_thread(self.log.remove_detached, gone)
+        return len(records)
+
+    async def _append(self, records: Sequence[MetadataRecord]) -> None:
+        """Append them as one batch; returns once it survives a power failure."""
         assert self._flusher is not None
         if self._flusher.failure is not None:
             raise self._flusher.failure.with_traceback(None)
-        now_ms, records = self._clock.wall_ms(), tuple(records)
+        now_ms = self._clock.wall_ms()
         batch = build_batch([Record(Offset(n), now_ms, None, encode(record), ()) for n, record in enumerate(records)])
         appended = self.log.append(batch, ((0, read_header(batch)),), leader_epoch=self._epoch, now_ms=now_ms)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((Offset(appended.last_offset + 1), future))
         self._flusher.staged(self, len(batch))
         await future
-        self.deleted.update(record.id for record in records if isinstance(record, StreamDeleted))
 
     def flushed(self, end: Offset) -> None:
         """Base: flusher.Flushed."""
@@ -114,7 +160,12 @@ def _damaged(why: object) -> StorageError:
     return StorageError(f"the metadata log is damaged: {why} Bring the data directory back from a copy.")
 
 
-def _replay(log: PartitionLog, image: Image, deleted: set[StreamId]) -> Image:
+def _facts(log: PartitionLog) -> list[MetadataRecord]:
+    """What the log says, from the last snapshot on.
+
+    What precedes it need not make sense: its own beginning may have been deleted.
+    """
+    facts: list[MetadataRecord] = []
     offset, end = log.log_start_offset, log.durable_end
     while offset < end:
         data = log.read(offset, _READ_BYTES, ceiling=end)
@@ -124,8 +175,17 @@ def _replay(log: PartitionLog, image: Image, deleted: set[StreamId]) -> Image:
             for record in iter_records(data, position, header, _RECORD_BYTES_MAX):
                 assert record.value is not None, "a metadata record has a value"
                 fact = decode(record.value)
-                image = apply(image, fact)
-                if isinstance(fact, StreamDeleted):
-                    deleted.add(fact.id)
+                if isinstance(fact, SnapshotBegun):
+                    facts.clear()
+                facts.append(fact)
             offset = Offset(header.next_offset)
-    return image
+    return facts
+
+
+def _deleted(facts: Iterable[MetadataRecord]) -> Iterator[StreamId]:
+    """Streams that they say were deleted."""
+    for fact in facts:
+        if isinstance(fact, StreamDeleted):
+            yield fact.id
+        elif isinstance(fact, SnapshotBegun):
+            yield from fact.deleted

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from logboom.base.dynamic import Current
 from logboom.base.errors import (
     FencedLeaderEpochError,
     LogboomError,
@@ -26,6 +27,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset, PartitionIndex
 from logboom.base.ports import Clock
+from logboom.broker.config import BrokerConfig
 from logboom.broker.flusher import Flusher
 from logboom.broker.lacks import Lacks
 from logboom.broker.metrics import Counters
@@ -92,8 +94,7 @@ class Reach(NamedTuple):
     readers: Executor
     counters: Counters
     lacks: Lacks
-    max_decompressed_bytes: int
-    max_batch_records: int
+    config: Current[BrokerConfig]
 
 
 def log_config(config: StreamConfig, max_decompressed_bytes: int) -> LogConfig:
@@ -181,19 +182,19 @@ class Partition:
         self.log.try_save_epochs()
 
     def configure(self, stream: Stream) -> None:
-        """Take the stream's new settings."""
+        """Take the stream's settings, or the broker's, which changed."""
         self.stream = stream
         self._take_config(stream.config)
         self._perform(self._core.step(MinimumChanged(stream.config.min_insync_replicas)))
 
     def _take_config(self, config: StreamConfig) -> None:
-        reach = self._reach
-        self._limits = RecordLimits(config.max_message_bytes, reach.max_decompressed_bytes, reach.max_batch_records)
+        broker = self._reach.config.now
+        self._limits = RecordLimits(config.max_message_bytes, broker.max_decompressed_bytes, broker.max_batch_records)
         self._append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self._behind_max_ms = config.message_timestamp_before_max_ms
         self._ahead_max_ms = config.message_timestamp_after_max_ms
         self.syncs = config.flush is Flush.COMMIT
-        self.log.config = log_config(config, reach.max_decompressed_bytes)
+        self.log.config = log_config(config, broker.max_decompressed_bytes)
 
     # --- what it is ---------------------------------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ class PartitionStore:
         log = PartitionLog.open(
             self._disk,
             directory,
-            log_config(stream.config, self._reach.max_decompressed_bytes),
+            log_config(stream.config, self._reach.config.now.max_decompressed_bytes),
             now_ms=self._clock.wall_ms(),
             report=report,
         )

@@ -91,6 +91,10 @@ class Coordinator:
         self._membership = Membership(self._desk, self._rebalance)
         self._offsets = Offsets(self._desk, self._rebalance)
 
+    def configure(self, limits: GroupLimits) -> None:
+        """Keep other limits from now on; what is beyond them already stays until it goes by itself."""
+        self._desk.limits = limits
+
     # --- loading ------------------------------------------------------------------------------------------------
 
     def replay(self, record: LogRecord, now: Now) -> None:

@@ -9,12 +9,13 @@ from logboom.metadata.commands import (
     Limits,
     add_partitions,
     allocate_producer_ids,
+    change_broker_config,
     change_config,
     check_name,
     create_stream,
     delete_stream,
 )
-from logboom.metadata.image import Image, Stream, apply
+from logboom.metadata.image import BrokerConfigs, Image, Stream, apply, apply_all
 from logboom.metadata.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -32,10 +33,12 @@ from logboom.metadata.quotas import (
     quota_for,
 )
 from logboom.metadata.records import (
+    BrokerConfigChanged,
     ClientQuotasChanged,
     MetadataRecord,
     PartitionsAdded,
     ProducerIdsAllocated,
+    SnapshotBegun,
     StreamConfigChanged,
     StreamCreated,
     StreamDeleted,
@@ -68,6 +71,8 @@ __all__ = [
     "REQUEST_PERCENTAGE",
     "STREAM_SETTINGS",
     "USER",
+    "BrokerConfigChanged",
+    "BrokerConfigs",
     "ClientQuotasChanged",
     "CreateStream",
     "Flush",
@@ -80,6 +85,7 @@ __all__ = [
     "QuotaKind",
     "Quotas",
     "SettingType",
+    "SnapshotBegun",
     "Stream",
     "StreamConfig",
     "StreamConfigChanged",
@@ -90,6 +96,8 @@ __all__ = [
     "add_partitions",
     "allocate_producer_ids",
     "apply",
+    "apply_all",
+    "change_broker_config",
     "change_config",
     "change_quotas",
     "check_name",

@@ -22,6 +22,7 @@ from logboom.base.errors import (
 from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.metadata.image import Image, Stream
 from logboom.metadata.records import (
+    BrokerConfigChanged,
     PartitionsAdded,
     ProducerIdsAllocated,
     StreamConfigChanged,
@@ -126,6 +127,16 @@ def change_config(
     merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}
     config = {key: value for key, value in merged.items() if value is not None}
     return () if config == stream.overrides else (StreamConfigChanged(id=stream.id, config=config),)
+
+
+def change_broker_config(
+    image: Image, broker: str, changes: Mapping[str, str | None], *, replace_all: bool = False
+) -> tuple[BrokerConfigChanged, ...]:
+    """The same for one broker, or under an empty name for all. Which settings there are is not known here."""
+    there = image.broker_configs.get(broker, {})
+    merged: dict[str, str | None] = {**({} if replace_all else there), **changes}
+    config = {key: value for key, value in merged.items() if value is not None}
+    return () if config == there else (BrokerConfigChanged(broker=broker, config=config),)
 
 
 def delete_stream(image: Image, name: str) -> tuple[StreamDeleted]:

@@ -1,26 +1,31 @@
-"""Which streams exist: an immutable image, and how one record makes the next image out of it.
+"""Which streams exist and what was set at run time: an immutable image, and how records make the next one out of it.
 
 Knows only what records say. It validates nothing (`commands` did, before a record was written); a record that does not
 fit the image it meets is a broken promise and asserts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.metadata.quotas import QuotaEntity, Quotas
 from logboom.metadata.records import (
+    BrokerConfigChanged,
     ClientQuotasChanged,
     MetadataRecord,
     PartitionsAdded,
     ProducerIdsAllocated,
+    SnapshotBegun,
     StreamConfigChanged,
     StreamCreated,
     StreamDeleted,
 )
 from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, StreamConfig
+
+BrokerConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Settings changed at run time, by broker; those for all brokers stand under the empty name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class Image:
     next_producer_id: ProducerId = _FIRST_PRODUCER_ID
     quotas: Mapping[QuotaEntity, Quotas] = field(default_factory=lambda: MappingProxyType({}))
     """What was set, by whom it is for; nobody is here without a quota."""
+    broker_configs: BrokerConfigs = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def partition_count(self) -> int:
@@ -59,68 +65,118 @@ class Image:
     def __iter__(self) -> Iterator[Stream]:
         return iter(self.by_name.values())
 
+    def with_defaults(self, defaults: StreamConfig) -> "Image":
+        """The same streams over other defaults."""
+        draft = _Draft(replace(self, defaults=defaults))
+        for stream in self:
+            draft.put(replace(stream, config=_config(defaults, stream.overrides, internal=stream.internal)))
+        return draft.image()
+
+    def snapshot(self, deleted: Iterable[StreamId] = ()) -> Iterator[MetadataRecord]:
+        """Records that, applied to any image of the same defaults, give this one. `deleted` is told along."""
+        yield SnapshotBegun(deleted=tuple(sorted(deleted)))
+        if self.next_producer_id > _FIRST_PRODUCER_ID:
+            yield ProducerIdsAllocated(next_id=self.next_producer_id)
+        for entity, quotas in self.quotas.items():
+            yield ClientQuotasChanged(entity=dict(entity), quotas=dict(quotas))
+        for broker, config in self.broker_configs.items():
+            yield BrokerConfigChanged(broker=broker, config=dict(config))
+        for stream in self:
+            yield StreamCreated(
+                name=stream.name,
+                id=stream.id,
+                partitions=stream.partitions,
+                config=dict(stream.overrides),
+                internal=stream.internal,
+            )
+
 
 def apply(image: Image, record: MetadataRecord) -> Image:
     """The image after one more record."""
-    match record:
-        case StreamCreated():
-            return _created(image, record)
-        case PartitionsAdded():
-            stream = image.by_id[record.id]
-            assert record.total > stream.partitions, f"{stream.name} does not grow from {stream.partitions}"
-            return _with(image, replace(stream, partitions=record.total))
-        case StreamConfigChanged():
-            stream = image.by_id[record.id]
-            config = _config(image, record.config, internal=stream.internal)
-            return _with(image, replace(stream, overrides=MappingProxyType(dict(record.config)), config=config))
-        case StreamDeleted():
-            return _without(image, image.by_id[record.id])
-        case ProducerIdsAllocated():
-            assert record.next_id > image.next_producer_id, "producer ids are never given twice"
-            return replace(image, next_producer_id=record.next_id)
-        case ClientQuotasChanged():
-            return _with_quotas(image, tuple(sorted(record.entity.items())), record.quotas)
+    return apply_all(image, (record,))
 
 
-def _with_quotas(image: Image, entity: QuotaEntity, quotas: Quotas) -> Image:
-    others = {other: values for other, values in image.quotas.items() if other != entity}
-    mine = {entity: MappingProxyType(dict(quotas))} if quotas else {}
-    return replace(image, quotas=MappingProxyType({**others, **mine}))
+def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Image:
+    """The image after more records; a million of them cost a million steps, however many streams there are."""
+    draft = _Draft(image)
+    for record in records:
+        draft.take(record)
+    return draft.image()
 
 
-def _created(image: Image, record: StreamCreated) -> Image:
-    assert record.name not in image.by_name, f"{record.name} is created twice"
-    assert record.id not in image.by_id, f"the id of {record.name} is taken"
-    stream = Stream(
-        name=record.name,
-        id=record.id,
-        partitions=record.partitions,
-        overrides=MappingProxyType(dict(record.config)),
-        config=_config(image, record.config, internal=record.internal),
-        internal=record.internal,
-    )
-    return _with(image, stream)
+class _Draft:
+    """An image in the making."""
+
+    def __init__(self, image: Image) -> None:
+        self._begin(image)
+
+    def _begin(self, image: Image) -> None:
+        self._defaults = image.defaults
+        self._by_name = dict(image.by_name)
+        self._by_id = dict(image.by_id)
+        self._next_producer_id = image.next_producer_id
+        self._quotas = dict(image.quotas)
+        self._broker_configs = dict(image.broker_configs)
+
+    def image(self) -> Image:
+        return Image(
+            defaults=self._defaults,
+            by_name=MappingProxyType(self._by_name),
+            by_id=MappingProxyType(self._by_id),
+            next_producer_id=self._next_producer_id,
+            quotas=MappingProxyType(self._quotas),
+            broker_configs=MappingProxyType(self._broker_configs),
+        )
+
+    def take(self, record: MetadataRecord) -> None:
+        match record:
+            case StreamCreated():
+                self._created(record)
+            case PartitionsAdded():
+                stream = self._by_id[record.id]
+                assert record.total > stream.partitions, f"{stream.name} does not grow from {stream.partitions}"
+                self.put(replace(stream, partitions=record.total))
+            case StreamConfigChanged():
+                stream = self._by_id[record.id]
+                config = _config(self._defaults, record.config, internal=stream.internal)
+                self.put(replace(stream, overrides=MappingProxyType(dict(record.config)), config=config))
+            case StreamDeleted():
+                del self._by_name[self._by_id.pop(record.id).name]
+            case ProducerIdsAllocated():
+                assert record.next_id > self._next_producer_id, "producer ids are never given twice"
+                self._next_producer_id = record.next_id
+            case ClientQuotasChanged():
+                entity = tuple(sorted(record.entity.items()))
+                self._quotas.pop(entity, None)
+                if record.quotas:
+                    self._quotas[entity] = MappingProxyType(dict(record.quotas))
+            case BrokerConfigChanged():
+                self._broker_configs.pop(record.broker, None)
+                if record.config:
+                    self._broker_configs[record.broker] = MappingProxyType(dict(record.config))
+            case SnapshotBegun():
+                self._begin(Image(defaults=self._defaults))
+
+    def put(self, stream: Stream) -> None:
+        self._by_name[stream.name] = self._by_id[stream.id] = stream
+
+    def _created(self, record: StreamCreated) -> None:
+        assert record.name not in self._by_name, f"{record.name} is created twice"
+        assert record.id not in self._by_id, f"the id of {record.name} is taken"
+        self.put(
+            Stream(
+                name=record.name,
+                id=record.id,
+                partitions=record.partitions,
+                overrides=MappingProxyType(dict(record.config)),
+                config=_config(self._defaults, record.config, internal=record.internal),
+                internal=record.internal,
+            )
+        )
 
 
-def _config(image: Image, overrides: Mapping[str, str], *, internal: bool) -> StreamConfig:
+def _config(defaults: StreamConfig, overrides: Mapping[str, str], *, internal: bool) -> StreamConfig:
     """Streams of the node's own are kept short by who writes them: a default of retention is not meant for them."""
-    defaults = image.defaults
     if internal:
         defaults = replace(defaults, retention_ms=-1, retention_bytes=-1, retention_messages=-1)
     return defaults.with_overrides(overrides)
-
-
-def _with(image: Image, stream: Stream) -> Image:
-    return replace(
-        image,
-        by_name=MappingProxyType({**image.by_name, stream.name: stream}),
-        by_id=MappingProxyType({**image.by_id, stream.id: stream}),
-    )
-
-
-def _without(image: Image, stream: Stream) -> Image:
-    return replace(
-        image,
-        by_name=MappingProxyType({name: other for name, other in image.by_name.items() if name != stream.name}),
-        by_id=MappingProxyType({id_: other for id_, other in image.by_id.items() if id_ != stream.id}),
-    )

@@ -65,8 +65,29 @@ class ClientQuotasChanged(Fact, frozen=True, kw_only=True, tag="client_quotas_ch
     quotas: dict[str, float]
 
 
+class BrokerConfigChanged(Fact, frozen=True, kw_only=True, tag="broker_config_changed"):
+    """The settings that were changed at run time, whole: of one broker, or of all of them where `broker` is empty."""
+
+    broker: str
+    config: dict[str, str]
+
+
+class SnapshotBegun(Fact, frozen=True, kw_only=True, tag="snapshot_begun"):
+    """The records behind this one, in the same batch, say all that the records before it said."""
+
+    deleted: tuple[StreamId, ...] = ()
+    """Streams that once were and whose directories were still there."""
+
+
 MetadataRecord: TypeAlias = (
-    StreamCreated | PartitionsAdded | StreamConfigChanged | StreamDeleted | ProducerIdsAllocated | ClientQuotasChanged
+    StreamCreated
+    | PartitionsAdded
+    | StreamConfigChanged
+    | StreamDeleted
+    | ProducerIdsAllocated
+    | ClientQuotasChanged
+    | BrokerConfigChanged
+    | SnapshotBegun
 )
 
 
@@ -82,6 +103,8 @@ _VERSIONS: Final = {
     "stream_deleted": 1,
     "producer_ids_allocated": 1,
     "client_quotas_changed": 1,
+    "broker_config_changed": 1,
+    "snapshot_begun": 1,
 }
 _encoder: Final = msgspec.json.Encoder()
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)
