@@ -301,9 +301,9 @@ def test_describe_configs(tmp_path: Path, version: int) -> None:
             assert (configs["segment.ms"].value, configs["segment.ms"].config_source) == ("77000", 4)
             assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == ("delete", 5)
             synonyms = [(one.name, one.value, one.source) for one in configs["segment.bytes"].synonyms]
-            assert synonyms == [("segment.bytes", "20000", 1), ("segment.bytes", "1073741824", 5)]
+            assert synonyms == [("segment.bytes", "20000", 1), ("log.segment.bytes", "1073741824", 5)]
             sources = [(one.name, one.source) for one in configs["segment.ms"].synonyms]
-            assert sources == [("broker.stream_defaults.segment_ms", 4), ("segment.ms", 5)]
+            assert sources == [("log.roll.ms", 4), ("log.roll.ms", 5)]
             if version >= 3:
                 assert configs["segment.bytes"].config_type == 3
                 assert "segment file" in configs["segment.bytes"].documentation
@@ -311,9 +311,12 @@ def test_describe_configs(tmp_path: Path, version: int) -> None:
             assert [config.name for config in some.configs] == ["segment.ms"]
             assert (await told(2, "no")).error_code is ErrorCode.unknown_topic_or_partition
             mine = {config.name: config for config in (await told(4, "1")).configs}
-            assert mine["broker.stream_defaults.segment_ms"].value == "77000"
-            assert mine["kafka.max_connections"].read_only
-            assert (mine["broker.auto_create_streams"].value, mine["kafka.advertised"].value) == ("true", None)
+            assert mine["log.roll.ms"].value == "77000"
+            assert mine["logboom.broker.read_threads"].read_only
+            assert not mine["max.connections"].read_only
+            values = [mine[name].value for name in ("auto.create.topics.enable", "logboom.kafka.advertised")]
+            assert values == ["true", None]
+            assert (await told(4, "")).configs == ()
             assert (await told(4, "2")).error_code is ErrorCode.invalid_request
             assert (await told(99, "x")).error_code is ErrorCode.invalid_request
 

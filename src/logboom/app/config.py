@@ -7,8 +7,9 @@ known by the room that declares it.
 import logging
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from logboom.base.dynamic import Dynamic
 from logboom.base.settings import Problem, Settings, SettingsError, YamlDocument, dotted, load
 from logboom.broker.config import BrokerConfig
 from logboom.http.config import HttpConfig
@@ -44,7 +45,7 @@ class LogLevel(StrEnum):
 class LogConfig(Settings):
     """The broker's own log, on standard error."""
 
-    level: LogLevel = LogLevel.INFO
+    level: Annotated[LogLevel, Dynamic()] = LogLevel.INFO
     """The least that is logged: debug, info, warning or error."""
 
     format: LogFormat = LogFormat.AUTO

@@ -11,10 +11,32 @@ from typing import Final, TextIO
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
-from logboom.app.config import LogConfig, LogFormat
+from logboom.app.config import LogConfig, LogFormat, LogLevel
 
 SERVICE: Final = "logboom"
 _FIRST: Final = ("timestamp", "level", "service", "message")
+_NUMBERS: Final = {level.value: level.number for level in LogLevel} | {"exception": logging.ERROR}
+
+
+class _Threshold:
+    """The least that is logged: it changes under loggers that are in use, so it cannot be made part of them."""
+
+    def __init__(self) -> None:
+        self.number = logging.NOTSET
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        if _NUMBERS.get(method, logging.CRITICAL) < self.number:
+            raise structlog.DropEvent
+        return event
+
+
+_threshold: Final = _Threshold()
+
+
+def set_level(level: LogLevel) -> None:
+    """Log this much from now on."""
+    _threshold.number = level.number
+    logging.getLogger().setLevel(level.number)
 
 
 def open_log(config: LogConfig, stream: TextIO | None = None) -> FilteringBoundLogger:
@@ -28,12 +50,13 @@ def open_log(config: LogConfig, stream: TextIO | None = None) -> FilteringBoundL
     ]
     ending = _text(stream) if as_text else _json()
     structlog.configure(
-        processors=[*shared, *ending],
-        wrapper_class=structlog.make_filtering_bound_logger(config.level.number),
+        processors=[_threshold, *shared, *ending],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
-    _take_over_standard_logging(config, stream, shared, ending)
+    _take_over_standard_logging(stream, shared, ending)
+    set_level(config.level)
     log: FilteringBoundLogger = structlog.get_logger()
     return log
 
@@ -65,9 +88,7 @@ def _in_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict
     return {**first, **event}
 
 
-def _take_over_standard_logging(
-    config: LogConfig, stream: TextIO, shared: list[Processor], ending: list[Processor]
-) -> None:
+def _take_over_standard_logging(stream: TextIO, shared: list[Processor], ending: list[Processor]) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -77,5 +98,4 @@ def _take_over_standard_logging(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(config.level.number)
     logging.captureWarnings(True)

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.app.config import NodeConfig
 from logboom.app.kafka_metrics import kafka_metrics
-from logboom.app.log import open_log
+from logboom.app.log import open_log, set_level
 from logboom.app.notify import notify_systemd
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address
@@ -78,6 +78,7 @@ class Node:
         try:
             self._start_http()
             self._broker = broker = await self._start_broker()
+            self._follow_log_level(broker)
             version = importlib.metadata.version("logboom")
             self._sources.append(lambda: broker_metrics(broker, version))
             kafka = await self._start_kafka(broker)
@@ -91,6 +92,12 @@ class Node:
             data=str(self._config.broker.data_dir.absolute()),
             pid=os.getpid(),
         )
+
+    def _follow_log_level(self, broker: Broker) -> None:
+        broker.dynamic.add("http", self._config.http)
+        settings = broker.dynamic.add("log", self._config.log)
+        settings.subscribe(lambda config: set_level(config.level))
+        set_level(settings.now.level)
 
     def _start_http(self) -> None:
         if self._config.http.listen is None:

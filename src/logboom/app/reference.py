@@ -14,6 +14,7 @@ from pydantic import BaseModel, WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from logboom.base.dynamic import Dynamic, mark_of, wire_name
 from logboom.base.settings import format_duration_ms, format_size_bytes
 from logboom.base.units import SECOND_MS
 
@@ -109,7 +110,11 @@ def _group_model(annotation: Any) -> type[BaseModel] | None:
 def _row(path: tuple[str, ...], info: FieldInfo) -> str:
     kind = _kind(info.annotation, info.metadata)
     value = ", ".join([kind, *_bounds(info.metadata, kind)])
-    return f"| {_title(path)} | {value} | {_default(info)} | {_text(info.description)} |"
+    return f"| {_title(path)} | {value} | {_default(info)} | {_text(info.description)}{_at_run_time(path, info)} |"
+
+
+def _at_run_time(path: tuple[str, ...], info: FieldInfo) -> str:
+    return f" Changes at run time: `{wire_name(path, info)}`." if isinstance(mark_of(info), Dynamic) else ""
 
 
 def _text(text: str | None) -> str:

@@ -69,7 +69,7 @@ class Entry:
         self.info = info
         self.name = wire_name(path, info)
         self.dynamic = isinstance(mark_of(info), Dynamic)
-        self._in_ms = mark_of(info).in_ms
+        self.in_ms = mark_of(info).in_ms
 
     @property
     def documentation(self) -> str:
@@ -105,7 +105,7 @@ class Entry:
             return _NO_LIMIT
         if isinstance(value, bool):
             return str(value).lower()
-        return str(round(value * SECOND_MS) if self._in_ms else value)
+        return str(round(value * SECOND_MS) if self.in_ms else value)
 
     def parse(self, text: str) -> Any:
         """The value of a text. Raises InvalidConfigError that names the setting."""
@@ -113,7 +113,7 @@ class Entry:
         if stripped == _NO_LIMIT and self._numeric and NoneType in self.kinds:
             return None
         try:
-            given: Any = int(stripped) / SECOND_MS if self._in_ms else stripped
+            given: Any = int(stripped) / SECOND_MS if self.in_ms else stripped
             return self._adapter.validate_python(given)
         except ValidationError as error:
             why = "; ".join(dict.fromkeys(told_in_words(details) for details in error.errors(include_url=False)))

@@ -530,7 +530,7 @@ class Broker:
                 about = await asyncio.to_thread(lying_about, self._disk, self._image)
                 records = await self._metadata_log.take_snapshot(self._image, about)
             except (LogboomError, OSError) as error:
-                # Nothing is lost: the records before are still there, and the next commit tries again.
+                # Nothing is lost: the records before are still there, and a later commit tries again.
                 self.log.warning("the metadata log could not be shortened", reason=str(error))
                 return
             self.log.info("metadata log shortened", records=records)

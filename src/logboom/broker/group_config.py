@@ -19,17 +19,17 @@ class GroupsConfig(Settings):
     session_timeout_min_ms: Annotated[
         DurationMs, Field(ge=1, le=_INT32_MAX), Dynamic("group.min.session.timeout.ms")
     ] = 6 * SECOND_MS
-    """The shortest session timeout a member may ask for (`group.min.session.timeout.ms`)."""
+    """The shortest session timeout a member may ask for."""
     session_timeout_max_ms: Annotated[
         DurationMs, Field(ge=1, le=_INT32_MAX), Dynamic("group.max.session.timeout.ms")
     ] = 30 * MINUTE_MS
-    """The longest session timeout a member may ask for (`group.max.session.timeout.ms`)."""
+    """The longest session timeout a member may ask for."""
     initial_rebalance_delay_ms: Annotated[
         DurationMs, Field(ge=0, le=_INT32_MAX), Dynamic("group.initial.rebalance.delay.ms")
     ] = 3 * SECOND_MS
-    """How long the first rebalance of an empty group waits for more members (`group.initial.rebalance.delay.ms`)."""
+    """How long the first rebalance of an empty group waits for more members."""
     members_max: Annotated[int, Field(ge=1), Dynamic("group.max.size")] = 1_000
-    """Members one group may have (`group.max.size`)."""
+    """Members one group may have."""
     groups_max: Annotated[int, Field(ge=1), Dynamic()] = 10_000
     """Groups that one partition of `__consumer_offsets` may hold."""
     group_offsets_max: Annotated[int, Field(ge=1), Dynamic()] = 100_000
@@ -39,13 +39,13 @@ class GroupsConfig(Settings):
     offset_metadata_max_bytes: Annotated[
         SizeBytes, Field(ge=0, le=_INT16_MAX), Dynamic("offset.metadata.max.bytes")
     ] = 4 * KIB
-    """The longest note that may be committed with an offset (`offset.metadata.max.bytes`)."""
+    """The longest note that may be committed with an offset."""
     offsets_retention_ms: Annotated[DurationMs, Field(ge=1), Dynamic()] = 7 * DAY_MS
     """How long offsets outlive their last use by a living group (`offsets.retention.minutes`)."""
     offsets_retention_check_ms: Annotated[DurationMs, Field(ge=1), Dynamic("offsets.retention.check.interval.ms")] = (
         10 * MINUTE_MS
     )
-    """How often offsets beyond their retention are looked for (`offsets.retention.check.interval.ms`)."""
+    """How often offsets beyond their retention are looked for."""
     # Eight is enough to spread coordinators over a cluster, and few enough that a flush on one node, which syncs each
     # partition that was written, stays cheap however many groups commit. Groups are placed by hash, so it stays.
     offsets_partitions: Annotated[int, Field(ge=1, le=1_000), Static("offsets.topic.num.partitions")] = 8

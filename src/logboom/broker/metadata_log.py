@@ -34,9 +34,14 @@ from logboom.records import Record, build_batch, iter_batches, iter_records, rea
 from logboom.storage import Damage, LogConfig, Notice, PartitionLog
 
 # Its room is reserved ahead, so that streams can still be deleted when they have filled the disk.
-_LOG_CONFIG: Final = LogConfig(segment_bytes=64 * MIB, segment_ms=2**62, preallocate_bytes=4 * MIB)
+_SEGMENT_BYTES: Final = 64 * MIB
+_LOG_CONFIG: Final = LogConfig(
+    segment_bytes=_SEGMENT_BYTES,
+    segment_ms=2**62,
+    preallocate_bytes=4 * MIB,
+    max_decompressed_bytes=_SEGMENT_BYTES,  # a snapshot is one batch
+)
 _READ_BYTES: Final = MIB
-_RECORD_BYTES_MAX: Final = MIB
 _SNAPSHOT_RATIO: Final = 4
 """So many records for each living one are kept before a snapshot is taken."""
 
@@ -55,6 +60,7 @@ class MetadataLog:
         self.blocked = False
         self.marked = False
         self._record_count = record_count
+        self._not_before = 0
         self._epoch = epoch
         self._clock = clock
         self._flusher: Flusher | None = None
@@ -106,7 +112,7 @@ class MetadataLog:
     def is_long(self, image: Image, records_min: int) -> bool:
         """Whether a snapshot of the image would shorten the next start by much."""
         living = len(image.by_name)
-        return self._record_count >= max(records_min, _SNAPSHOT_RATIO * living)
+        return self._record_count >= max(records_min, _SNAPSHOT_RATIO * living, self._not_before)
 
     async def take_snapshot(self, image: Image, lying_about: Set[StreamId]) -> int:
         """Write the image anew and delete all records before; how many records it took.
@@ -116,10 +122,12 @@ class MetadataLog:
         """
         assert self._flusher is not None
         start = self.log.log_end_offset
+        self._not_before = 2 * self._record_count  # should it fail
         records = tuple(image.snapshot(self.deleted & lying_about))
         await self._append(records)
         self.deleted &= lying_about
         self._record_count = len(records)
+        self._not_before = 0
         gone = await self._flusher.run(partial(self.log.detach_before, start))
         await asyncio.to_thread(self.log.remove_detached, gone)
         return len(records)
@@ -172,7 +180,7 @@ def _facts(log: PartitionLog) -> list[MetadataRecord]:
         assert data is not None
         assert len(data) > 0, "whole batches up to the end"
         for position, header in iter_batches(data):
-            for record in iter_records(data, position, header, _RECORD_BYTES_MAX):
+            for record in iter_records(data, position, header, _SEGMENT_BYTES):
                 assert record.value is not None, "a metadata record has a value"
                 fact = decode(record.value)
                 if isinstance(fact, SnapshotBegun):

@@ -1,4 +1,4 @@
-"""`logboom config`: show, check and explain the broker's configuration."""
+"""`logboom config`: show, check and explain the broker's configuration. For a running broker: `cli.settings`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +10,9 @@ from logboom.app.reference import Section, reference_page
 from logboom.base.settings import Settings
 from logboom.cli.common import AsJson, print_json
 from logboom.cli.serve import ConfigFile, Setting, node_config
+from logboom.cli.settings import describe, set_, unset
 
-config = typer.Typer(no_args_is_help=True, help="Show and check the broker's configuration.")
+config = typer.Typer(no_args_is_help=True, help="Show, check and change the broker's configuration.")
 
 _INTRODUCTION = """\
 Written from the models by `logboom config reference`; a test keeps it current.
@@ -27,6 +28,12 @@ in capitals with two underscores between its parts (`LOGBOOM_KAFKA__LISTEN=0.0.0
 (`--set kafka.listen=0.0.0.0:9092`, and the flags of `serve` for the most common). Flags win over the environment, the
 environment wins over the file. `logboom config show` prints what comes of them, `logboom config check FILE` checks a
 file without starting anything.
+
+Settings that change at run time are told so, with the name that clients know them by: `logboom config set NAME=VALUE`
+changes one while the broker runs, and so do Kafka's tools (`kafka-configs --entity-type brokers`, with `--entity-name`
+or `--entity-default`). Such a change is kept with the data and wins over file, environment and flags, until
+`logboom config unset NAME` takes it back; `logboom config describe` tells what is in force and where it comes from.
+A value on the wire is in the unit that ends its name, and -1 where there is none.
 """
 
 _COLLECTOR = """\
@@ -99,4 +106,6 @@ def _sections() -> list[Section]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    for name, command in (("set", set_), ("unset", unset), ("describe", describe)):
+        config.command(name)(command)
     app.add_typer(config, name="config")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
@@ -11,7 +11,7 @@ from logboom.kafka.errors import error_code, error_message
 from logboom.kafka.handler import Entity, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
 
-_TOPIC: Final = 2
+TOPIC: Final = 2
 _BROKER: Final = 4
 
 Changes = Mapping[str, str | None]
@@ -36,8 +36,8 @@ async def alter_all(
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequestError(f"the request names {resource.resource_name!r} more than once")
             _check_names(resource)
-            _check_resource(context, resource)
-            await context.broker.change_stream_config(
+            change = _change_of(context, resource)
+            await change(
                 resource.resource_name,
                 changes_of(context, resource),
                 replace_all=replace_all,
@@ -63,16 +63,14 @@ def _check_names(resource: Any) -> None:
             raise InvalidRequestError(f"the setting {name!r} is named {times} times")
 
 
-def _check_resource(context: RequestContext, resource: Any) -> None:
-    """Only streams have settings that change while a broker runs."""
+def _change_of(context: RequestContext, resource: Any) -> Callable[..., Awaitable[object]]:
+    """What changes the settings of such a resource."""
     kind, name = resource.resource_type, resource.resource_name
-    if kind == _TOPIC:
+    if kind == TOPIC:
         if context.broker.stream(name) is None:
             raise UnknownStreamError(f"no stream is named {name!r}")
-        return
+        return context.broker.change_stream_config
     if kind == _BROKER:
-        raise InvalidRequestError(
-            "a broker's settings are read when it starts: change its configuration (file, LOGBOOM_ variables or "
-            "flags) and start it again; `logboom config show` tells what is in force"
-        )
+        context.broker.check_broker_name(name)
+        return context.broker.change_broker_config
     raise InvalidRequestError(f"resource type {kind} has no settings here")

@@ -92,11 +92,13 @@ class KafkaConfig(Settings):
     max_waiting_fetches: Annotated[int, Dynamic()] = Field(default=20_000, ge=0)
     """Fetches that wait for records at one time; one more is answered at once with what is there."""
 
-    max_fetch_sessions: int = Field(default=1_000, ge=0)
+    max_fetch_sessions: Annotated[int, Dynamic("max.incremental.fetch.session.cache.slots")] = Field(
+        default=1_000, ge=0
+    )
     """Incremental fetch sessions remembered at one time (Kafka's max.incremental.fetch.session.cache.slots); without
     one a consumer names all its partitions in each fetch, as older clients do."""
 
-    max_fetch_session_partitions: int = Field(default=200_000, ge=0)
+    max_fetch_session_partitions: Annotated[int, Dynamic()] = Field(default=200_000, ge=0)
     """Partitions remembered in all incremental fetch sessions together."""
 
     quota_window_num: Annotated[int, Static("quota.window.num")] = Field(default=11, ge=2, le=3_600)

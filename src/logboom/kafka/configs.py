@@ -1,6 +1,6 @@
 """Settings as DescribeConfigs and CreateTopics tell of them: value, type, where it comes from, what it means.
 
-It reads the broker's table of stream settings and the models of its own configuration, and can change none of them.
+It reads the table of stream settings and that of the process's own, and can change none of them.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel
-
-from logboom.metadata import STREAM_SETTINGS, Stream
+from logboom.metadata import STREAM_SETTINGS, Stream, StreamSetting
 
 if TYPE_CHECKING:
+    from logboom.base.dynamic import DynamicSettings, Entry
     from logboom.broker.broker import Broker
-    from logboom.kafka.shared import Shared
 
 
 class Source(IntEnum):
     """Where a value comes from, as DescribeConfigs numbers it."""
 
     DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -31,7 +31,10 @@ _BOOLEAN: Final = 1
 _STRING: Final = 2
 _LONG: Final = 5
 _DOUBLE: Final = 6
-_TYPES: Final[dict[type, int]] = {bool: _BOOLEAN, int: _LONG, float: _DOUBLE}
+_PASSWORD: Final = 9
+_TYPES: Final[tuple[tuple[type, int], ...]] = ((bool, _BOOLEAN), (int, _LONG), (float, _DOUBLE))
+
+Synonym = tuple[str, str | None, Source]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,62 +46,81 @@ class Described:
     type: int
     source: Source
     read_only: bool
+    sensitive: bool
     documentation: str
-    synonyms: tuple[tuple[str, str | None, Source], ...]
+    synonyms: tuple[Synonym, ...]
     """Every value it could have, the one in force first: (name, value, source)."""
 
 
 def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
     """A stream's settings: its own over the broker's over the table's."""
-    defaults = broker.config.stream_defaults
-    broker_config = defaults.as_stream_config()
+    below = {entry.path[-1]: entry for entry in broker.dynamic.table.values() if "stream_defaults" in entry.path}
     for setting in STREAM_SETTINGS:
-        synonyms = []
+        synonyms: list[Synonym] = []
         if setting.name in stream.overrides:
             synonyms.append((setting.name, stream.overrides[setting.name], Source.DYNAMIC_TOPIC))
-        kept_by_itself = stream.internal and setting.field.startswith("retention_")
-        if setting.field in defaults.model_fields_set and not kept_by_itself:
-            name = f"broker.stream_defaults.{setting.field}"
-            synonyms.append((name, setting.text(broker_config), Source.STATIC_BROKER))
-        synonyms.append((setting.name, setting.default, Source.DEFAULT))
+        synonyms += _below(broker, stream, setting, below.get(setting.field))
         yield Described(
             name=setting.name,
             value=setting.text(stream.config),
             type=setting.type,
             source=synonyms[0][2],
-            read_only=False,
+            read_only=stream.internal,
+            sensitive=False,
             documentation=setting.doc,
             synonyms=tuple(synonyms),
         )
 
 
-def describe_broker(shared: Shared) -> Iterator[Described]:
-    """What this broker and its Kafka door run under; set at the start, so read-only."""
-    yield from _settings("broker", shared.broker.config)
-    yield from _settings("kafka", shared.config)
+def _below(broker: Broker, stream: Stream, setting: StreamSetting, entry: Entry | None) -> list[Synonym]:
+    """What stands under a stream's own value."""
+    kept_by_itself = stream.internal and setting.field.startswith("retention_")
+    if entry is None or kept_by_itself:
+        return [(setting.name, setting.default, Source.DEFAULT)]
+    return _synonyms(broker.dynamic, entry)
 
 
-def _settings(prefix: str, model: BaseModel) -> Iterator[Described]:
-    for field, info in type(model).model_fields.items():
-        value, name = getattr(model, field), f"{prefix}.{field}"
-        if isinstance(value, BaseModel):
-            yield from _settings(name, value)
-            continue
-        synonyms = [(name, _text(value), Source.STATIC_BROKER)] if field in model.model_fields_set else []
-        if not info.is_required():
-            synonyms.append((name, _text(info.get_default(call_default_factory=True)), Source.DEFAULT))
-        yield Described(
-            name=name,
-            value=_text(value),
-            type=_TYPES.get(type(value), _STRING),
-            source=synonyms[0][2],
-            read_only=True,
-            documentation=" ".join((info.description or "").split()),
-            synonyms=tuple(synonyms),
+def describe_broker(broker: Broker) -> Iterator[Described]:
+    """What this broker and its doors run under."""
+    for entry in broker.dynamic.table.values():
+        yield _described(entry, broker.dynamic.value(entry), _synonyms(broker.dynamic, entry))
+
+
+def describe_all_brokers(broker: Broker) -> Iterator[Described]:
+    """What was set at run time for all brokers, and nothing else, as in Kafka."""
+    for name in sorted(broker.dynamic.shared.keys() & broker.dynamic.table.keys()):
+        entry = broker.dynamic.table[name]
+        synonyms = [one for one in _synonyms(broker.dynamic, entry) if one[2] is not Source.DYNAMIC_BROKER]
+        yield _described(entry, entry.parse(broker.dynamic.shared[name]), synonyms)
+
+
+def _described(entry: Entry, value: object, synonyms: list[Synonym]) -> Described:
+    numbered = next((number for kind, number in _TYPES if kind in entry.kinds), _STRING)
+    return Described(
+        name=entry.name,
+        value=entry.text(value),
+        type=_PASSWORD if entry.sensitive else _LONG if entry.in_ms else numbered,
+        source=synonyms[0][2] if synonyms else Source.DEFAULT,
+        read_only=not entry.dynamic,
+        sensitive=entry.sensitive,
+        documentation=entry.documentation,
+        synonyms=tuple(synonyms),
+    )
+
+
+def _synonyms(settings: DynamicSettings, entry: Entry) -> list[Synonym]:
+    """Every value a setting of the process could have, the one in force first."""
+    synonyms: list[Synonym] = [
+        (entry.name, layer[entry.name], source)
+        for layer, source in (
+            (settings.own, Source.DYNAMIC_BROKER),
+            (settings.shared, Source.DYNAMIC_DEFAULT_BROKER),
         )
-
-
-def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        if entry.name in layer and entry.dynamic
+    ]
+    given, value = settings.started_with(entry)
+    if given:
+        synonyms.append((entry.name, entry.text(value), Source.STATIC_BROKER))
+    if not entry.info.is_required():
+        synonyms.append((entry.name, entry.text(entry.default), Source.DEFAULT))
+    return synonyms

@@ -30,6 +30,7 @@ from logboom.kafka.registry import Route
 from logboom.kafka.writing import encode
 
 if TYPE_CHECKING:
+    from logboom.kafka.config import KafkaConfig
     from logboom.kafka.shared import Shared
 
 _REQUESTS_PER_TURN: Final = 64
@@ -95,8 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._max_requests = shared.config.max_inflight_requests
-        self._max_bytes = shared.config.max_inflight_bytes
+        self._config = shared.config
         self._inflight_bytes = 0
         self._ready_bytes = 0
         self._unsent_bytes = 0
@@ -138,8 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         shared.connections.add(self)
         self._quota = shared.quotas.of(self._client_id)
         self._metrics.connections = len(shared.connections)
-        high = shared.config.max_unsent_bytes
-        self._transport.set_write_buffer_limits(high=high, low=high // 4)
+        self.configure(shared.config)
         if refusal is not None:
             # It keeps its place until it is closed: whoever comes too fast is not helped to come even faster.
             self._transport.pause_reading()
@@ -149,6 +148,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed:
             self._metrics.connections_refused += 1
             self._refuse("connection refused", refusal.why, kind=refusal.limit, limit=refusal.limit)
+
+    def configure(self, config: KafkaConfig) -> None:
+        """Take settings that changed."""
+        self._frames.max_bytes = config.max_request_bytes
+        self._config = config
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=config.max_unsent_bytes)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer()
@@ -236,7 +242,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _has_room(self) -> bool:
         """Whether one more request may be under way beside those that are."""
-        return len(self._slots) < self._max_requests and self._inflight_bytes < self._max_bytes
+        config = self._config
+        return len(self._slots) < config.max_inflight_requests and self._inflight_bytes < config.max_inflight_bytes
 
     def _may_begin(self, frame: bytearray) -> bool:
         if not self._writable or self._muted is not None or self._shared.stopping:

@@ -34,17 +34,17 @@ class FrameReader:
         "_filled",
         "_frame",
         "_head",
-        "_max_bytes",
         "_scratch",
         "_size",
         "_trusted_bytes",
         "broken",
         "completed",
+        "max_bytes",
     )
 
     def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
         self._scratch = scratch
-        self._max_bytes = max_frame_bytes
+        self.max_bytes = max_frame_bytes
         self._head = b""
         self._frame: bytearray | None = None
         self._size = 0
@@ -99,8 +99,8 @@ class FrameReader:
         position = 0
         while end - position >= _HEAD_BYTES:
             (size,) = _LENGTH.unpack_from(scratch, position)
-            if not _REQUEST_BYTES_MIN <= size <= self._max_bytes:
-                self.broken = unlikely_length(bytes(scratch[position:end][:8]), self._max_bytes)
+            if not _REQUEST_BYTES_MIN <= size <= self.max_bytes:
+                self.broken = unlikely_length(bytes(scratch[position:end][:8]), self.max_bytes)
                 return frames
             position += _HEAD_BYTES
             if end - position < size:

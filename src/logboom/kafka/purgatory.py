@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from logboom.base.dynamic import Current
     from logboom.broker.partition import Partition
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.metrics import KafkaMetrics
@@ -67,15 +68,15 @@ class Wait:
 class FetchPurgatory:
     """Every wait of one door."""
 
-    def __init__(self, config: KafkaConfig, metrics: KafkaMetrics) -> None:
-        self._limit = config.max_waiting_fetches
+    def __init__(self, config: Current[KafkaConfig], metrics: KafkaMetrics) -> None:
+        self._config = config
         self._metrics = metrics
         self._open = True
         self.waits: set[Wait] = set()
 
     def enter(self, sleeper: Sleeper, partitions: Iterable[Partition], wait_s: float) -> Wait | None:
         """Begin to wait; None where there are as many waits as allowed, or the door is closing."""
-        if not self._open or len(self.waits) >= self._limit:
+        if not self._open or len(self.waits) >= self._config.now.max_waiting_fetches:
             return None
         wait = Wait(self, sleeper)
         self.waits.add(wait)

@@ -57,10 +57,11 @@ class Shared:
 
     def __init__(self, broker: Broker, config: KafkaConfig) -> None:
         self.broker = broker
-        self.config = config
+        self._config = broker.dynamic.add("kafka", config)
+        config = self._config.now
         self.metrics = KafkaMetrics()
         self.routes = Routes(load_handlers(), self.metrics)
-        self.purgatory = FetchPurgatory(config, self.metrics)
+        self.purgatory = FetchPurgatory(self._config, self.metrics)
         self.fetch_sessions = FetchSessions(
             config.max_fetch_sessions,
             config.max_fetch_session_partitions,
@@ -79,6 +80,20 @@ class Shared:
         self.stopping = False
         """No request is begun any more; connections close when their replies have left."""
         self.all_gone = asyncio.Event()
+        self._config.subscribe(self.configure)
+
+    @property
+    def config(self) -> KafkaConfig:
+        """The door's settings in force now."""
+        return self._config.now
+
+    def configure(self, config: KafkaConfig) -> None:
+        """Let every connection take settings that changed."""
+        for connection in tuple(self.connections):
+            connection.configure(config)
+        self.fetch_sessions.sessions_max = config.max_fetch_sessions
+        self.fetch_sessions.partitions_max = config.max_fetch_session_partitions
+        self.feed_starved()
 
     def _client_ids(self) -> set[str]:
         return {connection.client_id for connection in self.connections}

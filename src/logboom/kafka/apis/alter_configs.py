@@ -1,4 +1,4 @@
-"""AlterConfigs (KIP-133): all settings of a stream at once; those that are not named go back to their defaults.
+"""AlterConfigs (KIP-133): all settings of a stream or a broker at once; those not named go to their defaults.
 
 Deprecated in Kafka for IncrementalAlterConfigs, and still what older clients send.
 """
@@ -13,7 +13,7 @@ _API_KEY: Final = 33
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Replace the settings of each stream."""
+    """Replace the settings of each resource."""
     return await alter_all(context, request, _API_KEY, _changes, replace_all=True)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
-from logboom.kafka.configs import Described, describe_broker, describe_stream
+from logboom.kafka.configs import Described, describe_all_brokers, describe_broker, describe_stream
 from logboom.kafka.errors import error_code, error_message
 from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
@@ -49,10 +49,8 @@ def _describe(context: RequestContext, resource: Any) -> Iterable[Described]:
             raise UnknownStreamError(f"no stream is named {resource.resource_name!r}")
         return describe_stream(context.broker, stream)
     if resource.resource_type == _BROKER:
-        broker_id = str(context.broker.identity.broker_id)
-        if resource.resource_name not in ("", broker_id):
-            raise InvalidRequestError(f"this is broker {broker_id}, not {resource.resource_name!r}")
-        return describe_broker(context.shared)
+        context.broker.check_broker_name(resource.resource_name)
+        return (describe_broker if resource.resource_name else describe_all_brokers)(context.broker)
     raise InvalidRequestError(f"resource type {resource.resource_type} has no settings here")
 
 
@@ -64,7 +62,7 @@ def _config(cls: Any, request: Any, one: Described) -> Entity:
         value=one.value,
         read_only=one.read_only,
         config_source=one.source,
-        is_sensitive=False,
+        is_sensitive=one.sensitive,
         synonyms=tuple(
             make(nested(cls, "synonyms"), name=name, value=value, source=source) for name, value, source in synonyms
         ),

@@ -1,41 +1,51 @@
-"""IncrementalAlterConfigs (KIP-339): some settings of a stream, set or given back to their defaults."""
+"""IncrementalAlterConfigs (KIP-339): some settings of a stream or a broker, set or given back to their defaults."""
 
 from typing import Any, Final
 
 from logboom.base.errors import InvalidConfigError, InvalidRequestError
-from logboom.kafka.altering import Changes, alter_all
+from logboom.kafka.altering import TOPIC, Changes, alter_all
 from logboom.kafka.handler import Handler, Reply, RequestContext
+from logboom.metadata import SettingType, stream_setting
 
 _API_KEY: Final = 44
 _SET: Final = 0
 _DELETE: Final = 1
-_ON_LISTS: Final = {2: "append", 3: "subtract"}
+_APPEND: Final = 2
+_ON_LISTS: Final = {_APPEND: "append", 3: "subtract"}
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Change the settings of each stream."""
+    """Change the settings of each resource."""
     return await alter_all(context, request, _API_KEY, _changes, replace_all=False)
 
 
 def _changes(context: RequestContext, resource: Any) -> Changes:
-    return {config.name: _value(config) for config in resource.configs}
+    return {config.name: _value(context, resource, config) for config in resource.configs}
 
 
-def _value(config: Any) -> str | None:
+def _value(context: RequestContext, resource: Any, config: Any) -> str | None:
     operation = config.config_operation
     if operation == _DELETE:
         return None
-    if operation in _ON_LISTS:
-        raise InvalidConfigError(
-            f"{config.name!r} cannot be changed with {_ON_LISTS[operation]}: no setting here is a list of several "
-            "values; use set or delete"
-        )
-    if operation != _SET:
+    if operation not in (_SET, *_ON_LISTS):
         raise InvalidRequestError(f"{operation} is no operation on a setting")
     if config.value is None:
         raise InvalidRequestError(f"the setting {config.name!r} has no value: delete it to have its default")
     value: str = config.value
-    return value
+    return value if operation == _SET else _list(context, resource, config.name, value, operation)
+
+
+def _list(context: RequestContext, resource: Any, name: str, value: str, operation: int) -> str:
+    """What becomes of a list when values are put to it or taken from it; one that is there is not put again."""
+    stream = context.broker.stream(resource.resource_name) if resource.resource_type == TOPIC else None
+    setting = None if stream is None else stream_setting(name)
+    if stream is None or setting is None or setting.type is not SettingType.LIST:
+        raise InvalidConfigError(f"{name!r} is no list: use set or delete, not {_ON_LISTS[operation]}")
+    there = [one for one in setting.text(stream.config).split(",") if one]
+    given = [one.strip() for one in value.split(",")]
+    if operation == _APPEND:
+        return ",".join(dict.fromkeys([*there, *given]))
+    return ",".join(one for one in there if one not in given)
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=1, handle=handle)

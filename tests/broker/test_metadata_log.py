@@ -1,0 +1,217 @@
+"""The metadata log: replay gives the same image whatever was compacted, and wherever the power went."""
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+import structlog
+from tests.broker.node import running
+from tests.support.memdisk import MemDisk
+
+from logboom.base.errors import DiskFullError, LogboomError, StorageError
+from logboom.base.ids import ProducerId, StreamId, StreamName
+from logboom.base.ports import Disk
+from logboom.broker.data_dir import METADATA_DIR
+from logboom.broker.flusher import Flusher
+from logboom.broker.metadata_log import MetadataLog
+from logboom.broker.metrics import Counters
+from logboom.host import SystemClock
+from logboom.metadata import (
+    BrokerConfigChanged,
+    Image,
+    MetadataRecord,
+    ProducerIdsAllocated,
+    StreamConfig,
+    StreamConfigChanged,
+    StreamCreated,
+    StreamDeleted,
+    apply_all,
+)
+
+DEFAULTS = StreamConfig()
+A, B = StreamId(UUID(int=1)), StreamId(UUID(int=2))
+SNAPSHOT: tuple[MetadataRecord, ...] = ()
+"""In a history: a snapshot is taken here."""
+
+HISTORY: Sequence[tuple[MetadataRecord, ...]] = (
+    (StreamCreated(name=StreamName("a"), id=A, partitions=2, config={}),),
+    (StreamCreated(name=StreamName("b"), id=B, partitions=1, config={"segment.ms": "7"}),),
+    (BrokerConfigChanged(broker="", config={"num.partitions": "3"}), ProducerIdsAllocated(next_id=ProducerId(1000))),
+    SNAPSHOT,
+    (StreamConfigChanged(id=A, config={"retention.ms": "5"}),),
+    (StreamDeleted(id=B),),
+    SNAPSHOT,
+    (StreamConfigChanged(id=A, config={}),),
+)
+
+
+def opened(disk: Disk) -> tuple[MetadataLog, Image]:
+    return MetadataLog.open(disk, METADATA_DIR, DEFAULTS, SystemClock(), lambda found: None)
+
+
+def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
+    """Run some work on the log with a flusher of its own."""
+
+    async def body() -> None:
+        flusher = Flusher(
+            threads=1,
+            counters=Counters(),
+            log=structlog.wrap_logger(structlog.testing.CapturingLogger()),
+            on_failure=lambda error: None,
+        )
+        log.attach(flusher)
+        try:
+            await work()
+        finally:
+            await flusher.stop()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def live(disk: MemDisk, lying_about: frozenset[StreamId] = frozenset({B})) -> tuple[Image, Image]:
+    """Go through the history until the disk fails: the image that was acked, and the one that was tried for last."""
+    acked = tried = Image(defaults=DEFAULTS)
+    log, _ = opened(disk)
+
+    async def work() -> None:
+        nonlocal acked, tried
+        for records in HISTORY:
+            if records is SNAPSHOT:
+                await log.take_snapshot(acked, lying_about)
+            else:
+                tried = apply_all(acked, records)
+                await log.commit(records)
+                acked = tried
+
+    with contextlib.suppress(LogboomError):
+        on_flusher(log, work)
+    return acked, tried
+
+
+def failing_at(disk: MemDisk, step: int) -> Callable[[], int]:
+    """Let the disk fail from a step on; how many there were."""
+    steps = 0
+
+    def fault(operation: str, path: str) -> None:
+        nonlocal steps
+        if operation == "read":
+            return
+        steps += 1
+        if steps >= step:
+            raise OSError(errno.EIO, "crashed", path)
+
+    disk.fault = fault
+    return lambda: steps
+
+
+def test_the_image_after_a_power_failure_at_every_step_is_what_was_acked() -> None:
+    disk = MemDisk()
+    opened(disk)
+    count = failing_at(whole := disk.copy(), 1 << 30)
+    acked, _ = live(whole)
+    assert acked.by_id[A].config == DEFAULTS
+    assert count() > 20
+    for step in range(1, count() + 1):
+        crashing = disk.copy()
+        failing_at(crashing, step)
+        try:
+            acked, tried = live(crashing)
+        except (StorageError, OSError):  # already at the start
+            acked = tried = Image(defaults=DEFAULTS)
+        for seed in range(3):
+            log, image = opened(crashing.power_cut(Random(seed)))
+            assert image in (acked, tried), f"step {step}, seed {seed}"
+            if B not in image.by_id and A in image.by_id and image.broker_configs:
+                assert B in log.deleted, f"step {step}, seed {seed}: its directory is still there"
+
+
+def test_what_precedes_a_snapshot_is_read_over_even_where_the_start_was_forgotten() -> None:
+    disk = MemDisk()
+    acked, _ = live(disk)
+    after = disk.copy()
+    for name in [name for name in after.nodes if name.endswith("durable-end")]:
+        after.unlink(name)
+    log, image = opened(after)
+    assert log.log.log_start_offset == 0
+    assert image == acked
+    log, image = opened(disk.copy())
+    assert log.log.log_start_offset > 0
+    assert image == acked
+    assert log.deleted == {B}
+
+
+def test_streams_whose_directories_are_gone_are_forgotten() -> None:
+    disk = MemDisk()
+    live(disk, lying_about=frozenset())
+    assert opened(disk.copy())[0].deleted == set()
+
+
+def test_a_log_of_many_alterations_is_kept_in_proportion_to_what_is_alive() -> None:
+    disk = MemDisk()
+    log, image = opened(disk)
+    changes = 3_000
+
+    async def work() -> None:
+        nonlocal image
+        await log.commit(HISTORY[0])
+        image = apply_all(image, HISTORY[0])
+        for number in range(changes):
+            record = StreamConfigChanged(id=A, config={"segment.ms": str(number + 1)})
+            await log.commit((record,))
+            image = apply_all(image, (record,))
+            if log.is_long(image, records_min=100):
+                await log.take_snapshot(image, frozenset())
+
+    on_flusher(log, work)
+    again, replayed = opened(disk.copy())
+    assert replayed == image
+    assert again.log.log_end_offset > changes
+    assert again.log.log_end_offset - again.log.log_start_offset < 200
+    assert not again.is_long(replayed, records_min=200)
+
+
+def test_without_room_for_a_snapshot_the_records_stay_and_commits_go_on() -> None:
+    disk = MemDisk()
+    log, _ = opened(disk)
+    large = tuple(
+        StreamCreated(name=StreamName(f"s{n}"), id=StreamId(UUID(int=n)), partitions=1, config={"segment.ms": "7" * 9})
+        for n in range(1, 25_000)
+    )
+    image = apply_all(Image(defaults=DEFAULTS), large)
+
+    async def work() -> None:
+        nonlocal image
+        await log.commit(large)
+        disk.capacity_bytes = sum(len(node.data) for node in disk.nodes.values())
+        with pytest.raises(DiskFullError):
+            await log.take_snapshot(image, frozenset())
+        more = (StreamDeleted(id=large[0].id),)
+        await log.commit(more)
+        image = apply_all(image, more)
+
+    on_flusher(log, work)
+    assert opened(disk.copy())[1] == image
+
+
+def test_a_broker_shortens_its_metadata_while_it_runs_and_comes_back_the_same(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, metadata_snapshot_records=20) as broker:
+            await broker.create_stream("gone")
+            await broker.create_stream("orders", partitions=2)
+            await broker.delete_stream("gone")
+            for number in range(1, 61):
+                await broker.change_stream_config("orders", {"segment.ms": str(number)})
+            await broker.change_broker_config("1", {"num.partitions": "5"})
+            before = broker._image
+        async with running(tmp_path) as broker:
+            assert broker._metadata_log.log.log_start_offset > 20
+            assert broker._image == before
+            assert broker.config.default_partitions == 5
+            assert (await broker.create_stream("gone")).partitions == 5
+
+    asyncio.run(asyncio.wait_for(body(), 60))

@@ -1,0 +1,217 @@
+"""Settings of the broker that change while it runs: what is taken, where each value comes from, what is seen of it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
+from tests.kafka.door import Client, batch, run, running, until
+from tests.kafka.test_altering_apis import APPEND, BROKER, DELETE, NONE, TOPIC, altered
+from tests.kafka.test_hot_apis import produced
+
+from logboom.kafka.messages import make, nested
+
+MINE, ALL = (BROKER, "1"), (BROKER, "")
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
+
+
+async def told(client: Client, kind: int, name: str, *keys: str) -> dict[str, Any]:
+    """Settings as DescribeConfigs tells them, by name."""
+    cls = load_request_schema(32, 4)
+    one = make(nested(cls, "resources"), resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    reply = await client.ask(32, 4, resources=(one,), include_synonyms=True, include_documentation=True)
+    (result,) = reply.results
+    assert result.error_code is NONE
+    return {config.name: config for config in result.configs}
+
+
+def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
+    return [(one.name, one.value, one.source) for one in config.synonyms]
+
+
+def test_a_value_comes_from_the_broker_then_the_default_of_all_then_the_start_then_the_table(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with (
+            running(tmp_path, stream_defaults={"retention_ms": 4000}) as node,
+            node.client() as client,
+        ):
+            await node.broker.create_stream("s")
+            name = "log.retention.ms"
+            layers = [(name, "4000", STATIC), (name, "-1", DEFAULT)]
+            assert await told(client, *ALL) == {}
+            for resource, value, source in ((ALL, "3000", DYNAMIC_DEFAULT), (MINE, "2000", DYNAMIC_BROKER)):
+                assert await altered(client, 44, 1, [(name, value)], resource=resource) == (NONE, None)
+                layers.insert(0, (name, value, source))
+                (config,) = (await told(client, *MINE, name)).values()
+                assert (config.value, config.config_source, config.read_only) == (value, source, False)
+                assert synonyms(config) == layers
+                stream = (await told(client, TOPIC, "s"))["retention.ms"]
+                assert (stream.value, stream.config_source, synonyms(stream)) == (value, source, layers)
+            (config,) = (await told(client, *ALL)).values()
+            assert (config.name, config.value, synonyms(config)) == (name, "3000", layers[1:])
+            assert await altered(client, 44, 1, [("retention.ms", "1000")]) == (NONE, None)
+            stream = (await told(client, TOPIC, "s"))["retention.ms"]
+            assert synonyms(stream) == [("retention.ms", "1000", DYNAMIC_TOPIC), *layers]
+            assert "by their own timestamps" in stream.documentation
+            for resource in (MINE, ALL):
+                assert await altered(client, 44, 1, [(name, None, DELETE)], resource=resource) == (NONE, None)
+            assert synonyms((await told(client, *MINE, name))[name]) == layers[2:]
+
+    run(body)
+
+
+def test_settings_outlive_a_restart_and_are_written_as_the_wire_has_them(tmp_path: Path) -> None:
+    changes = [("log.retention.ms", "2d"), ("max.connections", " 77 "), ("logboom.flush", "none")]
+
+    async def set_them() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            assert await altered(client, 44, 1, changes, resource=MINE) == (NONE, None)
+            assert await altered(client, 33, 1, [("num.partitions", "3")], resource=ALL) == (NONE, None)
+
+    async def see_them() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            mine = await told(client, *MINE)
+            assert mine["log.retention.ms"].value == "172800000"
+            assert node.door._shared.config.max_connections == 77
+            stream = await node.broker.create_stream("s")
+            assert (stream.partitions, stream.config.flush) == (3, "none")
+            # AlterConfigs takes back what it does not name.
+            assert await altered(client, 33, 1, [("num.partitions", "2")], resource=MINE) == (NONE, None)
+            assert (await told(client, *MINE))["max.connections"].config_source == DEFAULT
+            assert (await node.broker.create_stream("t")).partitions == 2
+            assert (await node.broker.create_stream("u")).config.flush == "commit"
+
+    run(set_them)
+    run(see_them)
+
+
+@pytest.mark.parametrize("key", [33, 44])
+@pytest.mark.parametrize("resource", [MINE, ALL])
+def test_all_faults_are_told_in_one_sentence_and_nothing_changes(
+    tmp_path: Path, key: int, resource: tuple[int, str]
+) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            wrong = [
+                ("num.partitions", "7"),
+                ("max.connections", "many"),
+                ("message.max.byte", "1"),
+                ("logboom.broker.read_threads", "9"),
+                ("log.dirs", "/elsewhere"),
+            ]
+            code, text = await altered(client, key, 1, wrong, resource=resource)
+            assert code is ErrorCode.invalid_config
+            assert text is not None
+            assert "max.connections='many': should be a whole number" in text
+            assert "unknown setting 'message.max.byte' (did you mean 'message.max.bytes'?)" in text
+            assert "logboom.broker.read_threads is read when the broker starts: change broker.read_threads in" in text
+            assert "log.dirs is read when the broker starts: change broker.data_dir in" in text
+            assert node.broker.config.default_partitions == 1
+            timeouts = [("group.min.session.timeout.ms", "50000"), ("group.max.session.timeout.ms", "40000")]
+            code, text = await altered(client, key, 1, timeouts, resource=resource)
+            assert (code, text) == (
+                ErrorCode.invalid_config,
+                "groups: session_timeout_min_ms must not be above session_timeout_max_ms",
+            )
+            fine = [("num.partitions", "7")]
+            assert await altered(client, key, 1, fine, resource=resource, validate_only=True) == (NONE, None)
+            assert node.broker.config.default_partitions == 1
+            if key == 44:
+                code, text = await altered(client, key, 1, [("num.partitions", "7", APPEND)], resource=resource)
+                assert (code, text) == (
+                    ErrorCode.invalid_config,
+                    "'num.partitions' is no list: use set or delete, not append",
+                )
+
+    run(body)
+
+
+async def changed(client: Client, name: str, value: str | None) -> None:
+    one = (name, value) if value is not None else (name, None, DELETE)
+    assert await altered(client, 44, 1, [one], resource=MINE) == (NONE, None)
+
+
+def test_streams_without_a_value_of_their_own_see_a_change_at_once(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            follows = await node.broker.create_stream("s")
+            own = await node.broker.create_stream(
+                "own", config={"max.message.bytes": "5000", "logboom.flush": "commit"}
+            )
+
+            async def sent(stream: Any, size: int) -> Any:
+                return await produced(client, 9, stream, 0, batch(bytes(size)))
+
+            await changed(client, "message.max.bytes", "400")
+            assert (await sent(follows, 500)).error_code is ErrorCode.message_too_large
+            assert (await sent(own, 500)).error_code is NONE
+            await changed(client, "log.message.timestamp.type", "LogAppendTime")
+            assert (await sent(follows, 1)).log_append_time is not None
+            await changed(client, "logboom.flush", "none")
+            partitions = {name: node.broker.partition(name, 0) for name in ("s", "own")}
+            assert [one.syncs for one in partitions.values()] == [False, True]
+            await changed(client, "logboom.flush", None)
+            await changed(client, "log.segment.bytes", "16KiB")
+            assert {one.log.config.segment_bytes for one in partitions.values()} == {16384}
+            assert (await sent(follows, 300)).error_code is NONE
+            await changed(client, "logboom.broker.max_batch_records", "1")
+            two = await produced(client, 9, follows, 0, batch(b"a", b"b"))
+            assert two.error_code is not NONE
+            offsets = node.broker.stream("__consumer_offsets")
+            assert offsets is not None
+            assert (offsets.config.retention_messages, offsets.config.flush) == (-1, "commit")
+
+    run(body)
+
+
+def test_a_pause_that_goes_on_follows_its_setting(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            stream = await node.broker.create_stream("s")
+            assert (await produced(client, 9, stream, 0, batch(b"a"))).error_code is NONE
+            partition = node.broker.partition("s", 0)
+            await changed(client, "logboom.retention.messages", "0")
+            assert partition.log_start_offset == 0, "the next look at old segments is five minutes off"
+            await changed(client, "log.retention.check.interval.ms", "20")
+            await until(lambda: partition.log_start_offset == partition.log_end_offset == 1)
+
+    run(body)
+
+
+def test_the_door_and_the_connections_that_are_open_take_new_limits(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client, node.client() as other:
+            assert await told(other, *MINE)
+            await changed(client, "max.connections", "2")
+            third = await Client.connect(node.address)
+            assert await third.closed() == b""
+            await third.close()
+            await changed(client, "max.connections", None)
+            async with node.client() as third:
+                assert await told(third, *MINE)
+            await changed(client, "socket.request.max.bytes", "2000")
+            other.writer.write((2001).to_bytes(4, "big"))
+            assert await other.closed() == b""
+            await changed(client, "connections.max.idle.ms", "100")
+            assert node.door._shared.config.idle_timeout_s == 0.1
+            await asyncio.wait_for(client.closed(), 30)
+
+    run(body)
+
+
+def test_values_that_no_longer_fit_are_left_out_at_the_start_and_can_be_taken_back(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await changed(client, "group.min.session.timeout.ms", "9000")
+            await changed(client, "num.partitions", "4")
+        async with running(tmp_path, groups={"session_timeout_max_ms": 8000}) as node, node.client() as client:
+            mine = await told(client, *MINE)
+            assert mine["group.min.session.timeout.ms"].value == "6000"
+            assert mine["num.partitions"].value == "4", "what fits stays"
+            said = [str(call.args) for call in node.log.calls if call.method_name == "error"]
+            assert any("no longer fit" in text for text in said)
+            await changed(client, "group.min.session.timeout.ms", None)
+
+    run(body)
