@@ -1,5 +1,6 @@
 """Produce, Fetch and ListOffsets at every version advertised, against a broker, by kio's own reader and writer."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, batch, run, running
 
+from logboom.base.ports import Bytes
 from logboom.kafka.apis import fetch, list_offsets, produce
 from logboom.kafka.messages import make, milliseconds, nested
 from logboom.records import iter_batches
@@ -19,7 +21,9 @@ def versions(handler: Any) -> range:
     return range(handler.min_version, handler.max_version + 1)
 
 
-def produce_request(version: int, stream: Any, parts: dict[int, bytes | None], *, acks: int = -1, **fields: Any) -> Any:
+def produce_request(
+    version: int, stream: Any, parts: Mapping[int, Bytes | None], *, acks: int = -1, **fields: Any
+) -> Any:
     """Produce to one stream."""
     cls = load_request_schema(0, version)
     topic, part = nested(cls, "topic_data"), nested(cls, "topic_data", "partition_data")
