@@ -3,7 +3,9 @@
 What Kafka answers was asked of a Kafka 4.1 with the same bytes: docs/bad-input.md.
 """
 
+import gc
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,12 +27,15 @@ from tests.kafka.attack import (
     with_body,
     with_head,
 )
-from tests.kafka.door import Client, run, running
+from tests.kafka.door import Client, Running, frame, run, running, written
 from tests.kafka.test_hot_apis import fetched, produce_request
 from tests.support.server import BrokerProcess
 
+from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
 from logboom.kafka.messages import make, nested
+from logboom.kafka.shared import Complaints
+from logboom.metadata import Stream
 from logboom.records import Codec
 
 HOUR_MS = 3_600_000
@@ -118,30 +123,39 @@ CASES: dict[str, tuple[Make, ErrorCode, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
 def test_a_bad_batch_is_refused_by_name_and_nothing_of_it_is_stored(
-    tmp_path: Path, complaints: list[dict[str, Any]], case: str
+    tmp_path: Path, complaints: list[dict[str, Any]]
 ) -> None:
-    make, code, why = CASES[case]
-
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
-            part = await answered(client, stream, make())
-            assert (part.error_code, part.base_offset) == (code, -1)
-            assert why in part.error_message
-            assert node.broker.partition("s", 0).log_end_offset == 0
-            (line,) = [line for line in complaints if line["event"] == "records refused"]
-            assert (line["error"], line["stream"], line["partition"]) == (code.name, "s", 0)
-            assert why in line["why"]
-            # The connection goes on, and a good batch beside a bad one is taken.
-            client.send(0, 9, produce_request(9, stream, {0: make(), 1: good()}))
-            bad, right = (await client.reply()).responses[0].partition_responses
-            assert (bad.error_code, right.error_code) == (code, ErrorCode.none)
-            assert node.metrics.api(0).errors[code.name] == 2
-            assert len(complaints) == 1, "one line of a kind, however often"
+        async with unharmed(tmp_path, complaints, max_partitions=200) as node, node.client() as client:
+            for number, case in enumerate(CASES):
+                stream = await node.broker.create_stream(f"s{number}", partitions=2)
+                node.door._shared.complaints = Complaints()
+                try:
+                    await refuse(node, client, stream, case, complaints)
+                except AssertionError as error:
+                    raise AssertionError(f"{case}: {error}") from error
 
     run(body)
+
+
+async def refuse(node: Running, client: Client, stream: Stream, case: str, complaints: list[dict[str, Any]]) -> None:
+    make, code, why = CASES[case]
+    complaints.clear()
+    refused_before = node.metrics.api(0).errors[code.name]
+    part = await answered(client, stream, make())
+    assert (part.error_code, part.base_offset) == (code, -1)
+    assert why in part.error_message
+    assert node.broker.partition(stream.name, 0).log_end_offset == 0
+    (line,) = [line for line in complaints if line["event"] == "records refused"]
+    assert (line["error"], line["stream"], line["partition"]) == (code.name, stream.name, 0)
+    assert why in line["why"]
+    # The connection goes on, and a good batch beside a bad one is taken.
+    client.send(0, 9, produce_request(9, stream, {0: make(), 1: good()}))
+    bad, right = (await client.reply()).responses[0].partition_responses
+    assert (bad.error_code, right.error_code) == (code, ErrorCode.none)
+    assert node.metrics.api(0).errors[code.name] == refused_before + 2
+    assert len(complaints) == 1, "one line of a kind, however often"
 
 
 def test_offsets_of_the_clients_own_count_for_nothing(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
@@ -264,5 +278,38 @@ def test_a_partition_that_is_not_there_takes_nothing(tmp_path: Path) -> None:
                 client.send(0, 9, produce_request(9, stream, {index: good()}))
                 (part,) = (await client.reply()).responses[0].partition_responses
                 assert (part.index, part.error_code) == (index, ErrorCode.unknown_topic_or_partition)
+
+    run(body)
+
+
+def test_refused_requests_leave_nothing_to_the_garbage_collector(
+    tmp_path: Path, complaints: list[dict[str, Any]]
+) -> None:
+    """An error keeps the frames of its stack, and they the request's bytes: 28 MB each of these bombs, once."""
+
+    async def body() -> None:
+        async with unharmed(tmp_path, complaints, max_decompressed_bytes=MIB) as node, node.client() as client:
+            stream = await node.broker.create_stream("s")
+            bombs = [bomb(codec, 2 * MIB) for codec in COMPRESSED]
+            await answered(client, stream, good())
+            gc.collect()
+            gc.disable()
+            try:
+                for data in (*bombs, good()[:-1], good(control=True), changed(-1)()):
+                    assert (await answered(client, stream, data)).error_code is not ErrorCode.none
+                client.send(0, 9, produce_request(9, stream, {9: good()}))
+                await client.reply()
+                (part,) = await fetched(client, 12, stream, {0: 1 << 40})
+                assert part.error_code is ErrorCode.offset_out_of_range
+                await fetched(client, 12, stream, {7: 0})
+                assert (await offset_of(client, -77)).error_code is not ErrorCode.none
+                async with node.client() as other:
+                    other.writer.write(frame(0, 9, 1, written(produce_request(9, stream, {0: good()}))[:-9]))
+                    assert await other.closed() == b""
+                left = [one for one in gc.get_objects() if isinstance(one, LogboomError | FrameType)]
+                ours = [one for one in left if not isinstance(one, FrameType) or "logboom" in one.f_code.co_filename]
+            finally:
+                gc.enable()
+            assert ours == []
 
     run(body)

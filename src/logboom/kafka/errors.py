@@ -76,9 +76,15 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
 
 
 def error_code(error: BaseException | None) -> ErrorCode:
-    """The code for an error; NONE for no error, UNKNOWN_SERVER_ERROR for one that has no row."""
+    """The code for an error; NONE for no error, UNKNOWN_SERVER_ERROR for one that has no row.
+
+    The error has become an answer, so it loses the stack it came through. An error in a variable of one of the frames
+    of its own stack is a circle, and all that those frames hold, the request's bytes with it, would stay in memory
+    until the garbage collector comes by.
+    """
     if error is None:
         return ErrorCode.none
+    error.__traceback__ = error.__context__ = error.__cause__ = None
     for cls in type(error).__mro__:
         code = _TABLE.get(cls)
         if code is not None:

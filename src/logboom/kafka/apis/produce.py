@@ -91,8 +91,8 @@ class _Produce(Later):
     def finish(self) -> None:
         """Every partition has its result."""
         if self.silent:
-            error = next(self._errors(), None)
-            self.set(None if error is None else Close(f"acks=0: {error}"))
+            errors = [(error, error_code(error)) for error in self._errors()]
+            self.set(Close(f"acks=0: {errors[0][0]}") if errors else None)
             return
         for topic, parts in self._topics:
             for part in parts:
