@@ -7,11 +7,16 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConfigEntry.ConfigSource;
+import org.apache.kafka.clients.admin.DescribeConfigsOptions;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
@@ -23,6 +28,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -161,6 +167,7 @@ public final class RoundTrip {
             var partition = new TopicPartition(topic, 0);
             check(admin.listOffsets(Map.of(partition, OffsetSpec.latest())).all().get().get(partition).offset() == 0,
                     "latest of an empty partition is 0");
+            brokerSettings(admin);
             for (var group : admin.listConsumerGroups().all().get()) {
                 var offsets = admin.listConsumerGroupOffsets(group.groupId()).partitionsToOffsetAndMetadata().get();
                 System.out.println("group " + group.groupId() + " " + offsets.size());
@@ -170,6 +177,40 @@ public final class RoundTrip {
             check(!admin.listTopics().names().get().contains(topic), "deleted topic is gone");
             System.out.println("ok admin " + Arrays.asList(topic));
         }
+    }
+
+    /** A broker's own setting over the default of all, with where each comes from and what it means; then none. */
+    private static void brokerSettings(Admin admin) throws Exception {
+        String id = Integer.toString(admin.describeCluster().controller().get().id());
+        var mine = new ConfigResource(ConfigResource.Type.BROKER, id);
+        var all = new ConfigResource(ConfigResource.Type.BROKER, "");
+        change(admin, all, new ConfigEntry("fetch.max.bytes", "3000000"), AlterConfigOp.OpType.SET);
+        change(admin, mine, new ConfigEntry("fetch.max.bytes", "2000000"), AlterConfigOp.OpType.SET);
+        var options = new DescribeConfigsOptions().includeSynonyms(true).includeDocumentation(true);
+        var told = admin.describeConfigs(List.of(mine, all), options).all().get();
+        var entry = told.get(mine).get("fetch.max.bytes");
+        check(entry.value().equals("2000000") && entry.source() == ConfigSource.DYNAMIC_BROKER_CONFIG, "" + entry);
+        check(entry.synonyms().stream().map(ConfigEntry.ConfigSynonym::source).toList().equals(List.of(
+                ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+                ConfigSource.DEFAULT_CONFIG)), "" + entry.synonyms());
+        check(entry.documentation().contains("one fetch reply"), entry.documentation());
+        check(!entry.isReadOnly() && told.get(mine).get("log.dirs").isReadOnly(), "what changes is told");
+        check(told.get(all).entries().size() == 1, "the default of all brokers is told alone");
+        try {
+            change(admin, mine, new ConfigEntry("log.dirs", "/tmp"), AlterConfigOp.OpType.SET);
+            check(false, "log.dirs cannot change");
+        } catch (ExecutionException refused) {
+            check(refused.getCause() instanceof InvalidConfigurationException, "" + refused.getCause());
+            check(refused.getMessage().contains("restart"), refused.getMessage());
+        }
+        change(admin, all, new ConfigEntry("fetch.max.bytes", ""), AlterConfigOp.OpType.DELETE);
+        change(admin, mine, new ConfigEntry("fetch.max.bytes", ""), AlterConfigOp.OpType.DELETE);
+        check(admin.describeConfigs(List.of(mine)).all().get().get(mine).get("fetch.max.bytes").isDefault(), "taken back");
+    }
+
+    private static void change(Admin admin, ConfigResource where, ConfigEntry entry, AlterConfigOp.OpType operation)
+            throws Exception {
+        admin.incrementalAlterConfigs(Map.of(where, List.of(new AlterConfigOp(entry, operation)))).all().get();
     }
 
     private static void check(boolean holds, String what) {

@@ -10,6 +10,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -159,6 +160,34 @@ def alter(client: AdminClient, topic: str) -> None:
     assert next(iter(first.values())).result(30).offset == 9
 
 
+def broker_settings(client: AdminClient) -> None:
+    """A broker's own setting, where it comes from, and what cannot change."""
+
+    def told(name: str) -> ConfigEntry:
+        asked = client.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")])
+        entry: ConfigEntry = next(iter(asked.values())).result(30)[name]
+        return entry
+
+    def change(name: str, text: str, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(name, text, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        client.incremental_alter_configs([resource])[resource].result(30)
+
+    change("fetch.max.bytes", "2000000", AlterConfigOpType.SET)
+    entry = told("fetch.max.bytes")
+    assert (entry.value, ConfigSource(entry.source)) == ("2000000", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    sources = [ConfigSource(one.source).name for one in entry.synonyms.values()]
+    assert sources[-1] == "DEFAULT_CONFIG", sources
+    try:
+        change("log.dirs", "/elsewhere", AlterConfigOpType.SET)
+        said = "it was changed"
+    except KafkaException as refused:
+        said = refused.args[0].str()
+    assert "restart" in said, said
+    change("fetch.max.bytes", "", AlterConfigOpType.DELETE)
+    assert told("fetch.max.bytes").is_default
+
+
 def client_address(client: AdminClient) -> str:
     (broker,) = client.list_topics(timeout=30).brokers.values()
     return f"{broker.host}:{broker.port}"
@@ -173,6 +202,7 @@ def admin(bootstrap: str, topic: str) -> None:
     config = client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)])
     assert "segment.bytes" in next(iter(config.values())).result(30)
     alter(client, topic)
+    broker_settings(client)
     assert len(client.describe_cluster().result(30).nodes) == 1
     ends = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})  # type: ignore[no-untyped-call]
     assert next(iter(ends.values())).result(30).offset == 0

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Any
 
 from kafka.admin import ConfigResource, NewTopic
 
@@ -75,8 +76,23 @@ def alter(client: KafkaAdminClient, bootstrap: str, topic: str) -> None:
     assert deleted[TopicPartition(topic, 1)]["low_watermark"] == 4, deleted
 
 
+def broker_settings(client: KafkaAdminClient) -> None:
+    """A broker's own setting, and taken back. The default of all brokers this client refuses to name."""
+
+    def told() -> dict[str, dict[str, Any]]:
+        (entries,) = client.describe_configs([ConfigResource("BROKER", "1")], include_synonyms=True)["broker"].values()
+        return {name: entry for name, entry in entries.items() if name == "num.partitions"}
+
+    client.alter_configs([ConfigResource("BROKER", "1", {"num.partitions": "2"})])
+    assert told()["num.partitions"]["value"] == "2", told()
+    assert len(told()["num.partitions"]["synonyms"]) == 2, told()
+    client.alter_configs([ConfigResource("BROKER", "1", {"num.partitions": ("DELETE", None)})])
+    assert told() == {}
+
+
 def admin(bootstrap: str, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    broker_settings(client)
     client.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])
     assert topic in client.list_topics()
     assert len(client.describe_topics([topic])[0]["partitions"]) == 2
