@@ -27,6 +27,8 @@ from logboom.kafka.metrics import api_name
 from logboom.kafka.quota_desk import ClientMeters
 from logboom.kafka.reading import MalformedError, skip_tags
 from logboom.kafka.registry import Route
+from logboom.kafka.slots import Slot, count_error, length, with_head
+from logboom.kafka.usuals import ELEMENTS, Recent
 from logboom.kafka.writing import encode
 
 if TYPE_CHECKING:
@@ -36,52 +38,24 @@ if TYPE_CHECKING:
 _REQUESTS_PER_TURN: Final = 64
 """Requests of one connection handled before the other connections get their turn."""
 
-_JOIN_BYTES_MAX: Final = 16 * 1024
-"""Replies up to this size are joined into one piece; larger pieces are handed to the socket as they are."""
-
 _PROGRESS_BYTES: Final = 16 * 1024
 """What must come of a request that has begun, in each `request_timeout_s`, for it to be a slow one and no trickle."""
 
 _ELEMENT_BYTES: Final = 256
 """What an element of a request is reckoned to take in memory, beside its bytes in the frame."""
 
+_USUAL_BYTES: Final = ELEMENTS * _ELEMENT_BYTES
+"""The same for a usual request."""
+
+_RUN_BYTES: Final = 128 * 1024
+"""Usual requests are begun together up to so many bytes: more are worth being begun while the disk works."""
+
 _REQUEST_HEADER: Final = Struct(">hhih")
 _HEADER_BYTES: Final = _REQUEST_HEADER.size
 _API_KEY: Final = Struct(">h")
 _REPLY_HEADER: Final = Struct(">ii")
-_REPLY_HEADER_TAGS: Final = Struct(">iiB")
 _API_VERSIONS: Final = 18
 _THROTTLE: Final = Struct(">i")
-
-
-class _Slot:
-    """A request in the line of its connection, until its reply has left."""
-
-    __slots__ = (
-        "correlation_id",
-        "done",
-        "held_bytes",
-        "later",
-        "pieces",
-        "reply_bytes",
-        "route",
-        "size_bytes",
-        "started_ns",
-        "throttle_ms",
-    )
-
-    def __init__(self, route: Route, correlation_id: int, size_bytes: int, held_bytes: int) -> None:
-        self.route = route
-        self.size_bytes = size_bytes
-        self.correlation_id = correlation_id
-        self.held_bytes = held_bytes
-        self.started_ns = perf_counter_ns()
-        self.done = False
-        self.later: Later | None = None
-        self.pieces: Sequence[Bytes] = ()
-        self.reply_bytes = 0
-        self.throttle_ms = 0
-        """What the client is told to wait, for a quota of its own."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -93,11 +67,13 @@ class Connection(asyncio.BufferedProtocol):
         self._metrics = shared.metrics
         self._frames = FrameReader(shared.scratch, shared.config.max_request_bytes)
         self._backlog: deque[bytearray] = deque()
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
         self._config = shared.config
+        self._inflight_requests = 0
         self._inflight_bytes = 0
+        self._recent = Recent(shared.usuals)
         self._ready_bytes = 0
         self._unsent_bytes = 0
         self._turn_scheduled = False
@@ -202,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         metrics.connections = len(shared.connections)
         metrics.unsent_bytes -= self._unsent_bytes
         metrics.inflight_bytes -= self._inflight_bytes
-        metrics.inflight_requests -= sum(not slot.done for slot in self._slots)
+        metrics.inflight_requests -= sum(slot.requests for slot in self._slots if not slot.done)
         for slot in self._slots:
             if slot.later is not None and slot.later.on_abandoned is not None and not slot.done:
                 slot.later.on_abandoned()
@@ -226,15 +202,16 @@ class Connection(asyncio.BufferedProtocol):
         slots, backlog = self._slots, self._backlog
         if slots:
             self._send()
-        handled = 0
+        left = _REQUESTS_PER_TURN
         while backlog and (not slots or self._has_room()) and self._may_begin(backlog[0]):
-            if handled == _REQUESTS_PER_TURN:
+            if left <= 0:
                 self.schedule_turn()
                 break
-            handled += 1
-            if not self._begin(backlog.popleft()):
+            begun = self._begin_next(left)
+            if not begun:
                 return
-        if handled:
+            left -= begun
+        if left < _REQUESTS_PER_TURN:
             self._send()
         self._regulate_reading()
         if not slots and (self._shared.stopping or (self._said_all and not backlog)):
@@ -243,7 +220,9 @@ class Connection(asyncio.BufferedProtocol):
     def _has_room(self) -> bool:
         """Whether one more request may be under way beside those that are."""
         config = self._config
-        return len(self._slots) < config.max_inflight_requests and self._inflight_bytes < config.max_inflight_bytes
+        return (
+            self._inflight_requests < config.max_inflight_requests and self._inflight_bytes < config.max_inflight_bytes
+        )
 
     def _may_begin(self, frame: bytearray) -> bool:
         if not self._writable or self._muted is not None or self._shared.stopping:
@@ -278,8 +257,35 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _begin(self, frame: bytearray) -> bool:
-        """Handle one request; False where that was the connection's last."""
+    def _begin_next(self, most: int) -> int:
+        """Begin what is next in the backlog: a run of at most so many, or one; 0 at the connection's end."""
+        begun = self._begin_run(most) or self._begin(self._backlog.popleft())
+        return 0 if self._closed else begun
+
+    def _begin_run(self, most: int) -> int:
+        """Begin the requests at the head of the backlog that are alike, as one; how many they are.
+
+        Those of a client with quotas are begun and measured one by one.
+        """
+        if self._quota is not None:
+            return 0
+        config = self._config
+        most = min(most, max(1, config.max_inflight_requests - self._inflight_requests))
+        bytes_max = min(config.max_inflight_bytes - self._inflight_bytes, _RUN_BYTES)
+        run = self._recent.take_run(self._backlog, most, _USUAL_BYTES, bytes_max)
+        if run is None:
+            return 0
+        (route, usual, _), correlation_ids, payloads, size_bytes = run
+        count = len(payloads)
+        slot = self._take_place(route, correlation_ids[0], size_bytes, count * _USUAL_BYTES, count)
+        try:
+            self._await_reply(slot, usual.start(self._contexts[route], correlation_ids, payloads))
+        except Exception as error:  # noqa: BLE001  # as in _begin
+            self._fail(error)
+        return count
+
+    def _begin(self, frame: bytearray) -> int:
+        """Handle one request, and count it."""
         try:
             self._dispatch(frame)
         except MalformedError as error:
@@ -288,10 +294,9 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("request that cannot be read", str(error), api=api_name(key), version=version)
         except Exception as error:  # noqa: BLE001  # the outermost loop: one connection ends, the broker does not
             self._fail(error)
-        return not self._closed
+        return 1
 
     def _dispatch(self, frame: bytearray) -> None:
-        view = memoryview(frame)
         if len(frame) < _HEADER_BYTES:
             raise MalformedError("the request is shorter than its header")
         api_key, version, correlation_id, client_length = _REQUEST_HEADER.unpack_from(frame)
@@ -305,12 +310,22 @@ class Connection(asyncio.BufferedProtocol):
                 self._know_client(client)
         route = self._shared.routes.find(api_key, version)
         if route is None:
-            self._unsupported(api_key, version, correlation_id, view, position)
+            self._unsupported(api_key, version, correlation_id, memoryview(frame), position)
             return
         context = self._contexts.get(route)
         if context is None:
             context = self._contexts[route] = self._context(version)
-        budget = self._shared.config.max_request_elements
+        request, elements = self._read(route, context, frame, position)
+        slot = self._take_place(route, correlation_id, len(frame), elements * _ELEMENT_BYTES)
+        if self._quota is None:
+            self._await_reply(slot, route.handler.handle(context, request))
+        else:
+            self._handle_measured(self._quota, slot, context, request)
+
+    def _read(self, route: Route, context: RequestContext, frame: bytearray, position: int) -> tuple[Any, int]:
+        """The request whose head ends at `position`, and of how many elements it is."""
+        view = memoryview(frame)
+        most = budget = self._shared.config.max_request_elements
         if route.request_tags:
             if position >= len(frame):
                 raise MalformedError("the header ends too early")
@@ -321,11 +336,9 @@ class Connection(asyncio.BufferedProtocol):
         request, end, left = route.read(view, position, budget)
         if end != len(frame):
             self._metrics.trailing += 1
-        slot = self._take_place(route, correlation_id, len(frame), (budget - left) * _ELEMENT_BYTES)
-        if self._quota is None:
-            self._await_reply(slot, route.handler.handle(context, request))
-        else:
-            self._handle_measured(self._quota, slot, context, request)
+        elif route.handler.usual is not None and budget == most:
+            self._recent.learn(route, context, frame, position, request)
+        return request, budget - left
 
     def _know_client(self, raw: bytearray) -> None:
         try:
@@ -334,24 +347,26 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedError("the client id is no UTF-8") from None
         self._client_bytes = bytes(raw)
         self._contexts.clear()
+        self._recent.forget(self._client_bytes)
         self._quota = self._shared.quotas.of(self._client_id)
 
     def _context(self, version: int) -> RequestContext:
         return RequestContext(self._shared.broker, self._shared, self._client_id, self._host, version, self)
 
-    def _take_place(self, route: Route, correlation_id: int, size: int, extra: int = 0) -> _Slot:
+    def _take_place(self, route: Route, correlation_id: int, size: int, extra: int = 0, requests: int = 1) -> Slot:
         held = size + extra
-        slot = _Slot(route, correlation_id, size, held)
+        slot = Slot(route, correlation_id, size, held, requests)
         self._slots.append(slot)
+        self._inflight_requests += requests
         self._inflight_bytes += held
         metrics = self._metrics
-        metrics.inflight_requests += 1
+        metrics.inflight_requests += requests
         metrics.inflight_bytes += held
-        route.metrics.requests += 1
+        route.metrics.requests += requests
         route.metrics.request_bytes += size
         return slot
 
-    def _await_reply(self, slot: _Slot, reply: Any) -> None:
+    def _await_reply(self, slot: Slot, reply: Any) -> None:
         if isinstance(reply, Later):
             slot.later = reply
             reply.listen(partial(self._finish_later, slot))
@@ -370,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
                 newest = self._shared.routes.find(api_key, handler.max_version)
                 assert newest is not None
                 slot = self._take_place(newest, correlation_id, len(frame))
-                head = _REPLY_HEADER.pack(_length(reply.pieces) + 4, correlation_id)
+                head = _REPLY_HEADER.pack(length(reply.pieces) + 4, correlation_id)
                 self._complete(slot, (head, *reply.pieces))
                 return
         self._metrics.unsupported += 1
@@ -392,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
             self._muted.cancel()
             self._unmute()
 
-    def _handle_measured(self, meters: ClientMeters, slot: _Slot, context: RequestContext, request: Any) -> None:
+    def _handle_measured(self, meters: ClientMeters, slot: Slot, context: RequestContext, request: Any) -> None:
         """Handle a request of a client that has quotas. The reply goes out at once; the connection waits (KIP-219)."""
         handler = slot.route.handler
         reply = handler.handle(context, request)
@@ -419,7 +434,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- replies ------------------------------------------------------------------------------------------------
 
-    def _finish_task(self, slot: _Slot, task: asyncio.Future[Any]) -> None:
+    def _finish_task(self, slot: Slot, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             return
@@ -429,7 +444,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._finish_later(slot, task.result())
 
-    def _finish_later(self, slot: _Slot, reply: Any) -> None:
+    def _finish_later(self, slot: Slot, reply: Any) -> None:
         if self._closed:
             return
         try:
@@ -440,8 +455,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._slots and slot is self._slots[0]:
             self.schedule_turn()
 
-    def _finish(self, slot: _Slot, reply: Any) -> None:
+    def _finish(self, slot: Slot, reply: Any) -> None:
         route = slot.route
+        if isinstance(reply, bytes):
+            self._complete(slot, (reply,))
+            return
         if isinstance(reply, Encoded):
             pieces = reply.pieces
             if reply.throttle_ms or slot.throttle_ms:
@@ -450,47 +468,39 @@ class Connection(asyncio.BufferedProtocol):
             self._finish_without_reply(slot, reply)
             return
         else:
-            _count_error(route, reply)
+            count_error(route, reply)
             if slot.throttle_ms:
                 reply = make_wait(reply, slot.throttle_ms)
             pieces = (encode(reply),)
-        size = _length(pieces)
-        if route.response_tags:
-            head = _REPLY_HEADER_TAGS.pack(size + 5, slot.correlation_id, 0)
-        else:
-            head = _REPLY_HEADER.pack(size + 4, slot.correlation_id)
-        if size <= _JOIN_BYTES_MAX:
-            self._complete(slot, (b"".join((head, *pieces)),))
-        else:
-            self._complete(slot, (head, *pieces))
+        self._complete(slot, with_head(slot, pieces))
 
-    def _throttle_encoded(self, slot: _Slot, reply: Encoded) -> None:
+    def _throttle_encoded(self, slot: Slot, reply: Encoded) -> None:
         if reply.throttle_ms:
             self._mute(reply.throttle_ms)
         if slot.throttle_ms > reply.throttle_ms and reply.throttle_at >= 0:
             _THROTTLE.pack_into(cast("bytearray", reply.pieces[0]), reply.throttle_at, slot.throttle_ms)
 
-    def _finish_without_reply(self, slot: _Slot, reply: Close | Failed | None) -> None:
+    def _finish_without_reply(self, slot: Slot, reply: Close | Failed | None) -> None:
         self._complete(slot, ())
         if isinstance(reply, Close):
             self._refuse("request without a reply failed", reply.why)
         elif isinstance(reply, Failed):
             self._fail(reply.error)
 
-    def _complete(self, slot: _Slot, pieces: Sequence[Bytes]) -> None:
+    def _complete(self, slot: Slot, pieces: Sequence[Bytes]) -> None:
         slot.done = True
         slot.later = None  # it knows the slot, and a circle would wait for the garbage collector
         slot.pieces = pieces
         api, metrics = slot.route.metrics, self._metrics
         if pieces:
-            size = slot.reply_bytes = _length(pieces)
-            api.replies += 1
+            size = slot.reply_bytes = length(pieces)
+            api.replies += slot.requests
             api.reply_bytes += size
-            api.time_ns += perf_counter_ns() - slot.started_ns
+            api.time_ns += (perf_counter_ns() - slot.started_ns) * slot.requests
             self._ready_bytes += size
             self._unsent_bytes += size
             metrics.unsent_bytes += size
-        metrics.inflight_requests -= 1
+        metrics.inflight_requests -= slot.requests
         metrics.inflight_bytes -= slot.held_bytes
         self._inflight_bytes -= slot.held_bytes
         if self._shared.starved:
@@ -502,6 +512,7 @@ class Connection(asyncio.BufferedProtocol):
         out: list[Bytes] = []
         while slots and slots[0].done:
             slot = slots.popleft()
+            self._inflight_requests -= slot.requests
             self._ready_bytes -= slot.reply_bytes
             out.extend(slot.pieces)
         transport = self._transport
@@ -586,15 +597,3 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self.close()
         self._closed = True
-
-
-def _length(pieces: Sequence[Bytes]) -> int:
-    if len(pieces) == 1:
-        return len(pieces[0])
-    return sum(len(piece) for piece in pieces)
-
-
-def _count_error(route: Route, reply: Any) -> None:
-    code = getattr(reply, "error_code", None)
-    if code:
-        route.metrics.errors[code.name] += 1

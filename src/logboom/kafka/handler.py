@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from logboom.base.ports import Bytes
 
@@ -96,7 +96,8 @@ class Later:
 
 
 Reply: TypeAlias = Any
-"""Response entity | Encoded | Close | None (nothing is sent) | Later | Awaitable of one of these but the last two."""
+"""Response entity | Encoded | bytes (whole replies with heads, of a run) | Close | None (nothing is sent) | Later |
+Awaitable of one of these but the last two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,29 @@ class RequestContext:
         return int(self.broker.clock.monotonic_s() * 1_000)
 
 
+class Usual(Protocol):
+    """Requests of an API that begin with the same bytes, and so ask for the same; their payload alone differs."""
+
+    @property
+    def begin(self) -> bytes:
+        """The bytes between the correlation id and the payload."""
+
+    @property
+    def end(self) -> int:
+        """Where those bytes end in a request."""
+
+    def payload_of(self, frame: bytearray) -> memoryview | None:
+        """The payload of a request of this kind, None of any other. Whatever it takes, the API's reader takes alike."""
+
+    def start(self, context: RequestContext, correlation_ids: Sequence[int], payloads: Sequence[memoryview]) -> Later:
+        """Begin requests that came together; their replies come together."""
+
+
 Handle: TypeAlias = Callable[[RequestContext, Entity], Reply | Awaitable[Reply]]
 HandleUnsupported: TypeAlias = Callable[[RequestContext, memoryview, int], Encoded | None]
 """(context, frame, position behind the header of version 1) -> reply under a version 0 header; None closes."""
+UsualOf: TypeAlias = Callable[[RequestContext, bytearray, int, Entity], Usual | None]
+"""(context, frame, position of the body, the entity read from it) -> what requests like it have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +156,8 @@ class Handler:
     """The oldest version that ApiVersions names, where clients draw wrong conclusions from the true one."""
     handle_unsupported: HandleUnsupported | None = None
     """Answers versions outside the range; without it they close the connection, as in Kafka."""
+    usual: UsualOf | None = None
+    """Finds requests that need no reader, for the API that has many small ones."""
     alone: bool = False
     """Begun only when all earlier requests of its connection are answered and the peer reads: for replies of many
     bytes, so that a connection never has two of them in memory."""

@@ -17,6 +17,7 @@ from logboom.kafka.metrics import KafkaMetrics
 from logboom.kafka.purgatory import FetchPurgatory
 from logboom.kafka.quota_desk import QuotaDesk
 from logboom.kafka.registry import Routes, load_handlers
+from logboom.kafka.usuals import Usuals
 
 if TYPE_CHECKING:
     from logboom.broker.broker import Broker
@@ -69,6 +70,7 @@ class Shared:
             self.metrics.fetch_sessions,
         )
         self.complaints = Complaints()
+        self.usuals = Usuals()
         self.connections: set[Connection] = set()
         self.quotas = QuotaDesk(broker, config, self._client_ids)
         broker.watch_quotas(self._quotas_changed)

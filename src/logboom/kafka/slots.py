@@ -1,0 +1,77 @@
+"""What a connection keeps of a request that is under way, and the bytes its reply leaves as.
+
+Knows routes and correlation ids; not where bytes come from and go to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from time import perf_counter_ns
+from typing import Any, Final
+
+from logboom.base.ports import Bytes
+from logboom.kafka.handler import Later
+from logboom.kafka.registry import Route
+
+_JOIN_BYTES_MAX: Final = 16 * 1024
+"""Replies up to this size are joined into one piece; larger pieces are handed to the socket as they are."""
+
+_REPLY_HEADER: Final = Struct(">ii")
+_REPLY_HEADER_TAGS: Final = Struct(">iiB")
+
+
+class Slot:
+    """A request, or a run of them, in the line of its connection, until its reply has left."""
+
+    __slots__ = (
+        "correlation_id",
+        "done",
+        "held_bytes",
+        "later",
+        "pieces",
+        "reply_bytes",
+        "requests",
+        "route",
+        "size_bytes",
+        "started_ns",
+        "throttle_ms",
+    )
+
+    def __init__(self, route: Route, correlation_id: int, size_bytes: int, held_bytes: int, requests: int) -> None:
+        self.route = route
+        self.size_bytes = size_bytes
+        self.correlation_id = correlation_id
+        self.held_bytes = held_bytes
+        self.requests = requests
+        self.started_ns = perf_counter_ns()
+        self.done = False
+        self.later: Later | None = None
+        self.pieces: Sequence[Bytes] = ()
+        self.reply_bytes = 0
+        self.throttle_ms = 0
+        """What the client is told to wait, for a quota of its own."""
+
+
+def with_head(slot: Slot, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
+    """The body of a reply behind its head, in one piece where it is short."""
+    size = length(pieces)
+    if slot.route.response_tags:
+        head = _REPLY_HEADER_TAGS.pack(size + 5, slot.correlation_id, 0)
+    else:
+        head = _REPLY_HEADER.pack(size + 4, slot.correlation_id)
+    return (b"".join((head, *pieces)),) if size <= _JOIN_BYTES_MAX else (head, *pieces)
+
+
+def length(pieces: Sequence[Bytes]) -> int:
+    """Bytes of all pieces together."""
+    if len(pieces) == 1:
+        return len(pieces[0])
+    return sum(len(piece) for piece in pieces)
+
+
+def count_error(route: Route, reply: Any) -> None:
+    """Count the error code of a reply that has one for all of it."""
+    code = getattr(reply, "error_code", None)
+    if code:
+        route.metrics.errors[code.name] += 1
