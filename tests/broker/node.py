@@ -167,7 +167,7 @@ class FaultyFile:
     def read(self, offset: int, length: int) -> bytes:
         return self._file.read(offset, length)
 
-    def read_cached(self, offset: int, length: int) -> bytes | None:
+    def read_cached(self, offset: int, length: int) -> bytes | memoryview | None:
         return self._file.read_cached(offset, length)
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:

@@ -30,8 +30,11 @@ class File(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes at `offset`; fewer only at the end of the file. May wait for the disk."""
 
-    def read_cached(self, offset: int, length: int) -> bytes | None:
-        """As `read`, but None instead of a wait where the bytes are not in memory (RWF_NOWAIT)."""
+    def read_cached(self, offset: int, length: int) -> bytes | memoryview | None:
+        """As `read`, but None instead of a wait where the bytes are not in memory (RWF_NOWAIT).
+
+        What it gives is read-only.
+        """
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
         """Write all buffers one behind the other at `offset`; a short write is carried on until done or an error."""

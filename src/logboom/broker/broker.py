@@ -40,6 +40,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.ownership import lying_about
 from logboom.broker.partition import Partition, Reach
 from logboom.broker.partition_store import Key, PartitionStore, gone
+from logboom.broker.shared_reads import SharedReads
 from logboom.host import OsDisk
 from logboom.metadata import (
     CreateStream,
@@ -111,6 +112,7 @@ class Broker:
         self._metadata_log = metadata_log
         self._metadata_lock = asyncio.Lock()
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
+        self._shared_reads = SharedReads(config.shared_read_bytes)
         self._flusher = Flusher(
             threads=config.flush_threads, counters=self.counters, log=log, on_failure=self._log_dir_failed
         )
@@ -123,6 +125,7 @@ class Broker:
             counters=self.counters,
             lacks=Lacks(self.counters, log),
             config=self._config,
+            shared_reads=self._shared_reads,
         )
         self._store = PartitionStore(
             disk, clock, self._flusher, reach, log, deleted=metadata_log.deleted, open_threads=config.open_threads
@@ -217,6 +220,7 @@ class Broker:
         if self._flusher.failure is None:
             await asyncio.to_thread(self._metadata_log.log.close)
         self._readers.shutdown(wait=False)
+        self._shared_reads.close()
         self._data_dir.close()
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:

@@ -81,6 +81,9 @@ class BrokerConfig(Settings):
     """The most that one compressed batch may unpack to."""
     max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000
     """The most records one batch may hold."""
+    shared_read_bytes: SizeBytes = 32 * MIB
+    """Memory for reads of the last two seconds, for consumers that read the same, and for what is read ahead of those
+    that catch up; 0 reads anew for each."""
     flush_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Partitions that are synced at the same time, where one group commit has several."""
     read_threads: Annotated[int, Field(ge=1, le=64)] = 4

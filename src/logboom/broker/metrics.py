@@ -18,6 +18,10 @@ class Counters:
     """Appends that were answered with an error, whenever."""
     reads_cached: int = 0
     """Reads answered from memory, on the loop."""
+    reads_shared: int = 0
+    """Reads answered with what was just read for another, or read ahead."""
+    reads_ahead: int = 0
+    """Reads made before they were asked for."""
     reads_disk: int = 0
     """Reads that went to a thread because the disk might have been needed."""
     read_bytes: int = 0

@@ -31,6 +31,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.flusher import Flusher
 from logboom.broker.lacks import Lacks
 from logboom.broker.metrics import Counters
+from logboom.broker.shared_reads import Read, SharedReads
 from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
 from logboom.records import (
     NO_TIMESTAMP,
@@ -95,6 +96,7 @@ class Reach(NamedTuple):
     counters: Counters
     lacks: Lacks
     config: Current[BrokerConfig]
+    shared_reads: SharedReads
 
 
 def log_config(config: StreamConfig, max_decompressed_bytes: int) -> LogConfig:
@@ -414,31 +416,77 @@ class Partition:
         """
         if self._read_refusal is not None:
             raise self._read_refusal.with_traceback(None)
-        ceiling = self.high_watermark
+        ceiling, counters, log = self.high_watermark, self._reach.counters, self.log
         if offset >= ceiling:
             return self._nothing_at(offset)
-        data = self._log_read(offset, max_bytes, ceiling, cached_only=True)
-        if data is not None:
-            self._reach.counters.reads_cached += 1
-            self._reach.counters.read_bytes += len(data)
-        return data
+        shared = self._reach.shared_reads
+        read = shared.find(self, offset, max_bytes, ceiling) if offset >= log.log_start_offset else None
+        if read is not None:
+            counters.reads_shared += 1
+        else:
+            goes_on = log.was_read_up_to(offset)
+            found = self._log_read(offset, max_bytes, ceiling, cached_only=True)
+            if found is None:
+                return None
+            read = self._share(offset, max_bytes, found, ceiling, goes_on=goes_on)
+            counters.reads_cached += 1
+        read.uses += 1
+        counters.read_bytes += len(read.data)
+        return read.data
 
     async def read(self, offset: Offset, max_bytes: int) -> bytes | memoryview:
         """As `read_cached`, and from the disk where it must be, without keeping the loop waiting."""
         data = self.read_cached(offset, max_bytes)
         if data is not None:
             return data
-        data = await self._in_thread(partial(self._log_read, offset, max_bytes, self.high_watermark, cached_only=False))
-        assert data is not None
+        ceiling = self.high_watermark
+        found = await self._in_thread(partial(self._log_read, offset, max_bytes, ceiling, cached_only=False))
+        assert found is not None
+        data = found[0]
         self._reach.counters.reads_disk += 1
         self._reach.counters.read_bytes += len(data)
         return data
 
+    def read_ahead(self, offset: Offset, max_bytes: int) -> None:
+        """The reader at `offset` was answered: have ready what it asks for next, if it is one that goes on.
+
+        Only what is in memory, and only behind a read that was cut by `max_bytes`: who has all there is will wait.
+        """
+        reach, ceiling = self._reach, self.high_watermark
+        read = reach.shared_reads.find(self, offset, max_bytes, ceiling)
+        if read is None or not read.goes_on or read.ceiling is not None or self._read_refusal is not None:
+            return
+        ahead = read.next_offset
+        if reach.shared_reads.find(self, ahead, max_bytes, ceiling) is not None:
+            return
+        try:
+            found = self.log.read_on(ahead, max_bytes, ceiling=ceiling, cached_only=True)
+        except (LogboomError, OSError):
+            return  # who asks for it is told
+        if found is not None and found[0]:
+            self._share(ahead, max_bytes, found, ceiling, goes_on=True)
+            reach.counters.reads_ahead += 1
+
+    def _share(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        found: tuple[bytes | memoryview, Offset],
+        ceiling: Offset,
+        *,
+        goes_on: bool,
+    ) -> Read:
+        data, next_offset = found
+        read = Read(data, next_offset, ceiling if next_offset >= ceiling else None, goes_on)
+        if data:
+            self._reach.shared_reads.keep(self, offset, max_bytes, read)
+        return read
+
     def _log_read(
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
-    ) -> bytes | memoryview | None:
+    ) -> tuple[bytes | memoryview, Offset] | None:
         try:
-            return self.log.read(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+            return self.log.read_on(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
         except StorageError:
             self._reach.counters.damaged_reads += 1
             raise
@@ -574,6 +622,7 @@ class Partition:
     async def retire(self, error: LogboomError) -> None:
         """Answer everything with `error` from now on; returns once no thread reads the log any more."""
         self._refusal = self._read_refusal = error
+        self._reach.shared_reads.forget(self)
         self._fail_waiting(error)
         self._call_watchers()
         if self._reads:

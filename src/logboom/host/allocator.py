@@ -19,6 +19,20 @@ _MAPPED_FROM_BYTES: Final = 32 * MIB
 """Buffers from here on are still mappings of their own; the most that glibc allows."""
 
 
+_new_bytearray = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_new_bytearray.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
+_new_bytearray.restype = ctypes.py_object
+
+
+def raw_buffer(length: int) -> bytearray:
+    """A buffer to be filled at once, its first bytes whatever memory held: zeros for a read of 1 MiB cost 50 us.
+
+    Whoever asks must cut off what was not filled before anybody else sees it.
+    """
+    buffer: bytearray = _new_bytearray(None, length)
+    return buffer
+
+
 def keep_buffers() -> bool:
     """Set both thresholds; False where the C library is not glibc, which loses speed alone."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from logboom.base.ports import Bytes, File, SyncFailedError
+from logboom.host.allocator import raw_buffer
 
 _IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
@@ -47,10 +48,10 @@ class OsFile:
             got += len(data)
         return b"".join(parts)
 
-    def read_cached(self, offset: int, length: int) -> bytes | None:
+    def read_cached(self, offset: int, length: int) -> bytes | memoryview | None:
         if not self._nowait:
             return self.read(offset, length)
-        buffer = bytearray(length)
+        buffer = raw_buffer(length)
         try:
             got = os.preadv(self._fd, (buffer,), offset, self._nowait)
         except BlockingIOError:
@@ -62,10 +63,10 @@ class OsFile:
             self._nowait = 0
             return self.read(offset, length)
         if got == length:
-            return bytes(buffer)
+            return memoryview(buffer).toreadonly()
         # Short: either the end of the file or the rest is not in memory.
         if offset + got >= os.fstat(self._fd).st_size:
-            return bytes(memoryview(buffer)[:got])
+            return memoryview(buffer)[:got].toreadonly()
         return None
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kio.schema.errors import ErrorCode
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
 from logboom.base.ports import Bytes
+from logboom.base.units import KIB
 from logboom.kafka import encoding
 from logboom.kafka.errors import error_code
 from logboom.kafka.fetch_sessions import NO_SESSION, FetchPlan, Position, Refusal
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from logboom.broker.partition import Partition
     from logboom.kafka.purgatory import Wait
 
-_Data: TypeAlias = bytes | memoryview
 _NOTHING: Final = b""
+_READ_AHEAD_FROM_BYTES: Final = 64 * KIB
+"""Smaller reads cost less than what would be saved."""
 _TOPIC: Final = attrgetter("position.topic")
 
 
@@ -52,7 +54,7 @@ class Want:
     position: Position
     partition: Partition | None
     error: LogboomError | None
-    records: _Data = _NOTHING
+    records: Bytes = _NOTHING
     high_watermark: int = -1
     log_start_offset: int = -1
     size_bytes: int = 0
@@ -94,7 +96,7 @@ class _Round:
     def allowed(self, want: Want) -> int:
         return max(0, min(want.position.max_bytes, self.want_bytes - self.total))
 
-    def take(self, want: Want, data: _Data, allowed: int) -> None:
+    def take(self, want: Want, data: Bytes, allowed: int) -> None:
         size = len(data)
         if size and (self.first or size <= allowed):
             self.first = False
@@ -317,8 +319,17 @@ class Fetch:
         for want in answer.found:
             if want.error is not None:
                 errors[error_code(want.error).name] += 1
-            metrics.fetched_bytes += len(want.records)
+            size = len(want.records)
+            metrics.fetched_bytes += size
+            if size >= _READ_AHEAD_FROM_BYTES:
+                self._read_ahead(want)
         return encode_response(version, answer.session_id, answer.found, committed_only=self._committed)
+
+    def _read_ahead(self, want: Want) -> None:
+        """While this reply is on its way, read what the client asks for next, if it asks as it did."""
+        partition, position = want.partition, want.position
+        assert partition is not None
+        self._loop.call_soon(partition.read_ahead, Offset(position.offset), position.max_bytes)
 
 
 # --- the response, by hand (held against kio's reader in the tests) ------------------------------------------------

@@ -456,10 +456,17 @@ class PartitionLog:
         only with `cached_only`, where the disk would have to be waited for. OffsetOutOfRangeError outside the log;
         StorageError where the batch is damaged. Every batch returned has been checked.
         """
+        found = self.read_on(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+        return None if found is None else found[0]
+
+    def read_on(
+        self, offset: Offset, max_bytes: int, *, ceiling: Offset, cached_only: bool = False
+    ) -> tuple[bytes | memoryview, Offset] | None:
+        """As `read`, with the offset behind what was read."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise self._out_of_range(offset)
         if offset >= ceiling:
-            return b""
+            return b"", offset
         try:
             return self._read(offset, max_bytes, ceiling, cached_only)
         except NotCachedError:
@@ -472,7 +479,9 @@ class PartitionLog:
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(f"Offset {offset} is outside of {self.log_start_offset} to {self.log_end_offset}.")
 
-    def _read(self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool) -> bytes | memoryview:
+    def _read(
+        self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool
+    ) -> tuple[bytes | memoryview, Offset]:
         place = self._places.get(offset)
         if place is not None and place[1] < place[0].size_bytes:
             segment, position = place
@@ -485,7 +494,11 @@ class PartitionLog:
         if len(self._places) >= _MAX_PLACES:
             self._places.clear()
         self._places[next_offset] = (segment, end)
-        return data
+        return data, next_offset
+
+    def was_read_up_to(self, offset: Offset) -> bool:
+        """Whether a recent read ended exactly before `offset`."""
+        return offset in self._places
 
     def _keep_few_open(self, segment: Segment) -> None:
         """Old segments are opened by their first read; the one opened longest ago is let go."""

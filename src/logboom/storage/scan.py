@@ -35,7 +35,7 @@ class NotCachedError(Exception):
     """The bytes are not in memory, and waiting for them is not allowed here."""
 
 
-def read_some(file: File, position: int, length: int, cached_only: bool) -> bytes:
+def read_some(file: File, position: int, length: int, cached_only: bool) -> bytes | memoryview:
     """Read, or raise NotCachedError where that would wait and must not."""
     if not cached_only:
         return file.read(position, length)
@@ -77,7 +77,8 @@ def walk(
     file: File, position: int, expected: Offset, end: int, *, cached_only: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and head of each batch from `position` up to `end`; BadBatchError where one cannot be right."""
-    window, start = b"", position
+    window: bytes | memoryview = b""
+    start = position
     while position < end:
         at = position - start
         if at + HEADER_BYTES > len(window):

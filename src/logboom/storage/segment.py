@@ -415,7 +415,7 @@ class Segment:
             expected = header.next_offset
         return (data if at == size else memoryview(data)[:at]), expected, position + at
 
-    def _read_at_least_one(self, position: int, max_bytes: int, cached_only: bool) -> bytes:
+    def _read_at_least_one(self, position: int, max_bytes: int, cached_only: bool) -> bytes | memoryview:
         room = self.size_bytes - position
         data = read_some(self.file, position, min(max(max_bytes, HEADER_BYTES), room), cached_only)
         if len(data) < HEADER_BYTES:
