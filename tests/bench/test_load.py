@@ -1,6 +1,5 @@
 """`logboom bench` against a real broker: short runs whose figures hold together and whose streams are gone after."""
 
-import asyncio
 import json
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from logboom.records import (
     patch_batch,
     read_header,
     stamp_append_time,
+    whole_batches,
 )
 
 
@@ -87,3 +90,31 @@ def test_every_flipped_bit_under_the_crc_is_seen(bit: int) -> None:
     bit %= 8 * (len(buffer) - 21)
     buffer[21 + bit // 8] ^= 1 << bit % 8
     assert not crc_ok(buffer, 0, read_header(buffer))
+
+
+@given(
+    counts=st.lists(st.integers(1, 3), min_size=1, max_size=5),
+    flip=st.none() | st.integers(0, 8 * 70),
+    cut=st.integers(0, 40),
+    ceiling=st.integers(0, 16),
+)
+def test_a_run_of_whole_batches_ends_at_the_first_doubt(
+    counts: list[int], flip: int | None, cut: int, ceiling: int
+) -> None:
+    run, ends = bytearray(), [(0, 0)]
+    for count in counts:
+        one = build_batch([Record(Offset(n), 5, None, b"v", ()) for n in range(count)])
+        patch_batch(one, 0, Offset(ends[-1][1]), Epoch(3))
+        run += one
+        ends.append((len(run), ends[-1][1] + count))
+    if flip is not None:
+        run[flip // 8] ^= 1 << flip % 8
+    data = bytes(run[: len(run) - cut])
+    right = 0
+    for (start, base), (end, following) in pairwise(ends):
+        if end > len(data) or following > ceiling or (flip is not None and start <= flip // 8 < end):
+            break
+        right += 1
+        assert read_header(data, start).base_offset == base
+    assert whole_batches(data, Offset(0), Offset(ceiling), lambda _: Epoch(3)) == ends[right]
+    assert whole_batches(data, Offset(0), Offset(ceiling), lambda _: Epoch(2)) == (0, 0)

@@ -16,6 +16,7 @@ from logboom.bench.baseline import loopback_copy
 from logboom.records import iter_batches
 
 _TIMEOUT_S = 120.0
+_COPY_BYTES_MIN = 1024 * 1024
 
 
 @dataclass
@@ -84,7 +85,7 @@ def run_consume(bootstrap: str, stream: str, end: int, max_bytes: int, *, rounds
         passed = _pass(connection, stream, end, max_bytes)
         reads, copies = [], []
         for _ in range(rounds):
-            copies.append(loopback_copy(passed.bytes))
+            copies.append(loopback_copy(max(passed.bytes, _COPY_BYTES_MIN)))
             began = time.perf_counter()
             passed = _pass(connection, stream, end, max_bytes)
             reads.append(time.perf_counter() - began)

@@ -38,8 +38,9 @@ from logboom.broker.lacks import Lacks
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
 from logboom.broker.ownership import lying_about
-from logboom.broker.partition import Partition, Reach
+from logboom.broker.partition import Partition
 from logboom.broker.partition_store import Key, PartitionStore, gone
+from logboom.broker.reach import Reach
 from logboom.broker.shared_reads import SharedReads
 from logboom.host import OsDisk
 from logboom.metadata import (

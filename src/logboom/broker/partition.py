@@ -7,14 +7,11 @@ except reads that need the disk. Knows nothing of requests and connections.
 Life: opened by the partition store; takes appends until it goes offline (reads go on) or is closed for good.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from logboom.base.dynamic import Current
 from logboom.base.errors import (
     FencedLeaderEpochError,
     LogboomError,
@@ -25,13 +22,9 @@ from logboom.base.errors import (
     StorageError,
     UnknownLeaderEpochError,
 )
-from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset, PartitionIndex
-from logboom.base.ports import Clock
-from logboom.broker.config import BrokerConfig
-from logboom.broker.flusher import Flusher
-from logboom.broker.lacks import Lacks
-from logboom.broker.metrics import Counters
-from logboom.broker.shared_reads import Read, SharedReads
+from logboom.base.ids import NO_EPOCH, Epoch, Offset, PartitionIndex
+from logboom.broker.committed_reads import CommittedReads
+from logboom.broker.reach import Reach
 from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
 from logboom.records import (
     NO_TIMESTAMP,
@@ -51,7 +44,7 @@ from logboom.replication import (
     MinimumChanged,
     PartitionLeadership,
 )
-from logboom.storage import Appended, Batch, LogConfig, PartitionLog, Retention, Segment, TimedOffset
+from logboom.storage import Appended, Batch, LogConfig, PartitionLog, Retention, Segment
 
 Result = TypeVar("Result")
 
@@ -86,19 +79,6 @@ _Waiting: TypeAlias = deque[tuple[int, RunDone, RunResult]]
 """Who is answered once the offset that comes first is reached; the offsets never go down."""
 
 
-class Reach(NamedTuple):
-    """What the partitions of one broker share."""
-
-    broker_id: BrokerId
-    clock: Clock
-    flusher: Flusher
-    readers: Executor
-    counters: Counters
-    lacks: Lacks
-    config: Current[BrokerConfig]
-    shared_reads: SharedReads
-
-
 def log_config(config: StreamConfig, max_decompressed_bytes: int) -> LogConfig:
     """What storage must know of a stream's settings."""
     return LogConfig(
@@ -123,7 +103,7 @@ def _nothing() -> None:
     """What is run on the flusher's thread to know that all before it is done."""
 
 
-class Partition:
+class Partition(CommittedReads):
     """See the module."""
 
     __slots__ = (
@@ -136,17 +116,11 @@ class Partition:
         "_core",
         "_last_handle",
         "_limits",
-        "_reach",
-        "_read_refusal",
-        "_reads",
-        "_reads_done",
         "_refusal",
         "_watchers",
         "blocked",
-        "high_watermark",
         "index",
         "leader_epoch",
-        "log",
         "marked",
         "stream",
         "syncs",
@@ -155,21 +129,16 @@ class Partition:
     def __init__(self, stream: Stream, index: PartitionIndex, log: PartitionLog, reach: Reach) -> None:
         self.stream = stream
         self.index = index
-        self.log = log
+        super().__init__(log, reach)
         self.blocked = False
         self.marked = False
         self.leader_epoch: Epoch = NO_EPOCH
-        self.high_watermark = Offset(0)
-        self._reach = reach
         self._core = PartitionLeadership(reach.broker_id, min_insync_replicas=stream.config.min_insync_replicas)
         self._refusal: LogboomError | None = None
-        self._read_refusal: LogboomError | None = None
         self._at_commit: _Waiting = deque()
         self._at_leader: _Waiting = deque()
         self._watchers: dict[int, Callable[[], None]] = {}
         self._last_handle = 0
-        self._reads = 0
-        self._reads_done: asyncio.Future[None] | None = None
         self._below_minimum = True
         self._take_config(stream.config)
 
@@ -406,124 +375,6 @@ class Partition:
         self._fail(self._at_commit, error, self.high_watermark)
         self._fail(self._at_leader, error, self._safe_end)
 
-    # --- reading ------------------------------------------------------------------------------------------------
-
-    def read_cached(self, offset: Offset, max_bytes: int) -> bytes | memoryview | None:
-        """Whole batches from `offset` on, committed ones only and at least one; None where the disk might be needed.
-
-        Nothing at the high-water mark, or between it and the log's end. Raises OffsetOutOfRangeError, StorageError for
-        a damaged batch, UnknownStreamError once the stream is deleted.
-        """
-        if self._read_refusal is not None:
-            raise self._read_refusal.with_traceback(None)
-        ceiling, counters, log = self.high_watermark, self._reach.counters, self.log
-        if offset >= ceiling:
-            return self._nothing_at(offset)
-        shared = self._reach.shared_reads
-        read = shared.find(self, offset, max_bytes, ceiling) if offset >= log.log_start_offset else None
-        if read is not None:
-            counters.reads_shared += 1
-        else:
-            goes_on = log.was_read_up_to(offset)
-            found = self._log_read(offset, max_bytes, ceiling, cached_only=True)
-            if found is None:
-                return None
-            read = self._share(offset, max_bytes, found, ceiling, goes_on=goes_on)
-            counters.reads_cached += 1
-        read.uses += 1
-        counters.read_bytes += len(read.data)
-        return read.data
-
-    async def read(self, offset: Offset, max_bytes: int) -> bytes | memoryview:
-        """As `read_cached`, and from the disk where it must be, without keeping the loop waiting."""
-        data = self.read_cached(offset, max_bytes)
-        if data is not None:
-            return data
-        ceiling = self.high_watermark
-        found = await self._in_thread(partial(self._log_read, offset, max_bytes, ceiling, cached_only=False))
-        assert found is not None
-        data = found[0]
-        self._reach.counters.reads_disk += 1
-        self._reach.counters.read_bytes += len(data)
-        return data
-
-    def read_ahead(self, offset: Offset, max_bytes: int) -> None:
-        """The reader at `offset` was answered: have ready what it asks for next, if it is one that goes on.
-
-        Only what is in memory, and only behind a read that was cut by `max_bytes`: who has all there is will wait.
-        """
-        reach, ceiling = self._reach, self.high_watermark
-        read = reach.shared_reads.find(self, offset, max_bytes, ceiling)
-        if read is None or not read.goes_on or read.ceiling is not None or self._read_refusal is not None:
-            return
-        ahead = read.next_offset
-        if reach.shared_reads.find(self, ahead, max_bytes, ceiling) is not None:
-            return
-        try:
-            found = self.log.read_on(ahead, max_bytes, ceiling=ceiling, cached_only=True)
-        except (LogboomError, OSError):
-            return  # who asks for it is told
-        if found is not None and found[0]:
-            self._share(ahead, max_bytes, found, ceiling, goes_on=True)
-            reach.counters.reads_ahead += 1
-
-    def _share(
-        self,
-        offset: Offset,
-        max_bytes: int,
-        found: tuple[bytes | memoryview, Offset],
-        ceiling: Offset,
-        *,
-        goes_on: bool,
-    ) -> Read:
-        data, next_offset = found
-        read = Read(data, next_offset, ceiling if next_offset >= ceiling else None, goes_on)
-        if data:
-            self._reach.shared_reads.keep(self, offset, max_bytes, read)
-        return read
-
-    def _log_read(
-        self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
-    ) -> tuple[bytes | memoryview, Offset] | None:
-        try:
-            return self.log.read_on(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
-        except StorageError:
-            self._reach.counters.damaged_reads += 1
-            raise
-        except OSError as error:
-            self._reach.counters.damaged_reads += 1
-            raise StorageError(f"{self} cannot be read at offset {offset}: {error}") from error
-
-    def _nothing_at(self, offset: Offset) -> bytes:
-        if offset > self.log.log_end_offset:
-            raise OffsetOutOfRangeError(f"{self} ends at {self.log.log_end_offset}, before offset {offset}")
-        return b""
-
-    async def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
-        """The first committed record that is not older than `timestamp_ms`."""
-        return await self._in_thread(partial(self.log.offset_for_time, timestamp_ms, ceiling=self.high_watermark))
-
-    async def max_timestamp(self) -> TimedOffset | None:
-        """The committed record with the highest timestamp."""
-        return await self._in_thread(partial(self.log.max_timestamp, self.high_watermark))
-
-    async def _in_thread(self, function: Callable[[], Result]) -> Result:
-        """Run a read on the readers' threads; the log's files stay open until it has ended."""
-        if self._read_refusal is not None:
-            raise self._read_refusal.with_traceback(None)
-        self._reads += 1
-        future = asyncio.get_running_loop().run_in_executor(self._reach.readers, function)
-        # Whoever waits may be cancelled; the thread is then still reading, so it is the thread's end that counts.
-        future.add_done_callback(self._read_ended)
-        return await asyncio.shield(future)
-
-    def _read_ended(self, future: asyncio.Future[Any]) -> None:
-        self._reads -= 1
-        if not future.cancelled():
-            future.exception()  # seen, also when whoever asked is gone
-        if not self._reads and self._reads_done is not None and not self._reads_done.done():
-            self._reads_done.set_result(None)
-
     # --- deleting -----------------------------------------------------------------------------------------------
 
     async def delete_records(self, offset: int) -> Offset:
@@ -621,13 +472,11 @@ class Partition:
 
     async def retire(self, error: LogboomError) -> None:
         """Answer everything with `error` from now on; returns once no thread reads the log any more."""
-        self._refusal = self._read_refusal = error
-        self._reach.shared_reads.forget(self)
+        self._refusal = error
+        self.end_reads(error)
         self._fail_waiting(error)
         self._call_watchers()
-        if self._reads:
-            self._reads_done = asyncio.get_running_loop().create_future()
-            await self._reads_done
+        await self.reads_ended()
 
     def __str__(self) -> str:
         return f"{self.stream.name}-{self.index}"

@@ -31,7 +31,8 @@ from logboom.broker.ownership import (
     why_removable,
     write_mark,
 )
-from logboom.broker.partition import Partition, Reach, log_config
+from logboom.broker.partition import Partition, log_config
+from logboom.broker.reach import Reach
 from logboom.metadata import Image, Stream
 from logboom.storage import Damage, Notice, PartitionLog, is_log, lack_of
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from logboom.base.ids import Offset
 
 if TYPE_CHECKING:
-    from logboom.broker.partition import Partition
+    from logboom.broker.committed_reads import CommittedReads
 
 GENERATION_S: Final = 1.0
 
-_Key: TypeAlias = "tuple[Partition, Offset, int]"
+_Key: TypeAlias = "tuple[CommittedReads, Offset, int]"
 
 
 @dataclass(slots=True, eq=False)
@@ -43,10 +43,10 @@ class SharedReads:
         self._young: dict[_Key, Read] = {}
         self._old: dict[_Key, Read] = {}
         self._young_bytes = 0
-        self._latest: dict[Partition, _Key] = {}
+        self._latest: dict[CommittedReads, _Key] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def find(self, partition: "Partition", offset: Offset, max_bytes: int, high_watermark: Offset) -> Read | None:
+    def find(self, partition: "CommittedReads", offset: Offset, max_bytes: int, high_watermark: Offset) -> Read | None:
         """The same read, as long as it would give the same again."""
         key = (partition, offset, max_bytes)
         read = self._young.get(key)
@@ -59,7 +59,7 @@ class SharedReads:
             return None
         return read
 
-    def keep(self, partition: "Partition", offset: Offset, max_bytes: int, read: Read) -> None:
+    def keep(self, partition: "CommittedReads", offset: Offset, max_bytes: int, read: Read) -> None:
         """Remember a read for those who ask for the same."""
         key = (partition, offset, max_bytes)
         before = self._latest.get(partition)
@@ -71,7 +71,7 @@ class SharedReads:
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(GENERATION_S, self._tick)
 
-    def forget(self, partition: "Partition") -> None:
+    def forget(self, partition: "CommittedReads") -> None:
         """The partition's records are no longer what they were."""
         self._latest.pop(partition, None)
         for generation in (self._young, self._old):

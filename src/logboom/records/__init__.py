@@ -18,6 +18,7 @@ from logboom.records.header import (
     patch_batch,
     read_header,
     stamp_append_time,
+    whole_batches,
 )
 from logboom.records.record import Headers, Record, build_batch, iter_records
 from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
@@ -46,4 +47,5 @@ __all__ = [
     "read_header",
     "stamp_append_time",
     "validate_produced",
+    "whole_batches",
 ]

@@ -41,6 +41,7 @@ _HEADER = Struct(">qiibIhiqqqhii")
 _header: Final[Callable[[type["BatchHeader"], tuple[int, ...]], "BatchHeader"]] = tuple.__new__
 """`BatchHeader._make` without its check of the count, which the layout gives: read once per produced batch."""
 
+_FRONT = Struct(">qiibIhi")
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
 _CRC = Struct(">I")
@@ -137,6 +138,32 @@ def crc_ok(buffer: Bytes, position: int, header: BatchHeader) -> bool:
     if header.batch_length < MIN_BATCH_LENGTH or end > len(buffer):
         return False
     return bool(crc32c(memoryview(buffer)[position + CRC_START : end]) == header.crc)
+
+
+def whole_batches(
+    buffer: Bytes, expected: Offset, ceiling: Offset, epoch_at: Callable[[Offset], Epoch]
+) -> tuple[int, Offset]:
+    """How many bytes of whole, right batches a buffer begins with, and the offset behind them.
+
+    Each must begin where the one before ended, the first at `expected`, lie below `ceiling`, be of the epoch that
+    `epoch_at` has for its offset, and match its CRC. What ends the run is not told: look at what lies there.
+    """
+    view, at, size = memoryview(buffer), 0, len(buffer)
+    while size - at >= HEADER_BYTES and expected < ceiling:
+        base, length, epoch, magic, crc, _, delta = _FRONT.unpack_from(buffer, at)
+        end, following = at + LENGTH_PREFIX_BYTES + length, base + delta + 1
+        if (
+            base != expected
+            or magic != MAGIC
+            or not MIN_BATCH_LENGTH <= length <= size - at - LENGTH_PREFIX_BYTES
+            or delta < 0
+            or following > ceiling
+            or epoch_at(expected) != epoch
+            or crc32c(view[at + CRC_START : end]) != crc
+        ):
+            break
+        at, expected = end, following
+    return at, expected
 
 
 def iter_batches(buffer: Bytes) -> Iterator[tuple[int, BatchHeader]]:

@@ -13,7 +13,7 @@ from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
 from logboom.base.ports import Bytes, Disk, File
 from logboom.base.units import KIB, MIB
-from logboom.records import HEADER_BYTES, BatchHeader, read_header
+from logboom.records import HEADER_BYTES, BatchHeader, read_header, whole_batches
 from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import lack_of
 from logboom.storage.index import SparseIndex, sealed_newest
@@ -398,7 +398,8 @@ class Segment:
         Also the offset and position behind them. BadBatchError where the first is damaged.
         """
         data = self._read_at_least_one(position, max_bytes, cached_only)
-        at, size = 0, len(data)
+        # The run of batches about which there is no doubt, then whatever ends it.
+        (at, expected), size = whole_batches(data, expected, ceiling, self._epoch_at), len(data)
         while size - at >= HEADER_BYTES and expected < ceiling:
             header = read_header(data, at)
             if at and header.size_bytes > size - at:
