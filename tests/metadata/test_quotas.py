@@ -73,7 +73,7 @@ def test_quotas_that_cannot_be_set(name: str, value: float) -> None:
 def test_an_address_has_its_own_kind_of_quota() -> None:
     address = quota_entity([("ip", "10.0.0.1")])
     assert changed(Image(), address, connection_creation_rate=5.0).quotas[address] == {"connection_creation_rate": 5}
-    with pytest.raises(InvalidRequestError, match="no quota of a ip"):
+    with pytest.raises(InvalidRequestError, match="no quota for ip"):
         change_quotas(Image(), address, {"producer_byte_rate": 5.0}, LIMITS)
 
 

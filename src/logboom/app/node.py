@@ -80,7 +80,7 @@ class Node:
             self._broker = broker = await self._start_broker()
             self._follow_log_level(broker)
             version = importlib.metadata.version("logboom")
-            self._sources.append(lambda: broker_metrics(broker, version))
+            self._sources.append(lambda: broker_metrics(broker, version, self._config.http.max_partition_series))
             kafka = await self._start_kafka(broker)
         except BaseException:
             await self.stop()

@@ -3,7 +3,8 @@
 Knows numbers and their meaning; no library of metrics, no lock (each number has one writing thread).
 """
 
-from dataclasses import dataclass, fields
+from collections import Counter
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(slots=True)
@@ -38,7 +39,12 @@ class Counters:
     flush_ns: int = 0
     """Time spent in those rounds, in nanoseconds. Written by the flusher."""
     metadata_commits: int = 0
+    segments_deleted: Counter[str] = field(default_factory=Counter)
+    """Old segments that were let go, by why: retention, records (DeleteRecords) or offsets (the broker's own)."""
+    segment_bytes_deleted: Counter[str] = field(default_factory=Counter)
+    """The bytes of those segments."""
 
     def as_dict(self) -> dict[str, int]:
-        """All numbers by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """All single numbers by name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, int)}

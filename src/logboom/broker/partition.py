@@ -388,11 +388,12 @@ class Partition(CommittedReads):
                 f"records of {self} can be deleted up to offset {self.high_watermark}, not to {offset}"
             )
         if wanted > self.log_start_offset:
-            await self.delete_before(Offset(wanted))
+            await self.delete_before(Offset(wanted), why="records")
         return self.log_start_offset
 
-    async def delete_before(self, offset: Offset) -> int:
-        """Move the log start up to a committed offset and remove what lies below; how many segments went.
+    async def delete_before(self, offset: Offset, *, why: str) -> int:
+        """Move the log start up to a committed offset and remove what lies below; how many segments went. `why` is for
+        the counters.
 
         Returns once the new start survives a power failure and the files are gone. Raises StorageError.
         """
@@ -400,6 +401,9 @@ class Partition(CommittedReads):
             raise self._refusal.with_traceback(None)
         gone = await self._reach.flusher.run(partial(self._detach_before, offset))
         if gone:
+            counters = self._reach.counters
+            counters.segments_deleted[why] += len(gone)
+            counters.segment_bytes_deleted[why] += sum(segment.size_bytes for segment in gone)
             await self._in_thread(partial(self.log.remove_detached, gone))
         return len(gone)
 
@@ -424,7 +428,7 @@ class Partition(CommittedReads):
             await self._reach.flusher.run(_nothing)
         find = partial(log.retained_from, retention, now_ms=now_ms, high_watermark=self.high_watermark)
         start, first_end = await self._in_thread(find), log.segments[0].end
-        return await self.delete_before(start) if first_end is not None and first_end <= start else 0
+        return await self.delete_before(start, why="retention") if first_end is not None and first_end <= start else 0
 
     # --- epochs -------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "publish": "Send lines to a stream.",
     "tail": "Read a stream.",
     "groups": "List, describe and reset consumer groups.",
+    "quotas": "List, set and remove what clients may use.",
     "collect": "Ship log lines of this host to a stream.",
     "pipeline": "Check, test and run a pipeline on Spark.",
     "bench": "Measure a broker.",

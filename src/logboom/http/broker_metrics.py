@@ -3,12 +3,14 @@
 Knows the shell's counters and the shape of metrics. Called on the loop.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from logboom.broker.broker import Broker
+from logboom.broker.partition import Partition
 
 _NS_PER_S: Final = 1_000_000_000
 _HELP: Final = {
@@ -29,8 +31,8 @@ _HELP: Final = {
 }
 
 
-def broker_metrics(broker: Broker, version: str) -> Iterator[Metric]:
-    """Every number of one broker, those of each partition included."""
+def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> Iterator[Metric]:
+    """Every number of one broker, those of each partition included; of each stream where there are too many."""
     info = GaugeMetricFamily("logboom_broker_info", "Who this is.", labels=("version", "cluster_id", "broker_id"))
     info.add_metric((version, broker.identity.cluster_id, str(broker.identity.broker_id)), 1)
     yield info
@@ -50,14 +52,54 @@ def broker_metrics(broker: Broker, version: str) -> Iterator[Metric]:
         "1 where the disk failed and takes no more writes.",
         value=int(broker.log_dir().failure is not None),
     )
-    yield from _partition_metrics(broker)
+    yield _counter_by(
+        "segments_deleted", "Segments deleted, by what deleted them.", "reason", broker.counters.segments_deleted
+    )
+    yield _counter_by(
+        "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
+    )
+    partitions = list(broker.partitions())
+    if len(partitions) <= partition_series_max:
+        yield from _partition_metrics(partitions)
+    else:
+        yield from _stream_metrics(partitions)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(f"logboom_{name}", text, value=value)
 
 
-def _partition_metrics(broker: Broker) -> Iterable[Metric]:
+def _counter_by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"logboom_{name}", text, labels=(label,))
+    for value, count in values.items():
+        family.add_metric((value,), count)
+    return family
+
+
+def _stream_metrics(partitions: Iterable[Partition]) -> Iterable[Metric]:
+    """Sums over the partitions of each stream."""
+    families = [
+        GaugeMetricFamily(f"logboom_stream_{name}", text, labels=("stream",))
+        for name, text in (
+            ("partitions", "Partitions that are open."),
+            ("records", "Committed records, as far as offsets tell."),
+            ("size_bytes", "Bytes on the disk."),
+            ("offline_partitions", "Partitions that take no append."),
+        )
+    ]
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(families))
+    for partition in partitions:
+        of_stream = sums[partition.stream.name]
+        records = partition.high_watermark - partition.log_start_offset
+        for at, value in enumerate((1, records, partition.size_bytes, int(partition.offline))):
+            of_stream[at] += value
+    for stream, values in sums.items():
+        for family, value in zip(families, values, strict=True):
+            family.add_metric((stream,), value)
+    return families
+
+
+def _partition_metrics(partitions: Iterable[Partition]) -> Iterable[Metric]:
     labels = ("stream", "partition")
     families = {
         "high_watermark": GaugeMetricFamily(
@@ -72,7 +114,7 @@ def _partition_metrics(broker: Broker) -> Iterable[Metric]:
         "size_bytes": GaugeMetricFamily("logboom_partition_size_bytes", "Bytes on the disk.", labels=labels),
         "offline": GaugeMetricFamily("logboom_partition_offline", "1 where no append is taken.", labels=labels),
     }
-    for partition in broker.partitions():
+    for partition in partitions:
         where = (partition.stream.name, str(partition.index))
         for attribute, family in families.items():
             family.add_metric(where, getattr(partition, attribute))

@@ -16,3 +16,6 @@ class HttpConfig(Settings):
 
     request_timeout_s: DurationS = Field(default=10.0, gt=0)
     """A connection is closed this long after it was opened, answered or not."""
+
+    max_partition_series: int = Field(default=1_000, ge=0)
+    """With more partitions than this, `/metrics` tells of each stream as a whole instead of each partition."""

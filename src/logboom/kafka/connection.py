@@ -20,6 +20,7 @@ import structlog
 
 from logboom.base.ports import Bytes
 from logboom.kafka.admission import Refusal
+from logboom.kafka.error_counts import count_errors
 from logboom.kafka.frames import FrameReader
 from logboom.kafka.handler import Close, Encoded, Failed, Later, RequestContext
 from logboom.kafka.messages import make_wait
@@ -27,7 +28,7 @@ from logboom.kafka.metrics import api_name
 from logboom.kafka.quota_desk import ClientMeters
 from logboom.kafka.reading import MalformedError, skip_tags
 from logboom.kafka.registry import Route
-from logboom.kafka.slots import Slot, count_error, length, with_head
+from logboom.kafka.slots import Slot, length, with_head
 from logboom.kafka.usuals import ELEMENTS, Recent
 from logboom.kafka.writing import encode
 
@@ -468,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish_without_reply(slot, reply)
             return
         else:
-            count_error(route, reply)
+            count_errors(reply, route.metrics.errors)
             if slot.throttle_ms:
                 reply = make_wait(reply, slot.throttle_ms)
             pieces = (encode(reply),)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Final
 
 from logboom.base.ports import Bytes
 from logboom.kafka.handler import Later
@@ -68,10 +68,3 @@ def length(pieces: Sequence[Bytes]) -> int:
     if len(pieces) == 1:
         return len(pieces[0])
     return sum(len(piece) for piece in pieces)
-
-
-def count_error(route: Route, reply: Any) -> None:
-    """Count the error code of a reply that has one for all of it."""
-    code = getattr(reply, "error_code", None)
-    if code:
-        route.metrics.errors[code.name] += 1

@@ -135,7 +135,7 @@ def _kind(name: str, entity_type: str) -> QuotaKind:
     kind = _KINDS.get(name)
     if kind is None or kind.entity_type != entity_type:
         known = ", ".join(kind.name for kind in QUOTA_KINDS if kind.entity_type == entity_type)
-        raise InvalidRequestError(f"{name!r} is no quota of a {entity_type}; known: {known}")
+        raise InvalidRequestError(f"{name!r} is no quota for {entity_type}; known: {known}")
     return kind
 
 
