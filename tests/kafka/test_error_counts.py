@@ -48,10 +48,7 @@ def test_errors_of_partitions_are_in_the_metrics(tmp_path: Path) -> None:
             cls = load_request_schema(2, 5)
             topic = nested(cls, "topics")
             part = nested(topic, "partitions")
-            parts = tuple(
-                make(part, partition_index=index, current_leader_epoch=-1, timestamp=milliseconds(-1))
-                for index in (7, 8)
-            )
+            parts = tuple(make(part, partition_index=index, current_leader_epoch=-1, timestamp=-1) for index in (7, 8))
             fields = {"replica_id": -1, "isolation_level": 0}
             await client.ask(2, 5, topics=(make(topic, name="nowhere", partitions=parts),), **fields)
             assert node.metrics.api(2).errors == {"unknown_topic_or_partition": 2}

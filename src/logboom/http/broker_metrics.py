@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from logboom.broker.broker import Broker
 from logboom.broker.partition import Partition
+from logboom.broker.partition_store import Key
 
 _NS_PER_S: Final = 1_000_000_000
 _HELP: Final = {
@@ -58,11 +59,9 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
     yield _counter_by(
         "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
     )
-    partitions = list(broker.partitions())
-    if len(partitions) <= partition_series_max:
-        yield from _partition_metrics(partitions)
-    else:
-        yield from _stream_metrics(partitions)
+    partitions, failed = list(broker.partitions()), list(broker.failed())
+    tell = _partition_metrics if len(partitions) + len(failed) <= partition_series_max else _stream_metrics
+    yield from tell(partitions, failed)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
@@ -76,7 +75,7 @@ def _counter_by(name: str, text: str, label: str, values: Mapping[str, int]) -> 
     return family
 
 
-def _stream_metrics(partitions: Iterable[Partition]) -> Iterable[Metric]:
+def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[Key]) -> Iterable[Metric]:
     """Sums over the partitions of each stream."""
     families = [
         GaugeMetricFamily(f"logboom_stream_{name}", text, labels=("stream",))
@@ -93,13 +92,15 @@ def _stream_metrics(partitions: Iterable[Partition]) -> Iterable[Metric]:
         records = partition.high_watermark - partition.log_start_offset
         for at, value in enumerate((1, records, partition.size_bytes, int(partition.offline))):
             of_stream[at] += value
+    for name, _ in failed:
+        sums[name][-1] += 1
     for stream, values in sums.items():
         for family, value in zip(families, values, strict=True):
             family.add_metric((stream,), value)
     return families
 
 
-def _partition_metrics(partitions: Iterable[Partition]) -> Iterable[Metric]:
+def _partition_metrics(partitions: Iterable[Partition], failed: Iterable[Key]) -> Iterable[Metric]:
     labels = ("stream", "partition")
     families = {
         "high_watermark": GaugeMetricFamily(
@@ -118,6 +119,6 @@ def _partition_metrics(partitions: Iterable[Partition]) -> Iterable[Metric]:
         where = (partition.stream.name, str(partition.index))
         for attribute, family in families.items():
             family.add_metric(where, getattr(partition, attribute))
-    for name, index in broker.failed():
+    for name, index in failed:
         families["offline"].add_metric((name, str(index)), 1)
     return families.values()
