@@ -61,7 +61,7 @@ def grouped_bars(
     for axes, (name, panel) in zip(grid.flat, panels.items(), strict=False):
         middle = [statistics.median(samples) for samples in panel.values()]
         axes.barh(list(panel), middle, color=[colours[each] for each in panel], height=0.66)
-        reach = max((max(samples) for samples in panel.values()), default=1.0)
+        reach = max((max(samples) for samples in panel.values()), default=0.0) or 1.0
         for at, (samples, value) in enumerate(zip(panel.values(), middle, strict=True)):
             axes.plot(samples, [at] * len(samples), "o", color="black", markersize=3, alpha=0.55, clip_on=False)
             axes.text(max([*samples, value]) + reach * 0.02, at, _plain(value), va="center", fontsize=9)
@@ -69,6 +69,7 @@ def grouped_bars(
         axes.invert_yaxis()
         axes.set_title(name, fontsize=10)
         axes.set_xlabel(unit, fontsize=9)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.spines[["top", "right"]].set_visible(False)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
@@ -170,18 +171,17 @@ def timelines(
     figure, grid = _pyplot().subplots(
         len(panels), 1, figsize=(10, 1.7 * len(panels) + 0.8), layout="constrained", squeeze=False, sharex=True
     )
-    minutes = [second / 60 for second in seconds]
+    unit, per = ("minutes", 60) if seconds and seconds[-1] > 300 else ("seconds", 1)
+    across = [second / per for second in seconds]
     for axes, (name, values) in zip(grid.flat, panels.items(), strict=True):
-        axes.plot(
-            minutes, [float("nan") if value is None else value for value in values], linewidth=1, color=COLOURS[0]
-        )
+        axes.plot(across, [float("nan") if value is None else value for value in values], linewidth=1, color=COLOURS[0])
         for (label, times), colour in zip(marks.items(), COLOURS[1:], strict=False):
             for number, at in enumerate(times):
-                axes.axvline(at / 60, color=colour, linewidth=0.8, alpha=0.7, label=label if number == 0 else None)
+                axes.axvline(at / per, color=colour, linewidth=0.8, alpha=0.7, label=label if number == 0 else None)
         axes.set_ylabel(name, fontsize=9)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-    grid[-1][0].set_xlabel("minutes")
+    grid[-1][0].set_xlabel(unit)
     if any(marks.values()):
         grid[0][0].legend(loc="upper right", fontsize=8)
     figure.suptitle(title)

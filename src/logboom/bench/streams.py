@@ -1,13 +1,16 @@
 """The streams a run makes for itself and removes again, with all that were made in its name."""
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from logboom.bench.wire import BenchError
+
+SERVED_WITHIN_S = 30.0
 
 
 @contextmanager
@@ -21,8 +24,25 @@ def bench_stream(bootstrap: str, *, partitions: int = 1, config: Mapping[str, st
     except KafkaException as error:
         raise BenchError(f"no stream could be made at {bootstrap}: {error.args[0].str()}") from None
     try:
+        _wait_until_served(admin, name, partitions)
         yield name
     finally:
-        made = [topic for topic in admin.list_topics(timeout=15).topics if name in topic]
+        made = sorted({name, *(topic for topic in admin.list_topics(timeout=15).topics if name in topic)})
         for deleted in admin.delete_topics(made, request_timeout=30).values():
             deleted.result(35)
+
+
+def _wait_until_served(admin: AdminClient, stream: str, partitions: int) -> None:
+    """Return once every partition answers: Kafka says that a topic is made before its partitions can be written to."""
+    deadline = time.monotonic() + SERVED_WITHIN_S
+    while True:
+        wanted = {TopicPartition(stream, number): OffsetSpec.latest() for number in range(partitions)}  # type: ignore[no-untyped-call]
+        try:
+            for found in admin.list_offsets(wanted, request_timeout=5).values():
+                found.result(10)
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                raise BenchError(f"{stream} was made, but is not served: {error.args[0].str()}") from None
+            time.sleep(0.02)
+        else:
+            return

@@ -1,16 +1,21 @@
 """`logboom bench`: measure any server that speaks the Kafka protocol; data and a picture land in a folder."""
 
 import asyncio
+import signal
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from logboom.bench import baseline, histogram, plots, report
+from logboom.bench.compare import CASES, CONTESTANTS, CompareLoad, run_compare, write_outcome
 from logboom.bench.consume import run_consume
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad, run_produce
 from logboom.bench.router import RouterLoad, run_router
+from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, fail, note, print_json, print_table
@@ -27,6 +32,13 @@ bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.
 @bench.callback()
 def _prepare() -> None:
     keep_buffers()  # the load generator must not be the limit
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, _ended)
+
+
+def _ended(number: int, _frame: object) -> NoReturn:
+    """A run that is ended takes down the servers it started."""
+    raise SystemExit(128 + number)
 
 
 def register(app: typer.Typer) -> None:
@@ -159,6 +171,73 @@ def pipeline(
     plots.bars(target, "Router: five routes with masking", bars, "events/s")
     line = f"{result['warm_events_per_s']:,} events/s, {result['warm_mb_per_s']} MB/s warm"
     _tell(line, target, result, as_json)
+
+
+@bench.command()
+def compare(
+    quick: Annotated[
+        bool, typer.Option(help="Some minutes in all: one short round, a JVM that is hardly warm.")
+    ] = False,
+    only: Annotated[str, typer.Option(help=f"Cases, with commas: {', '.join(CASES)}.")] = "",
+    peers: Annotated[str, typer.Option(help=f"Who, with commas: {', '.join(CONTESTANTS)}.")] = "",
+    rounds: Annotated[int | None, typer.Option(min=1, help="Turns that everybody takes in each case.")] = None,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the servers keep their data meanwhile.")] = Path(),
+    size_max_mib: Annotated[
+        int | None, typer.Option(min=1, help="The most that one size of the throughput case writes.")
+    ] = None,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Logboom beside Kafka and JetStream, in turns, with the same load: JSON, a table and pictures.
+
+    Kafka comes from Maven, nats-server from PATH or through Go; what cannot be had is named and left out.
+    """
+    names = _chosen("--peers", peers, CONTESTANTS) or CompareLoad.contestants
+    groups = _chosen("--only", only, CASES) or CASES
+    load = CompareLoad.quick(names, groups) if quick else CompareLoad(names, groups)
+    changes: dict[str, Any] = {"rounds": rounds, "size_max_bytes": size_max_mib and size_max_mib * 1024**2}
+    load = replace(load, **{key: value for key, value in changes.items() if value is not None})
+    outcome = run_compare(load, data, note)
+    target, text = write_outcome(out, outcome)
+    if as_json:
+        print_json({**outcome.as_json(), "folder": str(target)})
+    else:
+        typer.echo(f"{text}\n{target}/result.json, table.md and pictures")
+
+
+@bench.command()
+def soak(
+    minutes: Annotated[
+        float, typer.Option(min=0.05, help="Length of the load; restarts fall into its first half.")
+    ] = 60.0,
+    rate: Annotated[float, typer.Option(min=0.01, help="Factor on the rate of every producer.")] = 1.0,
+    restart_every: Annotated[float, typer.Option(min=1.0, help="Seconds between ends of the broker, about.")] = 120.0,
+    seed: Annotated[int, typer.Option(help="When the broker ends and how long group members live.")] = 1,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.")] = Path(),
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Mixed load on a broker of its own that is stopped and killed meanwhile: nothing lost, nothing growing.
+
+    The exit code is 1 where the verdict is that it did not hold.
+    """
+    load = SoakLoad(minutes=minutes, rate=rate, restart_every_s=restart_every, seed=seed)
+    outcome = run_soak(load, data, note)
+    target = write_soak(out, outcome)
+    if as_json:
+        print_json({"held": outcome.held, "verdict": outcome.verdict(), "folder": str(target)})
+    else:
+        typer.echo("\n".join([*outcome.verdict(), f"{target}/result.json", f"{target}/picture.png"]))
+    if not outcome.held:
+        raise typer.Exit(1)
+
+
+def _chosen(option: str, words: str, known: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(word.strip() for word in words.split(",") if word.strip())
+    strange = [word for word in found if word not in known]
+    if strange:
+        fail(f"{option}: {', '.join(strange)}: not one of {', '.join(known)}")
+    return found
 
 
 def _rate(result: dict[str, object]) -> str:

@@ -1,0 +1,207 @@
+"""What is measured, each case for one contestant at a time. All leave the server as they found it.
+
+Measurements return plain numbers by name; `cpu_s_per_million` is the server's CPU seconds for a million messages.
+"""
+
+import asyncio
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logboom.bench import report
+from logboom.bench.compare.contestants import Contestant
+from logboom.bench.compare.tools import consumer_performance, producer_performance
+from logboom.bench.consume import run_consume
+from logboom.bench.histogram import histogram_of, summary
+from logboom.bench.latency import HELD_WITHIN_S, LatencyLoad, run_latency
+from logboom.bench.produce import ProduceLoad, produce
+from logboom.bench.servers import NatsServer, Server
+from logboom.bench.streams import bench_stream
+
+MAX_MESSAGE_CONFIG: Final = {"max.message.bytes": "2000000"}
+FETCH_MAX_BYTES: Final = 1024 * 1024
+Sample = dict[str, Any]
+
+
+@contextmanager
+def stream_of(contestant: Contestant, server: Server) -> Iterator[str]:
+    """A stream for one measurement, gone after it."""
+    if contestant.speaks_kafka:
+        with bench_stream(server.address, config={**MAX_MESSAGE_CONFIG, **contestant.config}) as stream:
+            yield stream
+        return
+    assert isinstance(server, NatsServer)
+    stream = f"bench-{uuid.uuid4().hex[:8]}"
+    server.load("-mode", "create", "-stream", stream)
+    try:
+        yield stream
+    finally:
+        server.load("-mode", "delete", "-stream", stream)
+
+
+class _Cpu:
+    """The server's CPU time from here on."""
+
+    def __init__(self, server: Server) -> None:
+        self._pid = server.pid
+        self._before = report.cpu_seconds(self._pid)
+
+    def per_million(self, messages: float) -> float:
+        return round((report.cpu_seconds(self._pid) - self._before) / (messages / 1e6), 4)
+
+
+class Case(ABC):
+    """One measurement that every contestant goes through; `group` is the word of `--only`."""
+
+    group: str
+    name: str
+    title: str
+
+    @abstractmethod
+    def measure(self, contestant: Contestant, server: Server) -> Sample:
+        """Take it once; BenchError where the server cannot do it."""
+
+
+@dataclass
+class Produce(Case):
+    """A producer of the peer's own making at full speed: ProducerPerformance, or the NATS client."""
+
+    record_bytes: int
+    seconds: float
+    group = "produce"
+
+    def __post_init__(self) -> None:
+        self.name = f"produce-{self.record_bytes}"
+        self.title = (
+            f"Acked produce, {self.record_bytes:,} B (ProducerPerformance; JetStream: nats.go, 4,000 in flight)"
+        )
+
+    def measure(self, contestant: Contestant, server: Server) -> Sample:
+        with stream_of(contestant, server) as stream:
+            cpu = _Cpu(server)
+            if isinstance(server, NatsServer):
+                size, seconds = str(self.record_bytes), str(self.seconds)
+                sample = server.load("-mode", "produce", "-stream", stream, "-size", size, "-seconds", seconds)
+            else:
+                records = int(self.seconds * 40e6 / (self.record_bytes + 7))
+                sample = dict(producer_performance(server.address, stream, self.record_bytes, records))
+            return {**sample, "cpu_s_per_million": cpu.per_million(sample["records"])}
+
+
+@dataclass
+class Consume(Case):
+    """A stream read from its start: by ConsumerPerformance or the NATS client, and by bench's own reader."""
+
+    record_bytes: int
+    fill_bytes: int
+    group = "consume"
+
+    def __post_init__(self) -> None:
+        self.name = f"consume-{self.record_bytes}"
+        self.title = (
+            f"Consume from the page cache, {self.record_bytes:,} B "
+            "(ConsumerPerformance; JetStream: nats.go, ordered push consumer)"
+        )
+
+    def measure(self, contestant: Contestant, server: Server) -> Sample:
+        messages = self.fill_bytes // (self.record_bytes + 7)
+        with stream_of(contestant, server) as stream:
+            if isinstance(server, NatsServer):
+                messages = min(messages, 100_000 if contestant.name == "nats-always" else messages)
+                size = str(self.record_bytes)
+                server.load("-mode", "produce", "-stream", stream, "-size", size, "-messages", str(messages))
+                cpu = _Cpu(server)
+                sample = server.load("-mode", "consume", "-stream", stream, "-size", size)
+                return {**sample, "cpu_s_per_million": cpu.per_million(messages)}
+            filled = produce(server.address, stream, ProduceLoad(self.record_bytes, messages=messages))
+            end = int(str(filled["records"]))
+            cpu = _Cpu(server)
+            sample = dict(consumer_performance(server.address, stream, self.record_bytes, end))
+            sample["cpu_s_per_million"] = cpu.per_million(end)
+            raw = asyncio.run(run_consume(server.address, stream, end, FETCH_MAX_BYTES))
+            return {**sample, "raw_records_per_s": raw["records_per_s"], "raw_mb_per_s": raw["mb_per_s"]}
+
+
+@dataclass
+class Latency(Case):
+    """End-to-end latency at a held rate, from the intended moment: librdkafka with linger 0, or the NATS client."""
+
+    record_bytes: int
+    rate_per_s: int
+    seconds: float
+    warm_up_s: float
+    group = "latency"
+
+    def __post_init__(self) -> None:
+        self.name = f"latency-{self.record_bytes}"
+        self.title = f"End-to-end latency, {self.record_bytes:,} B at {self.rate_per_s:,}/s"
+
+    def measure(self, contestant: Contestant, server: Server) -> Sample:
+        load = LatencyLoad(self.record_bytes, self.rate_per_s, self.seconds, self.warm_up_s)
+        sent = self.rate_per_s * (self.seconds + self.warm_up_s)
+        with stream_of(contestant, server) as stream:
+            cpu = _Cpu(server)
+            if isinstance(server, NatsServer):
+                taken = server.load(
+                    *("-mode", "latency", "-stream", stream, "-size", str(self.record_bytes)),
+                    *("-rate", str(self.rate_per_s), "-seconds", str(self.seconds), "-warm-up", str(self.warm_up_s)),
+                    *("-in-flight", "1000000"),
+                )
+                latencies = taken.pop("latencies_us")
+                sample = {"end_to_end": summary(histogram_of(latencies)), "held": latencies[-1] < HELD_WITHIN_S * 1e6}
+            else:
+                sample = run_latency(server.address, stream, load)
+            return {**sample, "cpu_s_per_million": cpu.per_million(sent)}
+
+
+@dataclass
+class Throughput(Case):
+    """So many messages of one size written with encoded batches and read back, as the well-known benchmark does."""
+
+    record_bytes: int
+    messages: int
+    group = "throughput"
+
+    def __post_init__(self) -> None:
+        self.name = f"throughput-{self.record_bytes}"
+        self.title = f"{self.messages:,} messages of {self.record_bytes:,} B, written and read back"
+
+    def measure(self, contestant: Contestant, server: Server) -> Sample:
+        with stream_of(contestant, server) as stream:
+            cpu = _Cpu(server)
+            if isinstance(server, NatsServer):
+                size, in_flight = str(self.record_bytes), str(max(16, min(4_000, (64 << 20) // self.record_bytes)))
+                arguments = ("-stream", stream, "-size", size, "-in-flight", in_flight)
+                wrote = server.load("-mode", "produce", *arguments, "-messages", str(self.messages))
+                used = cpu.per_million(self.messages)
+                read = server.load("-mode", "consume", *arguments)
+                rates = wrote["mb_per_s"], read["mb_per_s"]
+            else:
+                written = produce(server.address, stream, ProduceLoad(self.record_bytes, messages=self.messages))
+                end = int(str(written["records"]))
+                used = cpu.per_million(end)
+                fetched: Any = asyncio.run(run_consume(server.address, stream, end, FETCH_MAX_BYTES))
+                rates = written["value_mb_per_s"], fetched["records_per_s"] * self.record_bytes / 1e6
+        return {"produce_mb_per_s": rates[0], "consume_mb_per_s": rates[1], "cpu_s_per_million": used}
+
+
+def warm(contestant: Contestant, server: Server, seconds: float) -> None:
+    """Load that compiles what a JVM compiles and fills what any server fills: large and small requests, and reads."""
+    with stream_of(contestant, server) as stream:
+        if isinstance(server, NatsServer):
+            server.load("-mode", "produce", "-stream", stream, "-seconds", str(seconds * 0.6))
+            server.load("-mode", "consume", "-stream", stream)
+            return
+        large = produce(server.address, stream, ProduceLoad(seconds=seconds * 0.35, warm_up_s=0))
+        produce(
+            server.address,
+            stream,
+            ProduceLoad(256, request_bytes=1, in_flight=4, seconds=seconds * 0.35, warm_up_s=0),
+        )
+        until = time.monotonic() + seconds * 0.3
+        while time.monotonic() < until:
+            asyncio.run(run_consume(server.address, stream, int(str(large["records"])), FETCH_MAX_BYTES))

@@ -1,0 +1,49 @@
+"""The ends of the broker's lives: SIGTERM and kill -9 in turns, and a new life on the same data each time."""
+
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+
+from logboom.bench.servers import Server
+from logboom.bench.soak.ledger import Ledger
+from logboom.bench.soak.load import SoakLoad
+
+LOOK_EVERY_S = 0.5
+
+
+@dataclass
+class Restarts:
+    """When which kind of end came, in seconds since the start, and how long the new life took to serve."""
+
+    at_s: dict[str, list[float]] = field(default_factory=lambda: {"SIGTERM": [], "kill -9": []})
+    took_s: list[float] = field(default_factory=list)
+
+
+def restart_at_times(server: Server, load: SoakLoad, ledger: Ledger, restarts: Restarts, stop: threading.Event) -> None:
+    """Thread: end and start the broker about as often as the load says; an end nobody asked for is a fault.
+
+    Everything stops with such an end: there is no use in load on a broker that is gone.
+    """
+    chance = random.Random(load.seed)  # noqa: S311 - when to kill is no secret
+    began = time.monotonic()
+    next_s, gently = chance.uniform(0.5, 1.0) * load.restart_every_s, False
+    while not stop.wait(LOOK_EVERY_S):
+        if not server.running:
+            ledger.fault("the broker ended by itself")
+            stop.set()
+            return
+        now_s = time.monotonic() - began
+        if now_s >= next_s and now_s < load.last_restart_s:
+            _restart(server, gently, restarts, now_s)
+            gently = not gently
+            next_s = now_s + chance.uniform(0.7, 1.3) * load.restart_every_s
+
+
+def _restart(server: Server, gently: bool, restarts: Restarts, now_s: float) -> None:
+    restarts.at_s["SIGTERM" if gently else "kill -9"].append(round(now_s, 1))
+    if gently:
+        server.stop()
+    else:
+        server.kill9()
+    restarts.took_s.append(round(server.start(), 3))
