@@ -4,8 +4,9 @@ SHELL := /bin/bash
 WORKERS ?= 2
 KILLS ?= 50
 LOGS ?=
+SECONDS ?= 600
 
-.PHONY: help setup demo test lint format faults docs clean
+.PHONY: help setup demo test lint format faults fuzz docs clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | column -t -s '|'
@@ -24,6 +25,9 @@ lint: setup  ## Style, types and contracts alone
 
 faults: setup  ## The long fault runs in full; KILLS=50
 	@LOGBOOM_TEST_KILLS=$(KILLS) scripts/check.sh faults
+
+fuzz: setup  ## Strange requests, drawn for so long, half of it by many clients at once; SECONDS=600
+	@LOGBOOM_FUZZ_SECONDS=$$(($(SECONDS) / 2)) scripts/check.sh fuzz
 
 format: setup  ## Lay out the code
 	@.venv/bin/ruff format && .venv/bin/ruff check --fix

@@ -3,6 +3,7 @@
 #   lint    style, layout, types, import contracts
 #   test    all tests in random order, without the long fault runs
 #   faults  the long fault runs
+#   fuzz    strange requests for LOGBOOM_FUZZ_SECONDS, one at a time and then by many clients at once
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly BIN=.venv/bin
@@ -31,11 +32,18 @@ run_faults() {
     step kills $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "not slow" tests/faults
 }
 
+run_fuzz() {
+    # A test at a time, so that each has the seconds it was given.
+    step fuzz $BIN/python -m pytest --capture no -p no:xdist --timeout 0 -m "slow" \
+        tests/kafka/test_fuzz_requests.py tests/faults/test_fuzz_life.py
+}
+
 for group in "$@"; do
     case $group in
         lint) lint ;;
         test) run_tests ;;
         faults) run_faults ;;
+        fuzz) run_fuzz ;;
         *) printf 'unknown group of checks: %s\n' "$group" >&2; exit 2 ;;
     esac
 done
