@@ -153,8 +153,10 @@ class MemFile:
         try:
             self._disk.fault("write", self._path)
         except OSError as error:
-            # Written short, as the operating system does.
-            self._node.write(offset, content[: len(content) // 2])
+            # Written short, as the operating system does, though never within a sector.
+            upto = (offset + len(content) // 2) // SECTOR_BYTES * SECTOR_BYTES
+            if upto > offset:
+                self._node.write(offset, content[: upto - offset])
             raise error from None
         growth = max(0, offset + len(content) - len(self._node.data))
         if growth > self._disk.free_bytes:
@@ -273,6 +275,8 @@ class MemDisk:
                 names.clear()
                 names.update(moved)
             return
+        if source not in self.nodes:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", source)
         self.nodes[target] = self.nodes.pop(source)
 
     def unlink(self, path: str) -> None:

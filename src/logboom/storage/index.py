@@ -29,7 +29,7 @@ class SparseIndex:
     One thread adds, any thread looks: an entry is there once its offset is, which is added last.
     """
 
-    __slots__ = ("interval_bytes", "max_timestamp", "offsets", "positions", "saved", "times", "upto")
+    __slots__ = ("cut_short", "interval_bytes", "max_timestamp", "offsets", "positions", "saved", "times", "upto")
 
     def __init__(self, interval_bytes: int) -> None:
         self.interval_bytes = interval_bytes
@@ -42,6 +42,8 @@ class SparseIndex:
         """Newest time of all batches added."""
         self.saved = 0
         """Entries that are in the index file."""
+        self.cut_short = False
+        """Whether the file had entries of bytes that are no longer there."""
 
     def add(self, offset: Offset, position: int, size_bytes: int, max_timestamp: int) -> None:
         """Take note of the next batch of the segment."""
@@ -118,6 +120,7 @@ class SparseIndex:
             if _CRC.unpack_from(data, at + _ENTRY.size)[0] != crc32c(body) or not _rises(last, entry):
                 return None
             if position > end_position:
+                index.cut_short = True
                 break
             index.positions.append(position)
             index.times.append(time)

@@ -98,7 +98,7 @@ def _without_unfinished_rolls(segments: list[Segment], known: Checkpoint | None)
     segment that was begun is either noted in the checkpoint, which is synced before its first batch, or not empty.
     """
     begun = [segment for segment in segments if segment.size_bytes or (known and known.segment == segment.base)]
-    kept = begun or segments[-1:]
+    kept = begun or segments[:1]  # the first batch of a log may end up behind no segment at all
     for segment in segments:
         if segment not in kept:
             segment.remove()
@@ -213,7 +213,7 @@ def rebuild_producers(log: "PartitionLog", now_ms: int) -> None:
         end = log.log_end_offset if segment.end is None else segment.end
         if end <= start:
             continue
-        base, position = segment.index.floor(start) or (segment.base, 0)
+        base, position = segment.floor(start)
         for _, header in segment.walk_past_damage(position, base, segment.size_bytes):
             if header.base_offset >= start and header.producer_id >= 0:
                 log.producers.record(header, header.base_offset, now_ms)

@@ -17,7 +17,16 @@ from logboom.records import HEADER_BYTES, BatchHeader, read_header, whole_batche
 from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import lack_of
 from logboom.storage.index import SparseIndex, sealed_newest
-from logboom.storage.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, read_some, salvage, walk
+from logboom.storage.scan import (
+    BadBatchError,
+    EpochAt,
+    NotCachedError,
+    batch_fault,
+    head_fault,
+    read_some,
+    salvage,
+    walk,
+)
 from logboom.storage.small_files import read_help, remove_help
 
 LOG_SUFFIX: Final = ".log"
@@ -188,7 +197,9 @@ class Segment:
 
     def rewrite_index(self) -> None:
         """Replace the index file, which may hold entries of bytes that were cut; durable, so that none comes back."""
-        index = self.index
+        self._replace_index(self.index)
+
+    def _replace_index(self, index: SparseIndex) -> None:
         index.saved = 0
         _, data, saved = index.pending_bytes()
         try:
@@ -246,10 +257,33 @@ class Segment:
             lambda data: SparseIndex.load(data, self._interval_bytes, self.base, end_position),
             self._report,
         )
+        if index is not None and not self._leads_to_a_batch(index, end_position):
+            self._report(Notice(self.index_path, "names a place where no batch begins, and is made again"))
+            index = None
         if index is None:
             return self.make_index(end_position)
+        if index.cut_short and self.end is None:
+            # Once other bytes lie there, such an entry would name a place that might be in the middle of a batch.
+            self._replace_index(index)
         self._extend(index, end_position)
         return index
+
+    def _leads_to_a_batch(self, index: SparseIndex, end_position: int) -> bool:
+        """Whether its last entry does, from which it is extended."""
+        if not index.offsets or index.positions[-1] == end_position:
+            return True
+        return self._is_batch(Offset(index.offsets[-1]), index.positions[-1], end_position)
+
+    def _is_batch(self, offset: Offset, position: int, end_position: int) -> bool:
+        data = self.file.read(position, HEADER_BYTES)
+        return len(data) == HEADER_BYTES and head_fault(read_header(data), offset, end_position - position) is None
+
+    def floor(self, offset: Offset) -> tuple[Offset, int]:
+        """Offset and position of a batch at or below `offset`, as near as the index knows one. May make the index."""
+        base, position = self.index.floor(offset) or (self.base, 0)
+        if position < self.size_bytes and not self._is_batch(base, position, self.size_bytes) and self._remake_index():
+            base, position = self.index.floor(offset) or (self.base, 0)
+        return base, position
 
     def _remake_index(self) -> bool:
         """Make the index from the log once, because an entry led nowhere; False where that was done before."""

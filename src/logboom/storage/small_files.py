@@ -64,8 +64,8 @@ def read_help(disk: Disk, path: str, parse: Callable[[bytes], Content | None], t
         if lack_of(error, path) is not None:
             raise
         if tell is not None:
-            reason = error.strerror or str(error)
-            tell(Notice(path, f"cannot be read ({reason}); it was moved to {set_aside(disk, path)} and is made again"))
+            moved = f"was moved to {set_aside(disk, path)}" if disk.exists(path) else "is not there"
+            tell(Notice(path, f"cannot be read ({error.strerror or error}), {moved} and is made again"))
         return None
     content = None if data is None else parse(data)
     if content is None and data is not None and tell is not None:
@@ -92,18 +92,21 @@ def replace_whole(disk: Disk, directory: str, name: str, data: bytes, *, sync: b
     """Write a file under another name and rename it into place, so that either the old or the new one is there."""
     path = name if directory == "." else f"{directory}/{name}"
     temporary = path + TEMPORARY_SUFFIX
-    file = disk.open(temporary, create=True)
+    if disk.exists(temporary):
+        # Its old bytes may be durable: written over without a sync, they could come back under the new name.
+        remove_help(disk, temporary)
     try:
-        file.truncate(0)
-        file.write(0, [data])
-        if sync:
-            file.sync()
+        file = disk.open(temporary, create=True)
+        try:
+            file.write(0, [data])
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        disk.rename(temporary, path)
     except OSError:
-        file.close()
         with contextlib.suppress(OSError):
             disk.unlink(temporary)  # it may be what fills the disk
         raise
-    file.close()
-    disk.rename(temporary, path)
     if sync:
         disk.sync_dir(directory)

@@ -42,10 +42,13 @@ def save_snapshot(
 
 
 def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:
-    """Remove snapshots of offsets that the log no longer reaches."""
-    for offset in snapshot_offsets(disk, directory):
-        if offset > above:
-            remove_help(disk, f"{directory}/{_name(offset)}")
+    """Remove snapshots of offsets that the log no longer reaches, durably: other batches will take those offsets, and
+    one that came back would speak of batches that are not there."""
+    beyond = [offset for offset in snapshot_offsets(disk, directory) if offset > above]
+    for offset in beyond:
+        remove_help(disk, f"{directory}/{_name(offset)}")
+    if beyond:
+        disk.sync_dir(directory)
 
 
 def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset, tell: Tell) -> Offset | None:

@@ -16,42 +16,43 @@ if TYPE_CHECKING:
 
 def truncate(log: "PartitionLog", offset: Offset, now_ms: int) -> None:
     """Remove every batch that reaches to or above `offset`, which is below the log end. Nothing may be staged."""
-    kept = [segment for segment in log.segments if segment.base < offset]
-    gone = [segment for segment in log.segments if segment.base >= offset]
-    if not kept:
-        _start_over(log, offset)
-        end = offset
+    kept = [segment for segment in log.segments if segment.base < offset] or [log.segments[0]]
+    last = kept[-1]
+    if last.base >= offset:
+        position, end = 0, last.base
+    elif last.end == offset:
+        position, end = last.size_bytes, offset
     else:
-        last = kept[-1]
-        if last.end == offset:
-            position, end = last.size_bytes, offset
-        else:
-            position, end = last.locate(offset, cached_only=False)
-        # The batch that goes may be one whose first records were deleted before.
-        log.log_start_offset = min(log.log_start_offset, end)
-        log.note_durable_end(end, last, position)
-        for segment in reversed(gone):
-            segment.remove()
+        position, end = last.locate(offset, cached_only=False)
+    # The batch that goes may be one whose first records were deleted before.
+    log.log_start_offset = min(log.log_start_offset, end)
+    log.durable_end = min(log.durable_end, end)
+    log.note_durable_end(end, last, position)
+    for segment in reversed(log.segments[len(kept) :]):
+        # One by one: were an older one gone and a newer one there, recovery would take the newer for durable.
+        segment.remove()
         log.disk.sync_dir(log.directory)
-        log.set_segments(kept)
-        last.shorten(position)
+    log.set_segments(kept)
+    last.shorten(position)
     log.set_end(end)
-    log.epochs.truncate_end(end)
+    if offset < end:
+        _begin_at(log, offset)
+    log.epochs.truncate_end(log.log_end_offset)
     log.save_epochs()
-    drop_snapshots(log.disk, log.directory, end)
+    drop_snapshots(log.disk, log.directory, log.log_end_offset)
     log.producers.clear()
     rebuild_producers(log, now_ms)
     log.plan_from_disk(now_ms)
 
 
-def _start_over(log: "PartitionLog", offset: Offset) -> None:
-    """Everything goes; the log begins again at `offset`, at or below its old start."""
-    for segment in reversed(log.segments):
-        segment.remove()
-    fresh = create_segment(log, offset)
-    log.set_segments([fresh])
+def _begin_at(log: "PartitionLog", offset: Offset) -> None:
+    """The log, which is empty, begins again below its old start."""
+    old, fresh = log.active, create_segment(log, offset)
     log.log_start_offset = offset
     log.note_durable_end(offset, fresh, 0)
+    old.remove()
+    log.set_segments([fresh])
+    log.set_end(offset)
 
 
 def detach_before(log: "PartitionLog", offset: Offset) -> tuple[Segment, ...]:

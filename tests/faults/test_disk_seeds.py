@@ -1,0 +1,112 @@
+"""Long lives of a log on a disk that fails again and again, drawn from seeds: the machine dies, the log is opened on
+what survived, perhaps dies while it is being opened, and so on.
+
+A failure prints its seed: `LOGBOOM_TEST_SEED=123 pytest tests/faults/test_disk_seeds.py` plays that one alone.
+"""
+
+import errno
+import os
+from random import Random
+
+import pytest
+from tests.support.disk_lives import Fault, Life, PowerFailureError, Step, Told, all_batches, hold
+from tests.support.memdisk import MemDisk
+
+from logboom.base.errors import StorageError
+from logboom.storage import LogConfig
+
+CONFIGS = (
+    LogConfig(segment_bytes=900, index_interval_bytes=1, hint_bytes=300, preallocate_bytes=0),
+    LogConfig(segment_bytes=2_500, index_interval_bytes=200, hint_bytes=700, preallocate_bytes=3_000),
+    LogConfig(segment_bytes=100_000, index_interval_bytes=1_000, hint_bytes=2_000, preallocate_bytes=5_000),
+)
+FAULTS = (None, None, None, errno.EIO, errno.ENOSPC, errno.EMFILE)
+LIVES = 5
+SHORT, LONG = 120, 6_000
+
+
+def steps_of(random: Random) -> list[Step]:
+    """What one life does, from its opening on."""
+    steps: list[Step] = [("open",)]
+    for _ in range(random.randrange(5, 50)):
+        name = random.choices(
+            ("append", "flush", "roll", "lead", "checkpoint", "delete", "truncate", "close", "open"),
+            (40, 30, 2, 3, 3, 5, 2, 2, 3),
+        )[0]
+        match name:
+            case "append":
+                steps.append((name, random.randrange(1, 4), random.choice((1, 60, 200)), random.random() < 0.6))
+            case "flush":
+                steps.append((name, random.random() < 0.6))
+            case "delete" | "truncate":
+                steps.append((name, random.random()))
+            case "close":
+                steps += [("close",), ("open",)]
+            case _:
+                steps.append((name,))
+    return steps
+
+
+def live(random: Random, disk: MemDisk, config: LogConfig, told: Told) -> Life:
+    """One life with one fault somewhere, or none."""
+    steps = steps_of(random)
+    fault = Fault(random.randrange(1, 25 * len(steps)), random.choice(FAULTS), random.random() < 0.3)
+    fault.install(disk)
+    life = Life(disk, config, told)
+    try:
+        life.play(steps)
+    except PowerFailureError:
+        life.log = None
+    disk.fault = lambda operation, path: None
+    life.helps_lost = any(path.endswith("durable-end") for path in fault.paths) and fault.code == errno.EIO
+    return life
+
+
+def play(seed: int) -> None:
+    random = Random(seed)
+    config = random.choice(CONFIGS)
+    disk, told = MemDisk(), Told()
+    for number in range(LIVES):
+        life = live(random, disk, config, told)
+
+        def case(survivor: str, number: int = number) -> str:
+            return f"seed {seed}, life {number}, {survivor}"
+
+        hold(life, random, case)
+        survivors = [survivor for _, survivor in life.survivors(random)]
+        disk = random.choice(survivors)
+        told = _told_by(life, disk)
+
+
+def _told_by(life: Life, disk: MemDisk) -> Told:
+    """What the next life begins with: all that survived is durable."""
+    opened = Life(disk.copy(), life.config)
+    opened.play([("open",)])
+    assert opened.log is not None
+    found = dict(all_batches(opened.log))
+    start = opened.log.log_start_offset
+    return Told(opened.log.durable_end, start, start, dict(found), {base: [data] for base, data in found.items()})
+
+
+def seeds(count: int) -> list[int]:
+    alone = os.environ.get("LOGBOOM_TEST_SEED")
+    return list(range(count)) if alone is None else [int(alone)]
+
+
+def test_short_runs_of_many_lives() -> None:
+    for seed in seeds(SHORT):
+        play_or_tell(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_long_runs_of_many_lives() -> None:
+    for seed in seeds(LONG):
+        play_or_tell(seed)
+
+
+def play_or_tell(seed: int) -> None:
+    try:
+        play(seed)
+    except (AssertionError, StorageError, OSError, KeyError) as error:
+        raise AssertionError(f"LOGBOOM_TEST_SEED={seed}: {type(error).__name__}: {error}") from error
