@@ -1,6 +1,5 @@
 """How many acked records a second a server takes, from requests encoded beforehand."""
 
-import asyncio
 from dataclasses import asdict, dataclass
 
 from logboom.bench import wire
@@ -58,8 +57,3 @@ def produce(bootstrap: str, stream: str, load: ProduceLoad) -> dict[str, object]
         "seconds": round(took_s, 3),
         "client_cpu_share": round(share, 3),
     }
-
-
-async def run_produce(bootstrap: str, stream: str, load: ProduceLoad) -> dict[str, object]:
-    """`produce` for a caller that runs in an event loop: the load has a thread of its own."""
-    return await asyncio.to_thread(produce, bootstrap, stream, load)

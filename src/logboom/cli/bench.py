@@ -1,9 +1,8 @@
 """`logboom bench`: measure any server that speaks the Kafka protocol; data and a picture land in a folder."""
 
-import asyncio
 import signal
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,11 +11,14 @@ import typer
 from logboom.bench import baseline, histogram, plots, report
 from logboom.bench.compare import CASES, CONTESTANTS, CompareLoad, run_compare, write_outcome
 from logboom.bench.consume import run_consume
+from logboom.bench.goals import GoalsLoad, run_goals
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
-from logboom.bench.produce import ProduceLoad, run_produce
+from logboom.bench.produce import ProduceLoad
+from logboom.bench.produce import produce as run_produce
 from logboom.bench.router import RouterLoad, run_router
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
+from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, fail, note, print_json, print_table
 from logboom.host import keep_buffers
@@ -58,9 +60,7 @@ def produce(
     partitions: int = 1,
     seconds: float = 10.0,
     warm_up: Annotated[float, typer.Option(help="Seconds before counting starts.")] = 2.0,
-    flush: Annotated[
-        str, typer.Option(help="The stream's logboom.flush; empty for servers that have none.")
-    ] = "commit",
+    flush: Annotated[str, typer.Option(help="The stream's logboom.flush, for a Logboom server: commit or none.")] = "",
     server_pid: ServerPid = None,
     probe_dir: Probe = Path(),
     out: Out = _OUT,
@@ -74,7 +74,7 @@ def produce(
     config = {"logboom.flush": flush} if flush else {}
     with bench_stream(bootstrap, partitions=partitions, config=config) as stream:
         used = report.cpu_seconds(server_pid) if server_pid else 0.0
-        result = asyncio.run(run_produce(bootstrap, stream, load))
+        result = run_produce(bootstrap, stream, load)
         if server_pid:
             result["server_cpu_s_per_million_records"] = _per_million(report.cpu_seconds(server_pid) - used, result)
     after = baseline.write_and_sync(probe_dir, seconds / 4)
@@ -104,7 +104,7 @@ def consume(
     note(f"filling a stream for {fill_seconds:.0f} s, then reading and copying it in turns ...")
     with bench_stream(bootstrap) as stream:
         fill = ProduceLoad(record_bytes=record_bytes, seconds=fill_seconds, warm_up_s=0.0)
-        filled = asyncio.run(run_produce(bootstrap, stream, fill))
+        filled = run_produce(bootstrap, stream, fill)
         used = report.cpu_seconds(server_pid) if server_pid else 0.0
         result = run_consume(bootstrap, stream, int(_number(filled["records"])), max_bytes, rounds=rounds)
         if server_pid:
@@ -153,6 +153,38 @@ def latency(
         shares = f"{one['producer_cpu_share']:.0%} and {one['consumer_cpu_share']:.0%}"
         note(f"{name}: {held}; producer and consumer used {shares} of a core")
     _tell(f"{len(results)} runs", target, results, as_json)
+
+
+@bench.command()
+def throughput(
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    messages: Annotated[int, typer.Option(min=1, help="Messages of each size from 256 B to 1 MB.")] = 100_000,
+    size_max_mib: Annotated[
+        int, typer.Option(min=1, help="The most that one size writes; fewer messages are sent beyond it.")
+    ] = 2_048,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """So many messages of each size from 256 B to 1 MB written and read back, as the published benchmark does."""
+    reach(bootstrap)
+    load = ThroughputLoad(messages, size_max_mib * 1024**2)
+    results: dict[int, dict[str, Any]] = {}
+    for size in SIZES:
+        note(f"{load.count(size):,} messages of {size:,} B ...")
+        with bench_stream(bootstrap, config={"max.message.bytes": "2000000"}) as stream:
+            results[size] = run_throughput(bootstrap, stream, size, load.count(size))
+    target = report.write(out, "throughput", {"results": results})
+    lines = {
+        title: {"this server": {size: one[key] for size, one in results.items()}}
+        for title, key in (("written and acked", "produce_mb_per_s"), ("read from the page cache", "consume_mb_per_s"))
+    }
+    colours = {"this server": plots.COLOURS[0]}
+    plots.size_lines(target / "picture.png", "Throughput over the size of a message", lines, colours)
+    if not as_json:
+        heading = ("bytes", "messages", "written MB/s", "read MB/s", "generator's share of a core")
+        keys = ("records", "produce_mb_per_s", "consume_mb_per_s", "client_cpu_share")
+        print_table(heading, [(size, *(one[key] for key in keys)) for size, one in results.items()])
+    _tell(f"{len(results)} sizes", target, {str(size): one for size, one in results.items()}, as_json)
 
 
 @bench.command()
@@ -230,6 +262,26 @@ def soak(
         typer.echo("\n".join([*outcome.verdict(), f"{target}/result.json", f"{target}/picture.png"]))
     if not outcome.held:
         raise typer.Exit(1)
+
+
+@bench.command()
+def goals(
+    seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each rate.")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each ratio is taken; the median counts.")] = 3,
+    latency_seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each latency run.")] = 20.0,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.")] = Path(),
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """The goals of one broker that take minutes to check: goal, got, wanted, held. Starts a broker of its own."""
+    load = GoalsLoad(seconds, rounds, latency_seconds, idle_s=2 * seconds)
+    reached = list(run_goals(load, data, note))
+    target = report.write(out, "goals", {"load": asdict(load), "goals": [goal.as_json() for goal in reached]})
+    if as_json:
+        print_json({"goals": [goal.as_json() for goal in reached], "folder": str(target)})
+        return
+    print_table(("goal", "got", "wanted", "held"), [goal.row() for goal in reached])
+    typer.echo(f"{sum(goal.held for goal in reached)} of {len(reached)} held\n{target}/result.json")
 
 
 def _chosen(option: str, words: str, known: Iterable[str]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 Measurements return plain numbers by name; `cpu_s_per_million` is the server's CPU seconds for a million messages.
 """
 
-import asyncio
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -21,9 +20,9 @@ from logboom.bench.latency import HELD_WITHIN_S, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad, produce
 from logboom.bench.servers import NatsServer, Server
 from logboom.bench.streams import bench_stream
+from logboom.bench.throughput import FETCH_MAX_BYTES, run_throughput
 
 MAX_MESSAGE_CONFIG: Final = {"max.message.bytes": "2000000"}
-FETCH_MAX_BYTES: Final = 1024 * 1024
 Sample = dict[str, Any]
 
 
@@ -122,7 +121,7 @@ class Consume(Case):
             cpu = _Cpu(server)
             sample = dict(consumer_performance(server.address, stream, self.record_bytes, end))
             sample["cpu_s_per_million"] = cpu.per_million(end)
-            raw = asyncio.run(run_consume(server.address, stream, end, FETCH_MAX_BYTES))
+            raw = run_consume(server.address, stream, end, FETCH_MAX_BYTES, rounds=1)
             return {**sample, "raw_records_per_s": raw["records_per_s"], "raw_mb_per_s": raw["mb_per_s"]}
 
 
@@ -172,21 +171,14 @@ class Throughput(Case):
 
     def measure(self, contestant: Contestant, server: Server) -> Sample:
         with stream_of(contestant, server) as stream:
-            cpu = _Cpu(server)
             if isinstance(server, NatsServer):
                 size, in_flight = str(self.record_bytes), str(max(16, min(4_000, (64 << 20) // self.record_bytes)))
                 arguments = ("-stream", stream, "-size", size, "-in-flight", in_flight)
                 wrote = server.load("-mode", "produce", *arguments, "-messages", str(self.messages))
-                used = cpu.per_million(self.messages)
                 read = server.load("-mode", "consume", *arguments)
-                rates = wrote["mb_per_s"], read["mb_per_s"]
             else:
-                written = produce(server.address, stream, ProduceLoad(self.record_bytes, messages=self.messages))
-                end = int(str(written["records"]))
-                used = cpu.per_million(end)
-                fetched: Any = asyncio.run(run_consume(server.address, stream, end, FETCH_MAX_BYTES))
-                rates = written["value_mb_per_s"], fetched["records_per_s"] * self.record_bytes / 1e6
-        return {"produce_mb_per_s": rates[0], "consume_mb_per_s": rates[1], "cpu_s_per_million": used}
+                return run_throughput(server.address, stream, self.record_bytes, self.messages)
+        return {"produce_mb_per_s": wrote["mb_per_s"], "consume_mb_per_s": read["mb_per_s"]}
 
 
 def warm(contestant: Contestant, server: Server, seconds: float) -> None:
@@ -204,4 +196,4 @@ def warm(contestant: Contestant, server: Server, seconds: float) -> None:
         )
         until = time.monotonic() + seconds * 0.3
         while time.monotonic() < until:
-            asyncio.run(run_consume(server.address, stream, int(str(large["records"])), FETCH_MAX_BYTES))
+            run_consume(server.address, stream, int(str(large["records"])), FETCH_MAX_BYTES, rounds=1)

@@ -105,7 +105,6 @@ METRICS: dict[str, tuple[tuple[str, str], ...]] = {
     "throughput": (
         ("produce_mb_per_s", "written, MB/s"),
         ("consume_mb_per_s", "read, MB/s"),
-        ("cpu_s_per_million", "server CPU s per million written"),
     ),
     "start": (
         ("start_s", "start, s"),

@@ -14,10 +14,10 @@ from logboom.bench.compare.cases import Case, Consume, Latency, Produce, Sample,
 from logboom.bench.compare.contestants import CONTESTANTS, DEFAULT, Contestant, server_of
 from logboom.bench.latency import WELL_KNOWN
 from logboom.bench.servers import Server, UnavailableError
+from logboom.bench.throughput import SIZES, ThroughputLoad
 from logboom.bench.wire import BenchError
 
 CASES = ("produce", "consume", "latency", "throughput", "start", "restart")
-SIZES = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_000)
 Note = Callable[[str], None]
 
 
@@ -64,7 +64,9 @@ class CompareLoad:
         if "latency" in self.only:
             found += [Latency(size, rate, self.latency_s, min(3.0, self.latency_s)) for size, rate in WELL_KNOWN]
         if "throughput" in self.only:
-            found += [Throughput(size, min(self.messages, self.size_max_bytes // size)) for size in SIZES]
+            found += [
+                Throughput(size, ThroughputLoad(self.messages, self.size_max_bytes).count(size)) for size in SIZES
+            ]
         return found
 
 
