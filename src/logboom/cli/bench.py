@@ -19,6 +19,7 @@ from logboom.bench.router import RouterLoad, run_router
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
+from logboom.cli import bench_node
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, fail, note, print_json, print_table
 from logboom.host import keep_buffers
@@ -45,6 +46,7 @@ def _ended(number: int, _frame: object) -> NoReturn:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    bench_node.register(bench)
     app.add_typer(bench, name="bench")
 
 

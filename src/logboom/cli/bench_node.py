@@ -1,0 +1,115 @@
+"""`logboom bench fanout|idle|restart`: what one broker takes; each starts one of its own and removes it again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from logboom.bench import report
+from logboom.bench.fanout import FanoutLoad, run_fanout
+from logboom.bench.idle import IdleLoad, run_idle
+from logboom.bench.restart import RestartLoad, run_restart
+from logboom.bench.servers import LogboomServer
+from logboom.cli.common import AsJson, note, print_json
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
+Data = Annotated[Path, typer.Option("--data", help="Directory in which the broker's own is made, and removed again.")]
+_OUT = Path("bench-out")
+_HERE = Path()
+
+
+@contextmanager
+def _own_broker(parent: Path, settings: dict[str, object] | None = None) -> Iterator[LogboomServer]:
+    with TemporaryDirectory(prefix="logboom-bench-", dir=parent) as directory:
+        server = LogboomServer(Path(directory), settings)
+        try:
+            yield server
+        finally:
+            server.kill9()
+
+
+def fanout(
+    consumers: Annotated[int, typer.Option(help="Consumers of the one partition.")] = 1_000,
+    stream_mb: Annotated[int, typer.Option(help="Megabytes that each of them reads.")] = 8,
+    total_mb: Annotated[int, typer.Option(help="Megabytes that one alone reads.")] = 512,
+    rounds: Annotated[int, typer.Option(help="How often each is measured; the medians count.")] = 3,
+    tail_seconds: Annotated[float, typer.Option(help="How long they wait at the end while batches come.")] = 3.0,
+    data: Data = _HERE,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Broker CPU for each megabyte of one partition: read by one consumer, and by a thousand."""
+    load = FanoutLoad(
+        consumers=consumers, stream_mb=stream_mb, total_mb=total_mb, tail_seconds=tail_seconds, rounds=rounds
+    )
+    with _own_broker(data) as server:
+        server.start()
+        result: dict[str, Any] = run_fanout(server, load, note)
+    lines = [
+        f"{name}: {result[key]['one_us_per_mb']} us/MB for one consumer, {result[key]['many_us_per_mb']} us/MB for "
+        f"{consumers:,}: {result[key]['ratio_per_byte']:.2f} times"
+        for name, key in (("catching up", "catching_up"), ("tailing", "tailing"))
+    ]
+    _tell(lines, out, "fanout", {"load": asdict(load), **result}, as_json)
+
+
+def idle(
+    partitions: Annotated[int, typer.Option(help="Partitions that nobody touches.")] = 100,
+    connections: Annotated[int, typer.Option(help="Connections that say nothing.")] = 2_000,
+    trickle_partitions: Annotated[int, typer.Option(help="Partitions that get a message a minute each.")] = 1_000,
+    seconds: Annotated[float, typer.Option(help="How long each step is looked at.")] = 20.0,
+    data: Data = _HERE,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Memory and processor time of a broker that has little to do; and how long it takes to start."""
+    load = IdleLoad(partitions, connections, trickle_partitions, seconds)
+    with _own_broker(data) as server:
+        result: dict[str, Any] = run_idle(server, load, note)
+    lines = [f"start {result['start_s']} s ({result['start_cpu_s']} s of processor time)"]
+    for name in ("empty", "partitions", "connections", "trickle", "trickle_followed"):
+        one = result[name]
+        lines.append(
+            f"{name.replace('_', ', ')}: {one['cpu_percent']} % of a core, {one['memory_mb']} MB, "
+            f"{one['wakeups_per_s']} wake-ups/s"
+        )
+    lines.append(f"a connection takes {result['connection_bytes']:,} B")
+    _tell(lines, out, "idle", {"load": asdict(load), **result}, as_json)
+
+
+def restart(
+    gigabytes: Annotated[float, typer.Option(help="Data in the log when the broker is killed.")] = 6.0,
+    partitions: Annotated[int, typer.Option(help="Partitions that it lies in.")] = 1,
+    kills: Annotated[int, typer.Option(help="How often it is killed and started again.")] = 3,
+    data: Data = _HERE,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Seconds until a broker serves again after kill -9 under load, with real data; nothing acked may be missing."""
+    load = RestartLoad(gigabytes, partitions, kills=kills)
+    with _own_broker(data) as server:
+        result: dict[str, Any] = run_restart(server, load, note)
+    after_kill = f"{result['after_kill_s']} s ({result['after_kill_cpu_s']} s of processor time)"
+    lines = [
+        f"{gigabytes} GB in {partitions:,} partitions: after kill -9 {after_kill}",
+        f"after a clean stop {result['after_clean_stop_s']} s, with nothing in it {result['empty_s']} s",
+    ]
+    _tell(lines, out, "restart", {"load": asdict(load), **result}, as_json)
+
+
+def _tell(lines: list[str], out: Path, name: str, result: dict[str, Any], as_json: bool) -> None:
+    target = report.write(out, name, {"result": result})
+    if as_json:
+        print_json({**result, "folder": str(target)})
+    else:
+        typer.echo("\n".join([*lines, f"{target}/result.json"]))
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the commands to `bench`."""
+    for command in (fanout, idle, restart):
+        bench.command()(command)

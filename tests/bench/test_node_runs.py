@@ -1,0 +1,43 @@
+"""`logboom bench fanout|idle|restart`, short: they start a broker of their own, measure it, and leave nothing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def bench(directory: Path, *arguments: str) -> Any:
+    """The result of one run."""
+    command = [sys.executable, "-m", "logboom.cli", "bench", *arguments, "--json"]
+    command += ["--data", str(directory), "--out", str(directory / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=os.environ)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert [path.name for path in directory.iterdir()] == ["out"]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_fanout(tmp_path: Path) -> None:
+    result = bench(
+        tmp_path, "fanout", "--consumers=20", "--stream-mb=1", "--total-mb=3", "--tail-seconds=0.5", "--rounds=1"
+    )
+    for way in ("catching_up", "tailing"):
+        costs = result[way]
+        assert len(costs["one"]) == len(costs["many"]) == 1
+        assert all(run["mb"] > 0 for run in costs["one"] + costs["many"])
+    assert all(run["mb"] >= 18 for run in result["catching_up"]["many"])
+
+
+def test_idle(tmp_path: Path) -> None:
+    result = bench(tmp_path, "idle", "--partitions=5", "--connections=20", "--trickle-partitions=600", "--seconds=0.5")
+    assert result["start_s"] > 0
+    steps = [result[name] for name in ("empty", "partitions", "connections", "trickle", "trickle_followed")]
+    assert all(step["memory_mb"] > 10 and step["threads"] > 1 for step in steps)
+
+
+def test_restart(tmp_path: Path) -> None:
+    result = bench(tmp_path, "restart", "--gigabytes=0.02", "--partitions=3", "--kills=1")
+    assert result["bytes"] >= 20_000_000
+    assert result["records_after"] >= result["records_acked_before"] > 0
+    assert len(result["after_kill_s"]) == 1
