@@ -4,13 +4,16 @@ Knows matplotlib, imported where it is used so that everything else starts witho
 Every function writes one PNG and returns its path.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 COLOURS = ("#1b6ca8", "#d1495b", "#8d2d3f", "#2a9d6f", "#14583f", "#7d6b91", "#c98b2b", "#555555")
 NINES = ((2, "50"), (10, "90"), (100, "99"), (1e3, "99.9"), (1e4, "99.99"), (1e5, "99.999"), (1e6, "99.9999"))
 DPI = 120
+_SHOWN_FROM = 20.0
+"""Percentile at which the curves begin."""
 _DECADES_MS = (0.01, 0.1, 1, 10, 100, 1_000, 10_000, 100_000)
 
 
@@ -33,6 +36,14 @@ def _plain(number: float) -> str:
     if number >= 100:
         return f"{number:,.0f}"
     return f"{number:.3g}"
+
+
+def _short(number: float) -> str:
+    """A number on an axis: 250K, 1.2M."""
+    for least, unit in ((1e6, "M"), (1e3, "K")):
+        if number >= least:
+            return f"{number / least:g}{unit}"
+    return f"{number:g}"
 
 
 def bars(target: Path, title: str, values: Mapping[str, float], unit: str) -> Path:
@@ -69,7 +80,8 @@ def grouped_bars(
         axes.invert_yaxis()
         axes.set_title(name, fontsize=10)
         axes.set_xlabel(unit, fontsize=9)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        axes.locator_params(axis="x", nbins=6)
+        axes.xaxis.set_major_formatter(lambda value, _: _short(value))
         axes.spines[["top", "right"]].set_visible(False)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
@@ -87,19 +99,24 @@ def _percentile_axes(axes: Any, lines: Mapping[str, Sequence[Sequence[float]]], 
     axes.set_yscale("log")
     axes.set_xticks([at for at, _ in NINES], [label for _, label in NINES])
     axes.minorticks_off()
-    axes.set_xlim(1.25, right * 1.3)
-    low, high = axes.get_ylim()
-    axes.set_yticks(_DECADES_MS, [f"{each:g}" for each in _DECADES_MS])
-    axes.set_ylim(min(low, 0.1), max(high, 10))
+    axes.set_xlim(100 / (100 - _SHOWN_FROM), right * 1.3)
+    axes.set_yticks(_DECADES_MS, [f"{each:,g}" for each in _DECADES_MS])
     axes.set_xlabel("percentile of messages")
-    axes.set_ylabel("latency, ms")
     axes.grid(alpha=0.3)
+
+
+def _heights(axes: Any, lines: Iterable[Sequence[Sequence[float]]]) -> None:
+    """From the decade below all points to that above them; axes that share heights follow."""
+    heights = [ms for points in lines for p, ms in points if ms > 0 and p >= _SHOWN_FROM] or [1.0]
+    axes.set_ylim(10 ** math.floor(math.log10(min(heights))), 10 ** math.ceil(math.log10(max(heights) * 1.01)))
 
 
 def curves(target: Path, title: str, lines: Mapping[str, Sequence[Sequence[float]]]) -> Path:
     """Percentile curves over "nines", milliseconds on a log axis, in `picture.png` of the folder `target`."""
     figure, axes = _pyplot().subplots(figsize=(8, 4.8), layout="constrained")
     _percentile_axes(axes, lines, dict(zip(lines, COLOURS * (1 + len(lines) // len(COLOURS)), strict=False)))
+    _heights(axes, lines.values())
+    axes.set_ylabel("latency, ms")
     axes.set_title(title)
     axes.legend()
     return _saved(figure, target / "picture.png")
@@ -122,6 +139,9 @@ def curve_panels(
         handles |= dict(zip(labels, drawn, strict=True))
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
+    _heights(grid[0][0], [points for lines in panels.values() for points in lines.values()])
+    for row in grid:
+        row[0].set_ylabel("latency, ms")
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
     figure.suptitle(title)
     return _saved(figure, target)
@@ -156,7 +176,7 @@ def size_lines(
 
 def _size(size: int) -> str:
     if size >= 1_000_000:
-        return f"{size / 1_048_576:.3g} MB"
+        return f"{size / 1_000_000:.2g} MB"
     return f"{size / 1024:g} KB" if size >= 1024 else f"{size} B"
 
 

@@ -6,6 +6,7 @@ a schema.
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -111,9 +112,13 @@ def read_fetched(body: memoryview, stream: str) -> Fetched:
 
 
 def batch_of(record_bytes: int, count: int) -> bytearray:
-    """One uncompressed batch of `count` records with values of `record_bytes` bytes that do not compress by chance."""
+    """One uncompressed batch of `count` records of now, with values of `record_bytes` bytes.
+
+    Records of 1970 would be older than any retention: Kafka deletes them at its next check, in the middle of a run.
+    """
+    now_ms = time.time_ns() // 1_000_000
     value = bytes((n * 167 + 13) % 251 for n in range(record_bytes))
-    return build_batch([Record(Offset(n), 0, None, value, ()) for n in range(count)])
+    return build_batch([Record(Offset(n), now_ms, None, value, ()) for n in range(count)])
 
 
 class Pipe(asyncio.BufferedProtocol):

@@ -153,7 +153,9 @@ def latency(
     for name, one in results.items():
         held = "the rate was held" if one["held"] else "THE RATE WAS NOT HELD"
         shares = f"{one['producer_cpu_share']:.0%} and {one['consumer_cpu_share']:.0%}"
-        note(f"{name}: {held}; producer and consumer used {shares} of a core")
+        late = one["sent_late"]["percentiles_ms"]
+        note(f"{name}: {held}; sent {late['50.0']} ms late (p99: {late['99.0']} ms) by a producer and a")
+        note(f"  consumer that used {shares} of a core")
     _tell(f"{len(results)} runs", target, results, as_json)
 
 

@@ -42,6 +42,11 @@ def stream_of(contestant: Contestant, server: Server) -> Iterator[str]:
         server.load("-mode", "delete", "-stream", stream)
 
 
+def _in_flight(record_bytes: int, at_most: int) -> str:
+    """How many publishes may wait for their ack: beyond 128 MB of them nats-server refuses more."""
+    return str(max(16, min(at_most, (64 << 20) // record_bytes)))
+
+
 class _Cpu:
     """The server's CPU time from here on."""
 
@@ -148,7 +153,7 @@ class Latency(Case):
                 taken = server.load(
                     *("-mode", "latency", "-stream", stream, "-size", str(self.record_bytes)),
                     *("-rate", str(self.rate_per_s), "-seconds", str(self.seconds), "-warm-up", str(self.warm_up_s)),
-                    *("-in-flight", "1000000"),
+                    *("-in-flight", _in_flight(self.record_bytes, 100_000)),
                 )
                 latencies = taken.pop("latencies_us")
                 sample = {"end_to_end": summary(histogram_of(latencies)), "held": latencies[-1] < HELD_WITHIN_S * 1e6}
@@ -172,7 +177,7 @@ class Throughput(Case):
     def measure(self, contestant: Contestant, server: Server) -> Sample:
         with stream_of(contestant, server) as stream:
             if isinstance(server, NatsServer):
-                size, in_flight = str(self.record_bytes), str(max(16, min(4_000, (64 << 20) // self.record_bytes)))
+                size, in_flight = str(self.record_bytes), _in_flight(self.record_bytes, 4_000)
                 arguments = ("-stream", stream, "-size", size, "-in-flight", in_flight)
                 wrote = server.load("-mode", "produce", *arguments, "-messages", str(self.messages))
                 read = server.load("-mode", "consume", *arguments)

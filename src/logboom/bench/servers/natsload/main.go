@@ -64,6 +64,16 @@ func report(result map[string]any) {
 	must(json.NewEncoder(os.Stdout).Encode(result))
 }
 
+// publish waits where as many as allowed wait for their ack: the client itself gives up after 200 ms.
+func publish(js nats.JetStreamContext, data []byte) {
+	start := time.Now()
+	_, err := js.PublishAsync(*stream, data)
+	for errors.Is(err, nats.ErrTooManyStalledMsgs) && time.Since(start) < waitAtMost {
+		_, err = js.PublishAsync(*stream, data)
+	}
+	must(err)
+}
+
 func produce() {
 	_, js := connect()
 	data := payload()
@@ -76,11 +86,7 @@ func produce() {
 		if *messages == 0 && sent%64 == 0 && time.Since(start).Seconds() > *seconds {
 			break
 		}
-		_, err := js.PublishAsync(*stream, data)
-		for errors.Is(err, nats.ErrTooManyStalledMsgs) && time.Since(start) < waitAtMost {
-			_, err = js.PublishAsync(*stream, data) // the client has waited for acks: go on when some came
-		}
-		must(err)
+		publish(js, data)
 		sent++
 	}
 	select {
@@ -152,9 +158,7 @@ func latency() {
 			time.Sleep(left)
 		}
 		worst = max(worst, time.Since(began)-meant)
-		data := stamped(meant)
-		_, err := js.PublishAsync(*stream, data)
-		must(err)
+		publish(js, stamped(meant))
 	}
 	select {
 	case <-done:
