@@ -73,7 +73,11 @@ class House:
         self.counters = Counters()
         self.failures: list[StorageError] = []
         self.flusher = Flusher(
-            threads=4, counters=self.counters, log=structlog.testing.CapturingLogger(), on_failure=self.failures.append
+            threads=4,
+            counters=self.counters,
+            log=structlog.testing.CapturingLogger(),
+            on_failure=self.failures.append,
+            staged_bytes_max=1_000,
         )
 
 
@@ -84,6 +88,27 @@ def run(body: Callable[[House], Awaitable[None]]) -> None:
         await asyncio.wait_for(house.flusher.stop(), WAIT_S)
 
     asyncio.run(main())
+
+
+def test_what_is_staged_is_counted_until_it_is_written() -> None:
+    async def body(house: House) -> None:
+        target, rooms = Target(), list[int]()
+        flusher = house.flusher
+        flusher.watch_room(lambda: rooms.append(flusher.staged_bytes))
+        for _ in range(999):
+            target.stage(flusher)
+        assert (flusher.staged_bytes, flusher.clogged) == (999, False)
+        target.stage(flusher)
+        assert (flusher.staged_bytes, flusher.clogged, flusher.clogs) == (1_000, True, 1)
+        await target.told()
+        assert (flusher.staged_bytes, flusher.clogged, rooms) == (0, False, [0])
+        flusher.limit_staged(1)
+        target.stage(flusher)
+        assert flusher.clogged
+        flusher.limit_staged(2)
+        assert not flusher.clogged
+
+    run(body)
 
 
 def test_all_that_is_staged_in_one_turn_goes_with_one_flush() -> None:

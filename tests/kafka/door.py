@@ -14,9 +14,10 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from logboom.base.ids import Offset
+from logboom.base.ports import Disk
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
-from logboom.host import SystemClock
+from logboom.host import OsDisk, SystemClock
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.door import KafkaDoor
 from logboom.kafka.messages import make
@@ -141,10 +142,11 @@ class Running:
 
 @asynccontextmanager
 async def running(path: Path, kafka: dict[str, Any] | None = None, **broker_config: Any) -> AsyncIterator[Running]:
-    """A door on a free port of 127.0.0.1 on a fresh broker."""
+    """A door on a free port of 127.0.0.1 on a fresh broker; `open_disk` gives it another disk."""
+    open_disk: Callable[[str], Disk] = broker_config.pop("open_disk", OsDisk)
     log: Any = structlog.testing.CapturingLogger()
     config = BrokerConfig(data_dir=path / "data", **broker_config)
-    broker = await Broker.start(config, clock=SystemClock(), log=structlog.wrap_logger(log))
+    broker = await Broker.start(config, clock=SystemClock(), log=structlog.wrap_logger(log), open_disk=open_disk)
     door = KafkaDoor(broker, KafkaConfig.model_validate({"listen": "127.0.0.1:0", **(kafka or {})}))
     address = await door.start()
     try:

@@ -315,12 +315,12 @@ def test_what_clients_call_themselves_does_not_fill_the_memory(tmp_path: Path, m
 
     async def body() -> None:
         async with running(tmp_path) as node:
-            await node.broker.change_quotas([((("client-id", None),), {"producer_byte_rate": 10.0})])
+            await node.broker.change_quotas([((("client-id", None),), {"consumer_byte_rate": 10.0})])
             desk = node.door.quotas
             for number in range(500):
                 meters = desk.of(f"client-{number}")
                 assert meters is not None
-                meters.charge_request(0, 1_000_000, 0)
+                meters.charge_fetch(1_000_000)
             assert len(desk.clients) <= 50
 
     run(body)

@@ -15,6 +15,8 @@ _GAUGES: Final = {
     "connections": "Connections open.",
     "inflight_requests": "Requests being answered.",
     "inflight_bytes": "Request bytes being answered.",
+    "arriving_bytes": "Memory of requests above 1 MiB that are on their way.",
+    "waiting_bytes": "Request bytes that wait to be begun.",
     "unsent_bytes": "Reply bytes that slow peers have not read.",
     "waiting_fetches": "Fetches that wait for records.",
 }
@@ -23,6 +25,7 @@ _COUNTERS: Final = {
     "connections_refused": "Connections closed at once because there were too many.",
     "malformed": "Connections closed for bytes that were no request.",
     "too_slow": "Connections closed for a request that had begun and did not come.",
+    "unread": "Connections closed for replies that were not read.",
     "unsupported": "Connections closed for an API or version that is not served.",
     "failures": "Connections closed for an error of this program.",
     "trailing": "Requests with bytes behind their last field.",

@@ -115,7 +115,11 @@ class Broker:
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
         self._shared_reads = SharedReads(config.shared_read_bytes)
         self._flusher = Flusher(
-            threads=config.flush_threads, counters=self.counters, log=log, on_failure=self._log_dir_failed
+            threads=config.flush_threads,
+            counters=self.counters,
+            log=log,
+            on_failure=self._log_dir_failed,
+            staged_bytes_max=config.max_staged_bytes,
         )
         metadata_log.attach(self._flusher)
         reach = Reach(
@@ -238,6 +242,7 @@ class Broker:
         for stream in self._image:
             self._reconfigure(stream)
         self.groups.configure(config.groups)
+        self._flusher.limit_staged(config.max_staged_bytes)
 
     # --- what there is ------------------------------------------------------------------------------------------
 
@@ -252,6 +257,11 @@ class Broker:
         return Limits(
             partitions_max=config.max_partitions, streams_max=config.max_streams, quotas_max=config.max_quotas
         )
+
+    @property
+    def staging(self) -> Flusher:
+        """What waits for the disk: how much that is, and whether it is too much."""
+        return self._flusher
 
     def streams(self) -> Mapping[StreamName, Stream]:
         """All streams by name, internal ones too. The mapping never changes; ask again for news."""

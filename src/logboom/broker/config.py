@@ -81,6 +81,8 @@ class BrokerConfig(Settings):
     """The most that one compressed batch may unpack to."""
     max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000
     """The most records one batch may hold."""
+    max_staged_bytes: Annotated[SizeBytes, Field(ge=1), Dynamic()] = 256 * MIB
+    """Memory for records that wait to be written to the disk; above, no produce request is begun until it took some."""
     shared_read_bytes: SizeBytes = 32 * MIB
     """Memory for reads of the last two seconds, for consumers that read the same, and for what is read ahead of those
     that catch up; 0 reads anew for each."""

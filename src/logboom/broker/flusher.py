@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -64,6 +64,13 @@ class Flushed(Protocol):
 _Outcome: TypeAlias = tuple[Flushed, Offset | LogboomError]
 
 
+class _Marked(NamedTuple):
+    """What was handed over together."""
+
+    targets: list[Flushed]
+    size_bytes: int
+
+
 class _Job:
     """A function to run on the thread, between rounds, and the future of its result."""
 
@@ -84,14 +91,23 @@ class Flusher:
         counters: Counters,
         log: FilteringBoundLogger,
         on_failure: Callable[[StorageError], None],
+        staged_bytes_max: int,
     ) -> None:
+        self._on_room: list[Callable[[], None]] = []
+        self.staged_bytes = 0
+        """Loop: bytes that were staged and not yet written, or taken back."""
+        self.staged_bytes_max = staged_bytes_max
+        self.clogged = False
+        """Loop: whether so much is staged that nothing more should be until the disk has taken some."""
+        self.clogs = 0
+        """Loop: how often that came to be."""
         self._loop = asyncio.get_running_loop()
         self._counters = counters
         self._log = log
         self._on_failure = on_failure
         self._marked: list[Flushed] = []
         self._marked_bytes = 0
-        self._mailbox: SimpleQueue[list[Flushed] | _Job | None] = SimpleQueue()
+        self._mailbox: SimpleQueue[_Marked | _Job | None] = SimpleQueue()
         self._failure: StorageError | None = None
         self._failing = threading.Lock()
         self._threads = threads
@@ -112,16 +128,37 @@ class Flusher:
                 self._loop.call_soon(self._hand_over)
             self._marked.append(target)
         self._marked_bytes += size_bytes
+        self.staged_bytes += size_bytes
+        if self.staged_bytes >= self.staged_bytes_max and not self.clogged:
+            self.clogged = True
+            self.clogs += 1
         if self._marked_bytes >= EARLY_BYTES:
             self._hand_over()
 
+    def watch_room(self, callback: Callable[[], None]) -> None:
+        """Loop: call `callback` whenever it is clogged no more."""
+        self._on_room.append(callback)
+
+    def limit_staged(self, staged_bytes_max: int) -> None:
+        """Loop: another limit from now on."""
+        self.staged_bytes_max = staged_bytes_max
+        self._written(0)
+
     def _hand_over(self) -> None:
-        self._marked_bytes = 0
         if self._marked:
             for target in self._marked:
                 target.marked = False
-            self._mailbox.put(self._marked)
+            self._mailbox.put(_Marked(self._marked, self._marked_bytes))
             self._marked = []
+            self._marked_bytes = 0
+
+    def _written(self, size_bytes: int) -> None:
+        """Loop: so much of what was handed over is staged no more."""
+        self.staged_bytes -= size_bytes
+        if self.clogged and self.staged_bytes < self.staged_bytes_max:
+            self.clogged = False
+            for callback in self._on_room:
+                callback()
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """Run a function of a log on the thread that alone may change its files, after all that was marked before.
@@ -149,36 +186,39 @@ class Flusher:
 
     def _run(self) -> None:
         while True:
-            targets, jobs, last = self._take()
+            targets, size_bytes, jobs, last = self._take()
             for start in range(0, len(targets), ROUND_MAX):
-                self._round(targets[start : start + ROUND_MAX])
+                ended = start + ROUND_MAX >= len(targets)
+                self._round(targets[start : start + ROUND_MAX], size_bytes if ended else 0)
             for job in jobs:
                 self._do(job)
             if last:
                 return
 
-    def _take(self) -> tuple[list[Flushed], list[_Job], bool]:
+    def _take(self) -> tuple[list[Flushed], int, list[_Job], bool]:
         """Wait for something, then take everything that is there. A job ends the taking, to keep its place in line."""
         targets: dict[Flushed, None] = {}
+        size_bytes = 0
         item = self._mailbox.get()
         try:
             while True:
                 if item is None:
-                    return list(targets), [], True
+                    return list(targets), size_bytes, [], True
                 if isinstance(item, _Job):
-                    return list(targets), [item], False
-                targets.update(dict.fromkeys(item))
+                    return list(targets), size_bytes, [item], False
+                targets.update(dict.fromkeys(item.targets))
+                size_bytes += item.size_bytes
                 item = self._mailbox.get_nowait()
         except Empty:
-            return list(targets), [], False
+            return list(targets), size_bytes, [], False
 
-    def _round(self, targets: list[Flushed]) -> None:
+    def _round(self, targets: list[Flushed], size_bytes: int) -> None:
         started_ns = time.monotonic_ns()
         outcomes = self._flush_all([target for target in targets if not target.blocked])
         self._counters.flush_rounds += 1
         self._counters.flushed_partitions += len(outcomes)
         self._counters.flush_ns += time.monotonic_ns() - started_ns
-        self._loop.call_soon_threadsafe(self._deliver, outcomes)
+        self._loop.call_soon_threadsafe(self._deliver, outcomes, size_bytes)
 
     def _flush_all(self, targets: list[Flushed]) -> list[_Outcome]:
         """Flush each; many share the helpers, since syncs of several files at once cost little more than one."""
@@ -236,7 +276,8 @@ class Flusher:
 
     # --- on the loop again --------------------------------------------------------------------------------------
 
-    def _deliver(self, outcomes: list[_Outcome]) -> None:
+    def _deliver(self, outcomes: list[_Outcome], size_bytes: int) -> None:
+        self._written(size_bytes)
         for target, outcome in outcomes:
             try:
                 if isinstance(outcome, LogboomError):

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from math import ceil
 from struct import Struct
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -23,12 +22,15 @@ from logboom.kafka.admission import Refusal
 from logboom.kafka.error_counts import count_errors
 from logboom.kafka.frames import FrameReader
 from logboom.kafka.handler import Close, Encoded, Failed, Later, RequestContext
-from logboom.kafka.messages import make_wait
+from logboom.kafka.messages import make_wait, put_wait
 from logboom.kafka.metrics import api_name
+from logboom.kafka.muting import Muting
+from logboom.kafka.patience import Patience
 from logboom.kafka.quota_desk import ClientMeters
 from logboom.kafka.reading import MalformedError, skip_tags
 from logboom.kafka.registry import Route
-from logboom.kafka.slots import Slot, length, with_head
+from logboom.kafka.slots import Slot, abandon, expire, length, with_head
+from logboom.kafka.unbegun import Unbegun
 from logboom.kafka.usuals import ELEMENTS, Recent
 from logboom.kafka.writing import encode
 
@@ -38,9 +40,6 @@ if TYPE_CHECKING:
 
 _REQUESTS_PER_TURN: Final = 64
 """Requests of one connection handled before the other connections get their turn."""
-
-_PROGRESS_BYTES: Final = 16 * 1024
-"""What must come of a request that has begun, in each `request_timeout_s`, for it to be a slow one and no trickle."""
 
 _ELEMENT_BYTES: Final = 256
 """What an element of a request is reckoned to take in memory, beside its bytes in the frame."""
@@ -55,8 +54,6 @@ _REQUEST_HEADER: Final = Struct(">hhih")
 _HEADER_BYTES: Final = _REQUEST_HEADER.size
 _API_KEY: Final = Struct(">h")
 _REPLY_HEADER: Final = Struct(">ii")
-_API_VERSIONS: Final = 18
-_THROTTLE: Final = Struct(">i")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -82,21 +79,19 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._closed = False
         self._client_bytes = b""
-        self._client_id = ""
+        self.client_id = ""
+        """What the client calls itself."""
         self._contexts: dict[Route, RequestContext] = {}
         self._host = ""
         self._heard_s = 0.0
-        self._seconds_left = 0
-        self._awaited = (0, 0)
+        self._patience = Patience()
+        self._lying_bytes = 0
         self._said_all = False
         self._quota: ClientMeters | None = None
-        self._muted: asyncio.TimerHandle | None = None
+        self._muting = Muting(loop, self.schedule_turn)
+        self._unbegun = Unbegun(shared.metrics)
         self._admitted = False
-
-    @property
-    def client_id(self) -> str:
-        """What the client calls itself."""
-        return self._client_id
+        self._clogged = False
 
     # --- asyncio's side -----------------------------------------------------------------------------------------
 
@@ -113,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._admitted = True
         shared.connections.add(self)
-        self._quota = shared.quotas.of(self._client_id)
+        self._quota = shared.quotas.of(self.client_id)
         self._metrics.connections = len(shared.connections)
         self.configure(shared.config)
         if refusal is not None:
@@ -144,9 +139,23 @@ class Connection(asyncio.BufferedProtocol):
         if frames:
             self._backlog.extend(frames)
             self._turn()
+        if self._frames.room_bytes != self._unbegun.arriving:
+            self._arrives()
         if self._frames.broken is not None and not self._closed:
             self._metrics.malformed += 1
             self._refuse("bytes that are no Kafka request", self._frames.broken)
+
+    def _arrives(self) -> None:
+        """A long request is on its way, or is whole."""
+        unbegun = self._unbegun
+        unbegun.note_arriving(self._frames.room_bytes)
+        if not unbegun.arriving or self._closed:
+            return
+        if unbegun.crowds_out(self._config.max_inflight_total_bytes):
+            why = "requests on their way take half of kafka.max_inflight_total_bytes: no room for a long one more"
+            self._refuse("request that finds no room", why)
+        elif self._shared.is_full:
+            self._regulate_reading()
 
     def eof_received(self) -> bool:
         """A peer that has said all still gets its answers, as from Kafka; not those that wait for records to come."""
@@ -154,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed or waits or not (self._slots or self._backlog):
             return False
         self._said_all = True
-        self._seconds_left = ceil(self._shared.config.request_timeout_s)
+        self._patience.begin(self._shared.config.request_timeout_s)
         return True
 
     def pause_writing(self) -> None:
@@ -174,16 +183,12 @@ class Connection(asyncio.BufferedProtocol):
         shared.fetch_sessions.owner_gone(self)
         if self._admitted:
             shared.admission.leave(self._host)
-        if self._muted is not None:
-            self._muted.cancel()
+        self._muting.end()
+        self._unbegun.release()
         metrics.connections = len(shared.connections)
         metrics.unsent_bytes -= self._unsent_bytes
         metrics.inflight_bytes -= self._inflight_bytes
-        metrics.inflight_requests -= sum(slot.requests for slot in self._slots if not slot.done)
-        for slot in self._slots:
-            if slot.later is not None and slot.later.on_abandoned is not None and not slot.done:
-                slot.later.on_abandoned()
-        self._slots.clear()
+        metrics.inflight_requests -= abandon(self._slots)
         self._backlog.clear()
         shared.feed_starved()
         shared.note_departure()
@@ -226,12 +231,17 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _may_begin(self, frame: bytearray) -> bool:
-        if not self._writable or self._muted is not None or self._shared.stopping:
+        if not self._writable or self._muting.on or self._shared.stopping:
             return False
-        if not self._slots:
+        shared = self._shared
+        self._clogged = False
+        if not self._slots and not shared.staging.clogged:
             return True
-        handler = self._shared.routes.handlers.get(_API_KEY.unpack_from(frame)[0])
-        return handler is None or not handler.alone or self._all_answered()
+        handler = shared.routes.handlers.get(_API_KEY.unpack_from(frame)[0])
+        if handler is None:
+            return True
+        self._clogged = handler.stages and shared.staging.clogged
+        return not self._clogged and (not handler.alone or self._all_answered())
 
     def _all_answered(self) -> bool:
         self._send()
@@ -242,9 +252,12 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         if self._said_all:
             return
-        starved = self._shared.is_full and bool(self._slots)
-        muted = starved or self._muted is not None
-        reading = not self._backlog and self._writable and not muted and not self._shared.stopping
+        if self._backlog or self._unbegun.waiting:
+            self._unbegun.note_waiting(self._backlog)
+        waits = self._slots or (self._unbegun.arriving and not self._unbegun.alone)
+        starved = self._clogged or (bool(waits) and self._shared.is_full)
+        held_up = starved or self._muting.on or self._shared.stopping
+        reading = not self._backlog and self._writable and not held_up
         if starved:
             self._shared.starved.add(self)
         else:
@@ -343,16 +356,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _know_client(self, raw: bytearray) -> None:
         try:
-            self._client_id = raw.decode()
+            self.client_id = raw.decode()
         except UnicodeDecodeError:
             raise MalformedError("the client id is no UTF-8") from None
         self._client_bytes = bytes(raw)
         self._contexts.clear()
         self._recent.forget(self._client_bytes)
-        self._quota = self._shared.quotas.of(self._client_id)
+        self._quota = self._shared.quotas.of(self.client_id)
 
     def _context(self, version: int) -> RequestContext:
-        return RequestContext(self._shared.broker, self._shared, self._client_id, self._host, version, self)
+        return RequestContext(self._shared.broker, self._shared, self.client_id, self._host, version, self)
 
     def _take_place(self, route: Route, correlation_id: int, size: int, extra: int = 0, requests: int = 1) -> Slot:
         held = size + extra
@@ -403,35 +416,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def quotas_changed(self) -> None:
         """Some client's quota is another now; whoever waits for one is judged anew."""
-        self._quota = self._shared.quotas.of(self._client_id)
-        if self._muted is not None:
-            self._muted.cancel()
-            self._unmute()
+        self._quota = self._shared.quotas.of(self.client_id)
+        self._muting.lift()
 
     def _handle_measured(self, meters: ClientMeters, slot: Slot, context: RequestContext, request: Any) -> None:
         """Handle a request of a client that has quotas. The reply goes out at once; the connection waits (KIP-219)."""
-        handler = slot.route.handler
-        reply = handler.handle(context, request)
-        handled_ns = perf_counter_ns()
-        slot.throttle_ms = meters.charge_request(handler.api_key, slot.size_bytes, handled_ns - slot.started_ns)
+        reply = slot.route.handler.handle(context, request)
+        slot.throttle_ms = meters.charge_request(slot)
         if slot.throttle_ms:
-            self._mute(slot.throttle_ms)
+            self._muting.wait(slot.throttle_ms)
         self._await_reply(slot, reply)
-        meters.charge_time(perf_counter_ns() - handled_ns)
-
-    def _mute(self, wait_ms: int) -> None:
-        """Begin no request and read nothing for so long."""
-        until_s = self._loop.time() + wait_ms / 1_000
-        if self._muted is not None:
-            if self._muted.when() >= until_s:
-                return
-            self._muted.cancel()
-        self._muted = self._loop.call_at(until_s, self._unmute)
-        self.schedule_turn()
-
-    def _unmute(self) -> None:
-        self._muted = None
-        self.schedule_turn()
+        meters.charge_rest(slot)
 
     # --- replies ------------------------------------------------------------------------------------------------
 
@@ -463,8 +458,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if isinstance(reply, Encoded):
             pieces = reply.pieces
-            if reply.throttle_ms or slot.throttle_ms:
-                self._throttle_encoded(slot, reply)
+            if reply.throttle_ms:
+                self._muting.wait(reply.throttle_ms)
+            if slot.throttle_ms:
+                put_wait(reply, slot.throttle_ms)
         elif reply is None or isinstance(reply, Close | Failed):
             self._finish_without_reply(slot, reply)
             return
@@ -474,12 +471,6 @@ class Connection(asyncio.BufferedProtocol):
                 reply = make_wait(reply, slot.throttle_ms)
             pieces = (encode(reply),)
         self._complete(slot, with_head(slot, pieces))
-
-    def _throttle_encoded(self, slot: Slot, reply: Encoded) -> None:
-        if reply.throttle_ms:
-            self._mute(reply.throttle_ms)
-        if slot.throttle_ms > reply.throttle_ms and reply.throttle_at >= 0:
-            _THROTTLE.pack_into(cast("bytearray", reply.pieces[0]), reply.throttle_at, slot.throttle_ms)
 
     def _finish_without_reply(self, slot: Slot, reply: Close | Failed | None) -> None:
         self._complete(slot, ())
@@ -528,9 +519,13 @@ class Connection(asyncio.BufferedProtocol):
         self._account_unsent()
 
     def _account_unsent(self) -> None:
-        """What the peer has not read yet, together with replies that wait for their turn."""
+        """What the peer has not read yet, together with replies that wait for their turn.
+
+        What was just written is on its way, and counts from the next tick on if it still lies here then.
+        """
         assert self._transport is not None
-        unsent = self._ready_bytes if self._writable else self._ready_bytes + self._transport.get_write_buffer_size()
+        lying = self._lying_bytes if self._writable else self._transport.get_write_buffer_size()
+        unsent = self._ready_bytes + lying
         self._metrics.unsent_bytes += unsent - self._unsent_bytes
         self._unsent_bytes = unsent
 
@@ -538,34 +533,36 @@ class Connection(asyncio.BufferedProtocol):
 
     def tick(self, now_s: float) -> None:
         """Once a second: requests whose time is over, and a peer that has gone silent or brings next to nothing."""
-        for slot in tuple(self._slots):
-            later = slot.later
-            if later is not None and later.expires_at_s <= now_s and later.on_expired is not None and not slot.done:
-                later.on_expired()
-        if not self._slots and self._writable and now_s - self._heard_s > self._shared.config.idle_timeout_s:
+        expire(self._slots, now_s)
+        self._look_at_unread()
+        if not self._slots and self._writable and now_s - self._heard_s > self._config.idle_timeout_s:
             self.close()
         elif self._said_all:
-            self._seconds_left -= 1
-            if self._seconds_left < 0:
+            if self._patience.is_over():
                 self._drop()
         elif self._frames.in_frame and self._reading:
-            self._await_rest()
+            why = self._patience.await_rest(self._frames, self._config.request_timeout_s)
+            if why is not None:
+                self._metrics.too_slow += 1
+                self._refuse("request that does not come", why)
         else:
-            self._awaited = (0, 0)
+            self._patience.nothing_awaited()
 
-    def _await_rest(self) -> None:
-        """A request has begun. Its seconds are ticks: a standstill of this process costs no peer its time."""
-        number, begun_bytes = self._awaited
-        now_bytes, limit_s = self._frames.begun_bytes, ceil(self._shared.config.request_timeout_s)
-        if not begun_bytes or number != self._frames.completed or now_bytes - begun_bytes >= _PROGRESS_BYTES:
-            self._awaited = (self._frames.completed, now_bytes)
-            self._seconds_left = limit_s
+    def _look_at_unread(self) -> None:
+        """A peer that reads nothing is closed when it has been silent for too long, or its room is needed."""
+        assert self._transport is not None
+        lying = self._transport.get_write_buffer_size()
+        self._lying_bytes = lying if self._writable else 0
+        if not lying and not self._unsent_bytes:
             return
-        self._seconds_left -= 1
-        if self._seconds_left < 0:
-            self._metrics.too_slow += 1
-            why = f"{now_bytes - begun_bytes} bytes of it came in {limit_s} s (kafka.request_timeout_s)"
-            self._refuse("request that does not come", why)
+        self._account_unsent()
+        config = self._config
+        limit_s = config.idle_timeout_s if self._shared.reply_room_bytes else config.request_timeout_s
+        why = self._patience.await_reader(lying, limit_s)
+        if why is not None:
+            self._metrics.unread += 1
+            self._refuse("peer that does not read", why)
+            self.abort()
 
     def close(self) -> None:
         """Send what is written and close."""
@@ -586,7 +583,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, event: str, why: str, *, kind: str = "", **fields: object) -> None:
         self._shared.complaints.say(
-            f"{event} {kind}", event, why=why, client=self._host, client_id=self._client_id, **fields
+            f"{event} {kind}", event, why=why, client=self._host, client_id=self.client_id, **fields
         )
         self._drop()
 

@@ -118,6 +118,7 @@ class Fetch:
         "_meters",
         "_min_bytes",
         "_plan",
+        "_reserved_bytes",
         "_task",
         "_wait",
         "_wants",
@@ -138,6 +139,7 @@ class Fetch:
         self._loop = asyncio.get_running_loop()
         wait_ms = min(max(0, as_milliseconds(request.max_wait)), config.max_fetch_wait_ms)
         self._deadline_s = self._loop.time() + wait_ms / 1000
+        self._reserved_bytes = 0
         self._later: Later | None = None
         self._wait: Wait | None = None
         self._task: asyncio.Task[None] | None = None
@@ -180,7 +182,7 @@ class Fetch:
 
     async def _read_all(self) -> _Round:
         """As `_read_cached`, waiting for the disk."""
-        limits = self._round()
+        limits = _Round(self._reserved_bytes)
         for want in self._wants:
             if not self._prepare(want):
                 continue
@@ -214,17 +216,26 @@ class Fetch:
         return True
 
     def _read_from_disk(self) -> None:
+        # What is being read has its room already: many who read at once must not all count on the same.
+        wanted = min(self._max_bytes, sum(max(0, want.position.max_bytes) for want in self._wants))
+        self._reserved_bytes = self._context.shared.reserve_reply(wanted)
         task = self._loop.create_task(self._finish_from_disk())
         self._task = task
         task.add_done_callback(self._disk_done)
 
     async def _finish_from_disk(self) -> None:
         found = await self._read_all()
+        self._give_back_room()
         if self._is_enough(found) or not self._sleep():
             self._answer()
 
+    def _give_back_room(self) -> None:
+        self._context.shared.reply_reserved_bytes -= self._reserved_bytes
+        self._reserved_bytes = 0
+
     def _disk_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
+        self._give_back_room()
         if not task.cancelled() and (error := task.exception()) is not None:
             assert self._later is not None
             self._later.fail(error)

@@ -40,6 +40,7 @@ class FrameReader:
         "broken",
         "completed",
         "max_bytes",
+        "room_bytes",
     )
 
     def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
@@ -50,6 +51,8 @@ class FrameReader:
         self._size = 0
         self._filled = 0
         self._trusted_bytes = _STRANGERS_BYTES
+        self.room_bytes = 0
+        """What is in memory for the frame that has begun and not ended, once that is more than any may have."""
         self.completed = 0
         """Frames that came whole so far."""
         self.broken: str | None = None
@@ -84,12 +87,14 @@ class FrameReader:
         self._filled += count
         if self._filled == self._size:
             frame, self._frame = self._frame, None
+            self.room_bytes = 0
             self._trusted_bytes = max(self._trusted_bytes, min(self._size, _TRUSTED_BYTES))
             self.completed += 1
             return [frame]
         if self._filled == len(self._frame):
             # A new one, for a view handed out may still hold the old one at its length.
             self._frame = self._frame + bytes(min(self._size, 2 * self._filled) - self._filled)
+            self._note_room(self._frame)
         return []
 
     def _cut(self, end: int) -> list[bytearray]:
@@ -117,6 +122,10 @@ class FrameReader:
         self._filled = len(start)
         self._frame = bytearray(min(size, max(self._trusted_bytes, 2 * len(start))))
         self._frame[: len(start)] = start
+        self._note_room(self._frame)
+
+    def _note_room(self, frame: bytearray) -> None:
+        self.room_bytes = len(frame) if len(frame) > _TRUSTED_BYTES else 0
 
 
 _FOREIGN: Final = {

@@ -162,6 +162,9 @@ class Handler:
     """Begun only when all earlier requests of its connection are answered and the peer reads: for replies of many
     bytes, so that a connection never has two of them in memory."""
 
+    stages: bool = False
+    """Begun only while what waits for the disk leaves room: for requests whose bytes wait there, answered or not."""
+
     @property
     def first_advertised(self) -> int:
         """The lower end of the range that ApiVersions names."""

@@ -8,13 +8,17 @@ import dataclasses
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from struct import Struct
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
+from logboom.kafka.handler import Encoded
+
 E = TypeVar("E")
+_THROTTLE: Final = Struct(">i")
 
 _Kind: TypeAlias = Literal[EntityType.request, EntityType.response]
 _KINDS: dict[str, _Kind] = {"request": EntityType.request, "response": EntityType.response}
@@ -64,6 +68,14 @@ def make_wait(response: Any, throttle_ms: int) -> Any:
     if "throttle_time" not in field_names(cls):
         return response
     return dataclasses.replace(response, throttle_time=milliseconds(throttle_ms))
+
+
+def put_wait(response: Encoded, throttle_ms: int) -> None:
+    """The same for a response that is bytes already; one that tells of a longer wait goes on doing so."""
+    if response.throttle_ms < throttle_ms and response.throttle_at >= 0:
+        head = response.pieces[0]
+        assert isinstance(head, bytearray), "whoever names a place for the wait makes the bytes for one reply alone"
+        _THROTTLE.pack_into(head, response.throttle_at, throttle_ms)
 
 
 def milliseconds(value: int) -> timedelta:

@@ -49,6 +49,8 @@ class KafkaMetrics:
         """Connections closed for bytes that were no request."""
         self.too_slow = 0
         """Connections closed for a request that had begun and did not come."""
+        self.unread = 0
+        """Connections closed for replies that were not read."""
         self.unsupported = 0
         """Connections closed for an API or version that is not served."""
         self.failures = 0
@@ -59,6 +61,10 @@ class KafkaMetrics:
         """Gauge: being answered now."""
         self.inflight_bytes = 0
         """Gauge: request bytes being answered now, with what their elements take in memory."""
+        self.arriving_bytes = 0
+        """Gauge: memory of long requests on their way."""
+        self.waiting_bytes = 0
+        """Gauge: whole requests that wait to be begun."""
         self.unsent_bytes = 0
         """Gauge: reply bytes that slow peers have not read yet."""
         self.waiting_fetches = 0

@@ -6,11 +6,13 @@ memory. Knows clients by name and the broker's quotas; not sockets, nor what a r
 
 from collections import Counter
 from collections.abc import Callable, Collection, Set
+from time import perf_counter_ns
 from typing import Final
 
 from logboom.broker.broker import Broker
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.quotas import THROTTLE_MS_MAX, Meter
+from logboom.kafka.slots import Slot
 from logboom.metadata import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -51,22 +53,24 @@ class ClientMeters:
         """Whether nothing is left to pay off."""
         return all(meter is None or not meter.used(now_ms) for meter in (self._produce, self._fetch, self._request))
 
-    def charge_request(self, api_key: int, size_bytes: int, spent_ns: int) -> int:
+    def charge_request(self, slot: Slot) -> int:
         """A request was handled: how long the client has to wait, in milliseconds."""
         now_ms = self._desk.now_ms()
         wait_ms = 0
         if self._request is not None:
-            wait_ms = self._request.charge(spent_ns / _NS_PER_PERCENT_SECOND, now_ms)
+            slot.charged_ns = perf_counter_ns()
+            wait_ms = self._request.charge((slot.charged_ns - slot.started_ns) / _NS_PER_PERCENT_SECOND, now_ms)
             self._desk.count(REQUEST_PERCENTAGE, wait_ms)
-        if api_key == _PRODUCE and self._produce is not None:
-            too_much_ms = self._produce.charge(size_bytes, now_ms)
+        if slot.route.handler.api_key == _PRODUCE and self._produce is not None:
+            too_much_ms = self._produce.charge(slot.size_bytes, now_ms)
             self._desk.count(PRODUCER_BYTE_RATE, too_much_ms)
             wait_ms = max(wait_ms, too_much_ms)
         return wait_ms
 
-    def charge_time(self, spent_ns: int) -> None:
-        """More work for a request whose wait is settled: it counts for the next."""
+    def charge_rest(self, slot: Slot) -> None:
+        """What was done for the request after its wait was settled: it counts for the next."""
         if self._request is not None:
+            spent_ns = perf_counter_ns() - slot.charged_ns
             self._request.charge(spent_ns / _NS_PER_PERCENT_SECOND, self._desk.now_ms())
 
     def charge_fetch(self, size_bytes: int) -> int:

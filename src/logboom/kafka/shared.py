@@ -76,12 +76,17 @@ class Shared:
         broker.watch_quotas(self._quotas_changed)
         self.admission = Admission(self)
         self.starved: set[Connection] = set()
-        """Connections that do not read since the door has max_inflight_total_bytes in hand."""
+        """Connections that do not read since the door has max_inflight_total_bytes in hand, or that have a request
+        which waits for room in what waits for the disk."""
+        self.reply_reserved_bytes = 0
+        """Room for replies that are being read from the disk."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.advertised = ("", 0)
         self.stopping = False
         """No request is begun any more; connections close when their replies have left."""
         self.all_gone = asyncio.Event()
+        self.staging = broker.staging
+        self.staging.watch_room(self.feed_starved)
         self._config.subscribe(self.configure)
 
     @property
@@ -108,12 +113,21 @@ class Shared:
     @property
     def reply_room_bytes(self) -> int:
         """What fetches may still put into replies before slow peers have read theirs."""
-        return max(0, self.config.max_unsent_total_bytes - self.metrics.unsent_bytes)
+        taken_bytes = self.metrics.unsent_bytes + self.reply_reserved_bytes
+        return max(0, self.config.max_unsent_total_bytes - taken_bytes)
+
+    def reserve_reply(self, wanted_bytes: int) -> int:
+        """Take room for a reply that will be read from the disk; what there is of it. Given back when it is read."""
+        reserved_bytes = min(wanted_bytes, self.reply_room_bytes)
+        self.reply_reserved_bytes += reserved_bytes
+        return reserved_bytes
 
     @property
     def is_full(self) -> bool:
         """Whether no more requests are read for now."""
-        return self.metrics.inflight_bytes >= self.config.max_inflight_total_bytes
+        metrics = self.metrics
+        held_bytes = metrics.inflight_bytes + metrics.arriving_bytes + metrics.waiting_bytes
+        return held_bytes >= self.config.max_inflight_total_bytes
 
     def note_departure(self) -> None:
         """A connection was lost."""

@@ -5,7 +5,8 @@ Knows routes and correlation ids; not where bytes come from and go to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from time import perf_counter_ns
 from typing import Final
@@ -25,6 +26,7 @@ class Slot:
     """A request, or a run of them, in the line of its connection, until its reply has left."""
 
     __slots__ = (
+        "charged_ns",
         "correlation_id",
         "done",
         "held_bytes",
@@ -37,6 +39,9 @@ class Slot:
         "started_ns",
         "throttle_ms",
     )
+
+    charged_ns: int
+    """Set for a client with quotas: up to when its time is on its account."""
 
     def __init__(self, route: Route, correlation_id: int, size_bytes: int, held_bytes: int, requests: int) -> None:
         self.route = route
@@ -51,6 +56,24 @@ class Slot:
         self.reply_bytes = 0
         self.throttle_ms = 0
         """What the client is told to wait, for a quota of its own."""
+
+
+def expire(slots: Iterable[Slot], now_s: float) -> None:
+    """Tell the requests whose time is over."""
+    for slot in tuple(slots):
+        later = slot.later
+        if later is not None and later.expires_at_s <= now_s and later.on_expired is not None and not slot.done:
+            later.on_expired()
+
+
+def abandon(slots: deque[Slot]) -> int:
+    """Nobody takes these replies any more; how many requests had none yet."""
+    requests = sum(slot.requests for slot in slots if not slot.done)
+    for slot in slots:
+        if slot.later is not None and slot.later.on_abandoned is not None and not slot.done:
+            slot.later.on_abandoned()
+    slots.clear()
+    return requests
 
 
 def with_head(slot: Slot, pieces: Sequence[Bytes]) -> Sequence[Bytes]:

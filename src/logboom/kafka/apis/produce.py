@@ -155,4 +155,5 @@ HANDLER = Handler(
     advertised_min_version=0,
     handle_unsupported=handle_unsupported,
     usual=usual_of,
+    stages=True,
 )
