@@ -1,6 +1,7 @@
 """Standard input and sockets: taken means durable, full means block or drop, and nothing a peer sends breaks it."""
 
 import os
+import random
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -228,3 +229,40 @@ def test_a_file_where_the_socket_should_be_is_left_alone(rigs: Callable[..., Rig
     with pytest.raises(SocketError, match="no socket"):
         rigs(config)
     assert Path(config.path).read_text() == "mine"
+
+
+@pytest.mark.parametrize("framing", list(Framing))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_garbage_of_many_peers_harms_no_honest_one(
+    rigs: Callable[..., Rig], tmp_path: Path, framing: Framing, seed: int
+) -> None:
+    """Peers that send anything and go away in the middle; what honest ones sent is all there and in order."""
+    config = stream_config(tmp_path, framing=framing, max_line_bytes=1_000)
+    rig, chance = rigs(config), random.Random(seed)
+    honest, sent = [connect(config) for _ in range(3)], [list[bytes]() for _ in range(3)]
+    strangers: list[socket.socket] = []
+    for turn in range(300):
+        if len(strangers) < 20:
+            strangers.append(connect(config))
+        stranger = chance.choice(strangers)
+        try:
+            noise = (chance.randbytes(50), b"99999999999 ", b"\0" * 500, b" ", b"7 ab", b"x" * 3_000)
+            stranger.sendall(chance.choice(noise))
+        except ConnectionError:
+            strangers.remove(stranger)
+            stranger.close()
+        if chance.random() < 0.1 and strangers:
+            strangers.pop().close()
+        number = turn % 3
+        line = b"honest-%d-%d" % (number, turn)
+        sent[number].append(line)
+        honest[number].sendall(line + b"\n" if framing is Framing.NEWLINE else b"%d %b" % (len(line), line))
+    for one in (*honest, *strangers):
+        one.close()
+    for number, lines in enumerate(sent):
+        prefix = b"honest-%d-" % number
+        rig.wait(lambda prefix=prefix, lines=lines: ours(rig, prefix) == lines)  # type: ignore[misc]
+
+
+def ours(rig: Rig, prefix: bytes) -> list[bytes]:
+    return [value for value in rig.take() if value.startswith(prefix)]

@@ -66,7 +66,7 @@ class Town:
             self.produce(name, number, idempotent)
             for number, (name, idempotent) in enumerate([(HONEST[0], False), (HONEST[0], True), (HONEST[1], True)])
         ]
-        honest += [self.consume(name) for name in HONEST] + [self.belong()]
+        honest += [self.consume(name) for name in HONEST] + [self.belong(*await self.join())]
         attackers = [self.attack(random.Random(self.chance.random())) for _ in range(6)]
         async with asyncio.TaskGroup() as group:
             for life in (*honest, *attackers):
@@ -111,12 +111,16 @@ class Town:
                 offset += 1
         await client.close()
 
-    async def belong(self) -> None:
-        """A member of a group that others try to disturb."""
+    async def join(self) -> tuple[Client, str, int]:
+        """Into the group while it is still anybody's: before the others are there."""
         client = await Client.connect(self.address)
         client.send(11, 3, joining(group=GROUP, session_ms=30_000))
         joined = await client.reply()
-        member, generation = joined.member_id, joined.generation_id
+        assert joined.error_code is ErrorCode.none
+        return client, joined.member_id, joined.generation_id
+
+    async def belong(self, client: Client, member: str, generation: int) -> None:
+        """A member of a group that others try to disturb."""
         synced = await sync(client, member, generation, ((member, ASSIGNMENT),), GROUP)
         assert (synced.error_code, synced.assignment) == (ErrorCode.none, ASSIGNMENT)
         while not self.over:

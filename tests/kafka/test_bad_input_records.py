@@ -313,3 +313,17 @@ def test_refused_requests_leave_nothing_to_the_garbage_collector(
             assert ours == []
 
     run(body)
+
+
+def test_the_log_calls_a_stream_by_its_name_where_the_request_has_its_id(
+    tmp_path: Path, complaints: list[dict[str, Any]]
+) -> None:
+    async def body() -> None:
+        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+            stream = await node.broker.create_stream("s")
+            client.send(0, 13, produce_request(13, stream, {0: good(control=True)}))
+            await client.reply()
+            (line,) = complaints
+            assert line["stream"] == "s"
+
+    run(body)

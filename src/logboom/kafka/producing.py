@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from time import monotonic
 from typing import Any, Final
+from uuid import UUID
 
 from logboom.base.errors import (
     CorruptBatchError,
@@ -23,7 +24,7 @@ from logboom.base.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
-from logboom.base.ids import Offset
+from logboom.base.ids import Offset, StreamId
 from logboom.broker.partition import AppendResult, Partition, RunResult
 from logboom.kafka import encoding
 from logboom.kafka.errors import InvalidAcksError, RequestTimedOutError, error_code
@@ -85,11 +86,17 @@ def note_error(context: RequestContext, topic: Any, index: int, error: LogboomEr
             "records refused",
             error=name,
             why=str(error),
-            stream=str(topic),
+            stream=_name(context, topic),
             partition=index,
             client=context.client_host,
             client_id=context.client_id,
         )
+
+
+def _name(context: RequestContext, topic: Any) -> str:
+    """What a person calls it."""
+    stream = context.broker.stream_by_id(StreamId(topic)) if isinstance(topic, UUID) else None
+    return str(topic) if stream is None else stream.name
 
 
 def too_late() -> RequestTimedOutError:
