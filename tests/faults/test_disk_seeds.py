@@ -22,7 +22,10 @@ CONFIGS = (
 )
 FAULTS = (None, None, None, errno.EIO, errno.ENOSPC, errno.EMFILE)
 LIVES = 5
-SHORT, LONG = 120, 6_000
+FOUND = (3, 1449, 2467)
+"""Seeds that failed once: names of segments lost out of order; index entries of bytes that were cut; an epoch that was
+noted and then forgotten with the tail before it."""
+SHORT, LONG = 100, 6_000
 
 
 def steps_of(random: Random) -> list[Step]:
@@ -90,7 +93,7 @@ def _told_by(life: Life, disk: MemDisk) -> Told:
 
 def seeds(count: int) -> list[int]:
     alone = os.environ.get("LOGBOOM_TEST_SEED")
-    return list(range(count)) if alone is None else [int(alone)]
+    return [*FOUND, *range(count)] if alone is None else [int(alone)]
 
 
 def test_short_runs_of_many_lives() -> None:

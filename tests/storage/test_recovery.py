@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_one
 from tests.support.memdisk import MemDisk
 
-from logboom.base.ids import Offset
+from logboom.base.ids import Epoch, Offset
 from logboom.storage import LogConfig, PartitionLog
+from logboom.storage.checkpoint import load as load_checkpoint
 
 many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -315,3 +316,21 @@ def test_an_offset_of_a_batch_cut_off_by_power_is_used_again() -> None:
     disk.nodes[log.active.path].data = bytearray(disk.nodes[log.active.path].durable)
     again = open_log(disk)
     assert append(again, batch(1, 99)).base_offset == Offset(1)
+
+
+def test_an_epoch_behind_the_durable_end_is_not_held_against_the_epoch_file() -> None:
+    """Recovery forgets it with the records before it; were it noted, the next one would cut what is of older epochs."""
+    disk = MemDisk()
+    log = open_log(disk, PLAIN)
+    append(log, batch(1, 10))
+    log.flush(sync=True)
+    append(log, batch(1, 10))  # staged, not written
+    log.start_epoch(Epoch(1), log.log_end_offset)
+    log.checkpoint()
+    noted = load_checkpoint(disk, DIRECTORY)
+    assert noted is not None
+    assert (noted.durable_end, noted.latest_epoch) == (1, 0)
+    log.flush(sync=True)
+    noted = load_checkpoint(disk, DIRECTORY)
+    assert noted is not None
+    assert (noted.durable_end, noted.latest_epoch) == (2, 1)

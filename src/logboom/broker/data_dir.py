@@ -10,6 +10,7 @@ Knows these files and the operating system; not what is in the two directories, 
 """
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -57,7 +58,7 @@ class DataDir:
     @classmethod
     def open(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None) -> "DataDir":
         """Make the directory or check the one that is there. Raises DataDirError, FormatVersionError or OSError."""
-        path.mkdir(parents=True, exist_ok=True)
+        _make(path)
         lock_fd = _lock(path)
         try:
             _check_strangers(path)
@@ -87,6 +88,21 @@ class DataDir:
             self._lock_fd = None
 
 
+def _make(path: Path) -> None:
+    """Make the directory and its parents; all their names survive a power failure, or everything below is lost with it.
+
+    A start that was cut off may have made it without getting as far as that, so its name is synced each time.
+    """
+    path = path.absolute()
+    missing = [path]
+    while not missing[-1].parent.is_dir():
+        missing.append(missing[-1].parent)
+    path.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        with contextlib.suppress(PermissionError):  # who made it for us has seen to it
+            _sync_dir(made.parent)
+
+
 def _lock(path: Path) -> int:
     fd = os.open(path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -98,8 +114,8 @@ def _lock(path: Path) -> int:
         raise DataDirError(
             f"the data directory {path} is in use by another broker{by}; stop it or name another directory"
         ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    with contextlib.suppress(OSError):  # it is for people, and there may be no room
+        os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
     return fd
 
 

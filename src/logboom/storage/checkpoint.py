@@ -29,7 +29,7 @@ class Checkpoint:
     position: int
     log_start: Offset
     latest_epoch: Epoch
-    """The latest in the epoch file at least: a file that does not know it is an older one that somebody put back."""
+    """The latest that began up to the durable end. It is in the epoch file, or that is an older one put back."""
 
 
 def load(disk: Disk, directory: str, tell: Tell | None = None) -> Checkpoint | None:

@@ -19,7 +19,7 @@ from logboom.base.errors import (
     RecordListTooLargeError,
     StorageError,
 )
-from logboom.base.ids import NO_EPOCH, Epoch, Offset, ProducerId
+from logboom.base.ids import Epoch, Offset, ProducerId
 from logboom.base.ports import Disk, SyncFailedError
 from logboom.records import BatchHeader
 from logboom.storage import epochs as epoch_files
@@ -353,7 +353,9 @@ class PartitionLog:
             active.file.sync()
             self.durable_end = self.written_end
         start = self.log_start_offset if log_start is None else log_start
-        self._note(Checkpoint(self.durable_end, active.base, active.size_bytes, start, self._epoch_saved), sync=sync)
+        # An epoch that begins behind the durable end may be forgotten with the records before it.
+        epoch = EpochHistory(self._epochs_saved).before(Offset(self.durable_end + 1))
+        self._note(Checkpoint(self.durable_end, active.base, active.size_bytes, start, epoch), sync=sync)
 
     def _note(self, checkpoint: Checkpoint, *, sync: bool) -> None:
         self._checkpoint_file.write(checkpoint, sync=sync)
@@ -361,10 +363,6 @@ class PartitionLog:
     def close_checkpoint(self) -> None:
         """Hold no handle of it until it is written again."""
         self._checkpoint_file.close()
-
-    @property
-    def _epoch_saved(self) -> Epoch:
-        return self._epochs_saved[-1][0] if self._epochs_saved else NO_EPOCH
 
     def note_durable_end(self, end: Offset, segment: Segment, position: int) -> None:
         """Durably note an end that the segments are about to be cut to."""

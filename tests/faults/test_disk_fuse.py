@@ -1,0 +1,150 @@
+"""A real broker on a file system that forgets what was not synced and fails when told to.
+
+FUSE; needs the right to mount.
+"""
+
+import errno
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+from tests.faults.talk import Talk, get, metric
+from tests.support.fusedisk import CannotMountError, FuseDisk
+from tests.support.memdisk import Always, Chance
+from tests.support.server import BrokerProcess
+
+STORAGE = ErrorCode.kafka_storage_error
+ROUNDS = 2
+RECORDS = 60
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FuseDisk]:
+    try:
+        with FuseDisk(tmp_path / "fuse", capacity_bytes=256 << 20) as mounted:
+            yield mounted
+    except CannotMountError as reason:
+        pytest.skip(str(reason))
+
+
+def broker_on(disk: FuseDisk, log: Path, *arguments: str) -> BrokerProcess:
+    return BrokerProcess(disk.path / "data", *arguments, log_path=log)
+
+
+def fill(talk: Talk, chance: random.Random, acked: dict[int, dict[int, bytes]], count: int = RECORDS) -> None:
+    """Records of many sizes into two partitions; each is acked."""
+    for _ in range(count):
+        index = chance.randrange(2)
+        value = chance.randbytes(chance.choice((10, 300, 3_000, 12_000)))
+        answer = talk.produce("orders", value, index=index)
+        assert answer.ok, answer
+        acked[index][answer.offset] = value
+
+
+@pytest.mark.timeout(600)
+def test_a_power_failure_takes_nothing_that_was_acked(disk: FuseDisk, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    acked: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
+    survival: list[Chance] = [Always(False), *([chance] * ROUNDS)]
+    with broker_on(disk, tmp_path / "log") as broker:
+        with Talk(broker.kafka) as talk:
+            assert talk.create("orders", 2, segment_bytes="16384") is ErrorCode.none
+        for survives in survival:
+            with Talk(broker.kafka) as talk:
+                fill(talk, chance, acked)
+            broker.kill9()
+            disk.power_cut(survives)
+            broker.start()
+            with Talk(broker.kafka) as talk:
+                for index, values in acked.items():
+                    assert talk.read_all("orders", index) == values
+    assert "damage" not in broker.log_text()
+
+
+def test_a_failed_sync_is_told_everywhere_and_never_tried_again(disk: FuseDisk, tmp_path: Path) -> None:
+    acked: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
+    segment = "/data/streams/orders-1/00000000000000000000.log"
+    syncs: list[str] = []
+
+    def fail_once(operation: str, path: str) -> int | None:
+        if operation == "fsync":
+            syncs.append(path)
+        return errno.EIO if (operation, path) == ("fsync", segment) and syncs.count(segment) == 1 else None
+
+    with broker_on(disk, tmp_path / "log") as broker:
+        with Talk(broker.kafka) as talk:
+            assert talk.create("orders", 2) is ErrorCode.none
+            fill(talk, random.Random(1), acked)
+            disk.fault = fail_once
+            lost = talk.produce("orders", b"lost", index=1)
+            assert (lost.error, "closed for writing" in str(lost.text)) == (STORAGE, True), lost
+            for index in (1, 0):  # the disk would sync again, and nobody asks it to
+                refused = talk.produce("orders", b"refused", index=index)
+                assert refused.error is STORAGE
+                assert "Input/output error" in str(refused.text)
+            assert talk.create("more") is STORAGE
+            assert syncs.count(segment) == 1
+            for index, values in acked.items():
+                assert talk.read_all("orders", index) == values
+        status, reason = get(broker.http, "/readyz")
+        assert (status, "Input/output error" in reason) == (503, True)
+        assert metric(broker.http, "logboom_log_dir_offline") == 1
+        for index in range(2):
+            assert metric(broker.http, f'logboom_partition_offline{{partition="{index}",stream="orders"}}') == 1
+        assert "the log dir takes no more writes" in broker.log_text()
+        broker.kill9()
+        disk.power_cut(Always(False))
+        broker.start()
+        with Talk(broker.kafka) as talk:
+            for index, values in acked.items():
+                assert talk.read_all("orders", index) == values
+            assert talk.produce("orders", b"again").ok
+        assert get(broker.http, "/readyz") == (200, "ready\n")
+
+
+def test_a_directory_that_cannot_be_synced_takes_the_log_dir_offline(disk: FuseDisk, tmp_path: Path) -> None:
+    with broker_on(disk, tmp_path / "log") as broker, Talk(broker.kafka) as talk:
+        assert talk.create("orders") is ErrorCode.none
+        assert talk.produce("orders", b"a").ok
+        disk.fault = lambda operation, path: errno.EIO if (operation, path) == ("fsyncdir", "/data/streams") else None
+        assert talk.create("more") is STORAGE
+        disk.fault = lambda operation, path: None
+        assert talk.produce("orders", b"b").error is STORAGE
+        assert talk.read_all("orders") == {0: b"a"}
+        assert get(broker.http, "/readyz")[0] == 503
+
+
+@pytest.mark.parametrize("where", [".log", "durable-end", ".index"])
+def test_a_file_that_cannot_be_read_at_the_start(disk: FuseDisk, tmp_path: Path, where: str) -> None:
+    """A segment keeps its partition from being served, and that is told; everything else is made again."""
+    acked: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
+    with broker_on(disk, tmp_path / "log") as broker:
+        with Talk(broker.kafka) as talk:
+            assert talk.create("orders", 2, segment_bytes="16384") is ErrorCode.none
+            fill(talk, random.Random(2), acked)
+        broker.sigterm()
+
+        def fault(operation: str, path: str) -> int | None:
+            bad = "/orders-1/" in path and path.endswith(where)
+            return errno.EIO if bad and operation in ("read", "open") else None
+
+        disk.fault = fault
+        broker.start()
+        with Talk(broker.kafka) as talk:
+            assert talk.read_all("orders", 0) == acked[0]
+            if where == ".log":
+                assert talk.fetch("orders", 0, 1)[0] is STORAGE
+                assert talk.produce("orders", b"x", index=1).error is STORAGE
+                status, reason = get(broker.http, "/readyz")
+                assert (status, reason.startswith("offline: orders-1")) == (503, True)
+                assert metric(broker.http, 'logboom_partition_offline{partition="1",stream="orders"}') == 1
+                return
+            assert talk.read_all("orders", 1) == acked[1]
+            disk.fault = lambda operation, path: None
+            assert talk.produce("orders", b"x", index=1).ok
+            assert get(broker.http, "/readyz") == (200, "ready\n")
+    assert "cannot be read" in broker.log_text()
