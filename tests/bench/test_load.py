@@ -15,6 +15,7 @@ from logboom.bench.consume import run_consume
 from logboom.bench.histogram import PERCENTILES, histogram_of, merged, summary, table
 from logboom.bench.latency import LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad, produce
+from logboom.bench.servers import NothingServer
 from logboom.bench.streams import bench_stream
 
 
@@ -60,10 +61,25 @@ def test_latency_of_every_message_is_counted(broker: BrokerProcess, reader: str,
     assert 0 < result["end_to_end"]["percentiles_ms"]["50.0"] <= result["end_to_end"]["max_ms"]
 
 
+@pytest.mark.parametrize("reader", ["raw", "librdkafka"])
+def test_latency_of_the_client_alone(tmp_path: Path, reader: str) -> None:
+    server = NothingServer(tmp_path / "nothing")
+    server.start()
+    try:
+        for stream in ("one", "other"):
+            result = run_latency(server.address, stream, LatencyLoad(256, 500, 0.5, 0.2, reader=reader))
+            assert result["end_to_end"]["count"] == 250
+    finally:
+        server.remove()
+
+
 def test_the_command_writes_data_and_a_picture(broker: BrokerProcess, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "logboom.cli", "bench", "latency", "-b", broker.kafka, "--seconds", "1", "--json"]
+    command = [sys.executable, "-m", "logboom.cli", "bench", "latency", "-b", broker.kafka, "--seconds", "1", "--alone"]
+    command.append("--json")
     done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=120, check=True)
-    folder = Path(json.loads(done.stdout)["folder"])
+    told = json.loads(done.stdout)
+    assert [name for name in told if name.endswith("alone")]
+    folder = Path(told["folder"])
     assert json.loads((folder / "result.json").read_text())["machine"]["cores"]
     assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
 

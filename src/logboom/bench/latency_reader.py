@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from logboom.bench import wire
 from logboom.bench.blast import dial
@@ -109,7 +109,7 @@ def _stamps(view: memoryview, at: int, count: int) -> Iterator[int]:
 def _librdkafka(bootstrap: str, stream: str, deadline: float) -> Iterator[tuple[int, int]]:
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "logboom-bench", "fetch.wait.max.ms": 500}
     consumer = Consumer(settings)
-    consumer.assign([TopicPartition(stream, 0, OFFSET_BEGINNING)])
+    consumer.assign([TopicPartition(stream, 0, 0)])
     while time.monotonic() < deadline:
         message = consumer.poll(1.0)
         if message is None or message.error() is not None:

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -16,6 +17,7 @@ from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad
 from logboom.bench.produce import produce as run_produce
 from logboom.bench.router import RouterLoad, run_router
+from logboom.bench.servers import NothingServer
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
@@ -130,6 +132,9 @@ def latency(
     reader: Annotated[
         str, typer.Option(help="raw: long polls of one fetch; librdkafka: its consumer, with its queues and threads.")
     ] = "raw",
+    alone: Annotated[
+        bool, typer.Option(help="Also run against a server that only hands on: the client's share.")
+    ] = False,
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
@@ -143,6 +148,8 @@ def latency(
         load = LatencyLoad(size, per_second, seconds, idempotent=idempotent, reader=reader)
         with bench_stream(bootstrap, config={"max.message.bytes": "2000000"}) as stream:
             results[f"{size} B, {per_second}/s"] = run_latency(bootstrap, stream, load)
+        if alone:
+            results[f"{size} B, {per_second}/s, the client alone"] = run_alone(load)
     target = report.write(out, "latency", {"results": results})
     ends = {name: one["end_to_end"] for name, one in results.items()}
     plots.curves(target, "End to end", {name: one["curve_ms"] for name, one in ends.items()})
@@ -286,6 +293,17 @@ def goals(
         return
     print_table(("goal", "got", "wanted", "held"), [goal.row() for goal in reached])
     typer.echo(f"{sum(goal.held for goal in reached)} of {len(reached)} held\n{target}/result.json")
+
+
+def run_alone(load: LatencyLoad) -> dict[str, Any]:
+    """A latency run against a server that only hands on."""
+    with TemporaryDirectory(prefix="logboom-bench-") as directory:
+        server = NothingServer(Path(directory))
+        server.start()
+        try:
+            return run_latency(server.address, "alone", load)
+        finally:
+            server.stop()
 
 
 def _chosen(option: str, words: str, known: Iterable[str]) -> tuple[str, ...]:

@@ -29,17 +29,19 @@ Sample = dict[str, Any]
 @contextmanager
 def stream_of(contestant: Contestant, server: Server) -> Iterator[str]:
     """A stream for one measurement, gone after it."""
-    if contestant.speaks_kafka:
+    if contestant.server == "nothing":
+        yield f"stream-{uuid.uuid4().hex[:8]}"
+    elif contestant.speaks_kafka:
         with bench_stream(server.address, config={**MAX_MESSAGE_CONFIG, **contestant.config}) as stream:
             yield stream
-        return
-    assert isinstance(server, NatsServer)
-    stream = f"bench-{uuid.uuid4().hex[:8]}"
-    server.load("-mode", "create", "-stream", stream)
-    try:
-        yield stream
-    finally:
-        server.load("-mode", "delete", "-stream", stream)
+    else:
+        assert isinstance(server, NatsServer)
+        stream = f"bench-{uuid.uuid4().hex[:8]}"
+        server.load("-mode", "create", "-stream", stream)
+        try:
+            yield stream
+        finally:
+            server.load("-mode", "delete", "-stream", stream)
 
 
 def _in_flight(record_bytes: int, at_most: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from logboom.bench.servers import KafkaServer, LogboomServer, NatsServer, Server
+from logboom.bench.servers import KafkaServer, LogboomServer, NatsServer, NothingServer, Server
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class Contestant:
     fsync: str
     colour: str
     config: Mapping[str, str] = field(default_factory=dict)
+    only: str = ""
+    """The one group of cases it takes part in, where it cannot do the others."""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -50,9 +52,10 @@ CONTESTANTS: Final = {
             "#8ab8dc",
             {"logboom.flush": "none"},
         ),
+        Contestant("nothing", "the client alone", "nothing", "hands on, keeps nothing", "#9a9a9a", only="latency"),
     )
 }
-DEFAULT: Final = ("logboom", "kafka", "kafka-fsync", "nats", "nats-always")
+DEFAULT: Final = ("logboom", "kafka", "kafka-fsync", "nats", "nats-always", "nothing")
 
 
 def server_of(name: str, directory: Path, *, is_paused: bool = True) -> Server:
@@ -61,4 +64,6 @@ def server_of(name: str, directory: Path, *, is_paused: bool = True) -> Server:
         return KafkaServer(directory, is_paused=is_paused)
     if name.startswith("nats"):
         return NatsServer(directory, "always" if name == "nats-always" else "2m")
+    if name == "nothing":
+        return NothingServer(directory)
     return LogboomServer(directory)

@@ -106,9 +106,10 @@ class Outcome:
             "failures": self.failures,
         }
 
-    def took_part(self) -> list[tuple[str, Contestant]]:
-        """Those that could be started, in their order."""
-        return [(name, CONTESTANTS[name]) for name in self.load.contestants if name not in self.left_out]
+    def took_part(self, group: str = "") -> list[tuple[str, Contestant]]:
+        """Those that could be started and, where a group of cases is named, can do it, in their order."""
+        started = [(name, CONTESTANTS[name]) for name in self.load.contestants if name not in self.left_out]
+        return [(name, each) for name, each in started if not group or each.only in ("", group)]
 
 
 def run_compare(load: CompareLoad, directory: Path, note: Note) -> Outcome:
@@ -176,14 +177,14 @@ def _rounds(outcome: Outcome, servers: dict[str, Server], note: Note) -> None:
     cases = outcome.load.cases()
     if not cases:
         return
-    for _, contestant in outcome.took_part():
+    for contestant in (each for _, each in outcome.took_part() if not each.only):
         note(f"warming {contestant.label} ...")
         with _Turn(servers[contestant.server]) as server:
             warm(contestant, server, outcome.load.warm_s)
     for case in cases:
         outcome.titles[case.name] = case.title
         for number in range(outcome.load.rounds):
-            for name, contestant in outcome.took_part():
+            for name, contestant in outcome.took_part(case.group):
                 note(f"{case.name}, round {number + 1} of {outcome.load.rounds}: {contestant.label} ...")
                 with _Turn(servers[contestant.server]) as server:
                     outcome.add(case.name, name, lambda s=server, c=contestant, k=case: k.measure(c, s))  # type: ignore[misc]
@@ -206,6 +207,6 @@ def _lives(outcome: Outcome, work: Path, note: Note) -> None:
 
 def _one_for_each_server(outcome: Outcome) -> list[tuple[str, Contestant]]:
     found: dict[str, tuple[str, Contestant]] = {}
-    for name, contestant in outcome.took_part():
+    for name, contestant in outcome.took_part("start"):
         found.setdefault(contestant.server, (name, contestant))
     return list(found.values())

@@ -7,6 +7,7 @@ raises `UnavailableError` with the reason, and the run goes on without it.
 from logboom.bench.servers.kafka import KafkaServer
 from logboom.bench.servers.logboom import LogboomServer
 from logboom.bench.servers.nats import NatsServer
+from logboom.bench.servers.nothing import NothingServer
 from logboom.bench.servers.process import Server, UnavailableError, free_port
 
-__all__ = ["KafkaServer", "LogboomServer", "NatsServer", "Server", "UnavailableError", "free_port"]
+__all__ = ["KafkaServer", "LogboomServer", "NatsServer", "NothingServer", "Server", "UnavailableError", "free_port"]
