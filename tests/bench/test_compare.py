@@ -28,7 +28,7 @@ SHORT = CompareLoad(
 
 def outcome_of(samples: dict[str, dict[str, list[dict[str, float]]]]) -> Outcome:
     titles = dict.fromkeys(samples, "a title")
-    versions = dict.fromkeys(("logboom", "kafka", "nats", "nats-always"), "1")
+    versions = dict.fromkeys(("logboom", "kafka", "nats", "nats-always", "nothing"), "1")
     return Outcome(CompareLoad(rounds=3), titles, dict(samples), {}, {}, versions, {})
 
 
