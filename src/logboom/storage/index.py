@@ -17,6 +17,7 @@ from logboom.base.ports import Disk
 
 _ENTRY: Final = Struct(">qqq")
 _CRC: Final = Struct(">I")
+_ENTRY_AND_CRC: Final = Struct(">qqqI")
 _ENTRY_BYTES: Final = _ENTRY.size + _CRC.size
 
 NO_TIME: Final = -(2**63)
@@ -97,6 +98,11 @@ class SparseIndex:
         at = bisect_right(self.offsets, offset) - 1
         return self.times[at] if at >= 0 else NO_TIME
 
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of the index file that are these entries."""
+        return self.saved * _ENTRY_BYTES
+
     def pending_bytes(self) -> tuple[int, bytes, int]:
         """Where in the index file the entries belong that are not in it, their bytes, and what `saved` is with them."""
         start, end = self.saved, len(self.offsets)
@@ -113,20 +119,24 @@ class SparseIndex:
         `upto` and `max_timestamp` are those before the last entry: the log from there on is to be added again.
         """
         index = cls(interval_bytes)
-        last = (base - 1, -1, NO_TIME)
-        for at in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
-            body = data[at : at + _ENTRY.size]
-            offset, position, time = entry = _ENTRY.unpack(body)
-            if _CRC.unpack_from(data, at + _ENTRY.size)[0] != crc32c(body) or not _rises(last, entry):
+        offsets, positions, times = index.offsets, index.positions, index.times
+        whole = memoryview(data)[: len(data) - len(data) % _ENTRY_BYTES]
+        last_offset, last_position, last_time = base - 1, -1, NO_TIME
+        start = 0
+        for offset, position, time, crc in _ENTRY_AND_CRC.iter_unpack(whole):
+            rises = offset > last_offset and position > last_position and time >= last_time
+            if not rises or crc32c(whole[start : start + _ENTRY.size]) != crc:
                 return None
             if position > end_position:
                 index.cut_short = True
                 break
-            index.positions.append(position)
-            index.times.append(time)
-            index.offsets.append(offset)
-            index.upto, index.max_timestamp = position, time
-            last = entry
+            positions.append(position)
+            times.append(time)
+            offsets.append(offset)
+            last_offset, last_position, last_time = offset, position, time
+            start += _ENTRY_BYTES
+        if offsets:
+            index.upto, index.max_timestamp = last_position, last_time
         if index.offsets and (index.offsets[0], index.positions[0]) != (base, 0):
             return None
         index.saved = len(index.offsets)
@@ -145,7 +155,3 @@ def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int 
         return None
     offset, position, time = _ENTRY.unpack_from(data)
     return int(time) if (offset, position) == (end, end_position) else None
-
-
-def _rises(last: tuple[int, int, int], entry: tuple[int, int, int]) -> bool:
-    return entry[0] > last[0] and entry[1] > last[1] and entry[2] >= last[2]

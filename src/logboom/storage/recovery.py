@@ -194,7 +194,7 @@ def _read_tail(log: "PartitionLog", durable: Offset, file_bytes: int) -> bool:
     log.set_end(end)
     active.cut()
     active.file.sync()
-    active.rewrite_index()
+    active.save_index_of_tail()
     return True
 
 

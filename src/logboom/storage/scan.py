@@ -14,6 +14,7 @@ from logboom.records import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, MIN_BATCH_
 from logboom.storage.config import Damage
 
 WINDOW_BYTES: Final = 64 * 1024
+_LARGE_BATCH_BYTES: Final = WINDOW_BYTES // 4
 _MAGIC_POSITION: Final = 16
 _MAGIC_BYTE: Final = bytes((MAGIC,))
 
@@ -78,12 +79,14 @@ def walk(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and head of each batch from `position` up to `end`; BadBatchError where one cannot be right."""
     window: bytes | memoryview = b""
-    start = position
+    start, last_bytes = position, 0
     while position < end:
         at = position - start
         if at + HEADER_BYTES > len(window):
             start, at = position, 0
-            window = read_some(file, start, min(WINDOW_BYTES, end - start), cached_only)
+            # Behind a large batch the head alone: most of a window would be records that nobody looks at.
+            wanted = HEADER_BYTES if last_bytes >= _LARGE_BATCH_BYTES else WINDOW_BYTES
+            window = read_some(file, start, min(wanted, end - start), cached_only)
             if len(window) < HEADER_BYTES:
                 raise BadBatchError(position, expected, "the file ends inside a batch")
         header = read_header(window, at)
@@ -91,7 +94,8 @@ def walk(
         if fault is not None:
             raise BadBatchError(position, expected, fault)
         yield position, header
-        position += header.size_bytes
+        last_bytes = header.size_bytes
+        position += last_bytes
         expected = header.next_offset
 
 

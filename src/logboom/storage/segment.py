@@ -195,6 +195,15 @@ class Segment:
                 file.close()
             index.saved = saved
 
+    def save_index_of_tail(self) -> None:
+        """Save the index behind a tail that was just read: anew where its file goes on beyond what there is."""
+        if not self._disk.exists(self.index_path):
+            return  # it comes with the next note
+        if self._disk.size(self.index_path) > self.index.saved_bytes:
+            self.rewrite_index()
+        else:
+            self.save_index()
+
     def rewrite_index(self) -> None:
         """Replace the index file, which may hold entries of bytes that were cut; durable, so that none comes back."""
         self._replace_index(self.index)
