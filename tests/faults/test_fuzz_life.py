@@ -114,7 +114,7 @@ class Town:
     async def join(self) -> tuple[Client, str, int]:
         """Into the group while it is still anybody's: before the others are there."""
         client = await Client.connect(self.address)
-        client.send(11, 3, joining(group=GROUP, session_ms=30_000))
+        client.send(11, 3, joining(group=GROUP, session_ms=120_000, rebalance_ms=120_000))
         joined = await client.reply()
         assert joined.error_code is ErrorCode.none
         return client, joined.member_id, joined.generation_id

@@ -18,7 +18,13 @@ AT_ONCE = {"initial_rebalance_delay_ms": 0}
 
 
 def joining(
-    member: str = "", *, group: str = "g", kind: str = "consumer", protocols: Any = None, session_ms: int = 10_000
+    member: str = "",
+    *,
+    group: str = "g",
+    kind: str = "consumer",
+    protocols: Any = None,
+    session_ms: int = 10_000,
+    rebalance_ms: int = 1_000,
 ) -> Any:
     """A JoinGroup of version 3, which gives a member its id at once."""
     cls = load_request_schema(11, 3)
@@ -28,7 +34,7 @@ def joining(
         cls,
         group_id=group,
         session_timeout=milliseconds(session_ms),
-        rebalance_timeout=milliseconds(1_000),
+        rebalance_timeout=milliseconds(rebalance_ms),
         member_id=member,
         protocol_type=kind,
         protocols=tuple(make(protocol, name=name, metadata=data) for name, data in named),
