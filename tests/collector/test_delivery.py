@@ -4,15 +4,17 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from logboom.collector import delivery as module
+from logboom.collector import delivery, record_client
 from logboom.collector.batch import Lines
-from logboom.collector.delivery import Delivery, OutputConfigError, producer_options
+from logboom.collector.delivery import Delivery
+from logboom.collector.record_client import OutputConfigError, RecordClient, producer_options
 from logboom.collector.shipment import Lane
 
 LOG: Any = structlog.wrap_logger(None, processors=[], wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -78,14 +80,14 @@ class FakeProducer:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr(module, "Producer", lambda options: FakeProducer(world, options))
-    monkeypatch.setattr(module, "_FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(record_client, "Producer", lambda options: FakeProducer(world, options))
+    monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.001)
     return world
 
 
 @pytest.fixture
 def out(world: World) -> Delivery:
-    return Delivery({}, 1 << 20, LOG)
+    return Delivery(partial(RecordClient, {}), 1 << 20, LOG)
 
 
 def send(out: Delivery, lane: Lane, numbers: range, done: list[int]) -> None:
@@ -193,11 +195,12 @@ def test_room_is_bounded_by_bytes(world: World, out: Delivery) -> None:
 
 def test_unknown_options_are_named() -> None:
     with pytest.raises(OutputConfigError, match="compresion"):
-        Delivery(producer_options("localhost:1", {"compresion.type": "zstd"}), 1 << 20, LOG)
+        RecordClient(producer_options("localhost:1", {"compresion.type": "zstd"}), lambda error: None)
 
 
 def test_through_librdkafka_itself() -> None:
-    out = Delivery({**producer_options("mock", {"test.mock.num.brokers": 1})}, 1 << 20, LOG)
+    options = producer_options("mock", {"test.mock.num.brokers": 1})
+    out = Delivery(partial(RecordClient, options), 1 << 20, LOG)
     lane, done = Lane("logs", "h", "i", "/p"), list[int]()
     send(out, lane, range(1000), done)
     out.send(lane, Lines([b"", b"\xff\x00"], [1, 2], 3, frozenset({0})), 5, lambda: done.append(-1))

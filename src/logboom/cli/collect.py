@@ -15,7 +15,7 @@ from logboom.cli.common import fail, note
 from logboom.collector.agent import Agent
 from logboom.collector.config import CollectorConfig
 from logboom.collector.data_dir import DataDirInUseError
-from logboom.collector.delivery import check_options
+from logboom.collector.record_client import check_options
 from logboom.collector.stats import serve_metrics
 
 _STDIN_DIRS: Final = 16

@@ -25,9 +25,10 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
 from logboom.base.ports import Clock
 from logboom.collector.buffer import DiskBuffer, buffer_directory
+from logboom.collector.clients import client_of
 from logboom.collector.config import CollectorConfig, FileInputConfig, StartAt
 from logboom.collector.data_dir import DataDir, Positions
-from logboom.collector.delivery import Delivery, producer_options
+from logboom.collector.delivery import Delivery
 from logboom.collector.discover import Discovery
 from logboom.collector.files import FileInput, WatchRule
 from logboom.collector.intake import Inlet, Intake
@@ -73,9 +74,7 @@ class Agent:
         self._data_dir = DataDir.open(Path(self.config.data_dir))
         saved = self._data_dir.load()
         output = self.config.output
-        self.delivery = Delivery(
-            producer_options(output.bootstrap, output.librdkafka), output.max_in_flight_bytes, self._log
-        )
+        self.delivery = Delivery(client_of(output), output.max_in_flight_bytes, self._log)
         disk = OsDisk(self._data_dir.path)
         for name, one in self.config.inputs.items():
             if isinstance(one, FileInputConfig):

@@ -179,6 +179,13 @@ BufferedInputConfig = StdinInputConfig | UnixStreamInputConfig | UnixDatagramInp
 InputConfig = Annotated[FileInputConfig | BufferedInputConfig, Field(discriminator="type")]
 
 
+class ClientKind(StrEnum):
+    """What speaks to the broker."""
+
+    AUTO = "auto"
+    LIBRDKAFKA = "librdkafka"
+
+
 class OutputConfig(Settings):
     """Where the lines go: any server that speaks the Kafka protocol."""
 
@@ -188,6 +195,9 @@ class OutputConfig(Settings):
     """The stream of inputs that name none."""
     max_in_flight_bytes: Annotated[SizeBytes, Field(ge=MIB, le=4 * GIB)] = 32 * MIB
     """Bytes of lines on their way at most; when reached, reading waits."""
+    client: ClientKind = ClientKind.AUTO
+    """`auto` makes whole record batches and sends them itself, for a fraction of the work per line, unless `librdkafka`
+    has options that only librdkafka knows (TLS, SASL and most others); `librdkafka` leaves all of it to librdkafka."""
     librdkafka: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Any other option of librdkafka, such as compression.type, linger.ms, security.protocol or sasl.username."""
 

@@ -1,32 +1,26 @@
-"""Sends lines through librdkafka and tells when they are safe. It never gives up, and never loses the order of a lane.
+"""Sends lines through a client and tells when they are safe. It never gives up, and never loses the order of a lane.
 
-The producer is idempotent and gapless: an error that would leave a gap is fatal to it, so nothing overtakes what
-failed. Then the producer is made anew and everything that was not acknowledged is sent again, from memory, in order. A
-record that the broker refuses for what it is (too large, invalid) is found by sending less and less at a time,
-counted, and left out.
+The client is an idempotent producer without gaps: nothing overtakes what failed. Where it comes to its end it is made
+anew and everything that was not acknowledged is sent again, from memory, in order. A record that the broker refuses
+for what it is (too large, invalid) is found by sending less and less at a time, counted, and left out.
 
 One thread calls all of this. Nothing waits but `poll`.
 """
 
-import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import LogboomError
 from logboom.collector.batch import Lines
-from logboom.collector.config import MESSAGE_MAX_BYTES, OutputConfig
-from logboom.collector.shipment import POSITION_HEADER, UNFINISHED_HEADER, DeliveryError, Lane, Shipment
+from logboom.collector.shipment import DeliveryError, Lane, Shipment
 
-MAX_RECORDS_IN_FLIGHT: Final = 50_000
-_QUEUE_MAX_RECORDS: Final = 5_000_000
-_QUEUE_MAX_KIB: Final = 2_097_151
+MAX_RECORDS_IN_FLIGHT: Final = 100_000
 _SAY_EVERY_S: Final = 30.0
 _FIRST_RETRY_S: Final = 0.5
 _LAST_RETRY_S: Final = 30.0
@@ -35,7 +29,6 @@ _PURGE_S: Final = 5.0
 # The library spells its local errors with an underscore.
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
 _TRANSPORT: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001
-_QUEUE_FULL: Final = KafkaError._QUEUE_FULL  # noqa: SLF001
 
 REFUSED: Final = frozenset(
     {
@@ -46,10 +39,6 @@ REFUSED: Final = frozenset(
     }
 )
 """A broker says these of a record for what it is; sending it again would not help."""
-
-
-class OutputConfigError(LogboomError):
-    """librdkafka does not take the options it was given."""
 
 
 @dataclass(slots=True)
@@ -91,45 +80,41 @@ class _Stream:
         return any(shipment.pending for lane in self.lanes for shipment in lane.outstanding)
 
 
-def producer_options(bootstrap: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """librdkafka's configuration: ours, with the user's over it, with what is never the user's over that."""
-    return {
-        "client.id": "logboom-collector",
-        "compression.type": "zstd",
-        "linger.ms": 20,
-        "partitioner": "murmur2_random",
-        "reconnect.backoff.max.ms": 2_000,
-        "socket.keepalive.enable": True,
-        "log_level": 2,
-        **options,
-        "bootstrap.servers": bootstrap,
-        "enable.idempotence": True,
-        "enable.gapless.guarantee": True,
-        "message.timeout.ms": 0,
-        "message.max.bytes": MESSAGE_MAX_BYTES,
-        "queue.buffering.max.messages": _QUEUE_MAX_RECORDS,
-        "queue.buffering.max.kbytes": _QUEUE_MAX_KIB,
-    }
+class Client(Protocol):
+    """What sends: an idempotent producer without gaps, which tells each shipment, in order, what came of its records.
+
+    A fatal error goes to `on_error`; nothing is of use after it but `purge`.
+    """
+
+    def produce(self, shipment: Shipment, count: int) -> None:
+        """Send `count` records of it, from the first unacknowledged one on; `stopped_by` is why less are `pending`."""
+
+    def is_stuck(self, stream: str) -> bool:
+        """Whether a stream's records are sent again and again."""
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what came back, waiting up to `timeout_s` for it."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Send what lingers and wait for answers, no longer than this."""
+
+    def purge(self) -> None:
+        """Give up everything that is not acknowledged; each shipment hears of it, here or in `poll`."""
+
+    def close(self) -> None:
+        """Let go of all it holds."""
 
 
-def check_options(output: OutputConfig) -> None:
-    """OutputConfigError where librdkafka does not take an option. Nothing is connected to."""
-    _new_producer(producer_options(output.bootstrap, output.librdkafka))
-
-
-def _new_producer(options: Mapping[str, Any]) -> Any:
-    try:
-        return Producer(dict(options))
-    except (KafkaException, TypeError, ValueError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        raise OutputConfigError(f"output.librdkafka: {reason}.") from None
+OnError = Callable[[KafkaError], None]
 
 
 class Delivery:
     """The way out. Life: made, `send` and `poll` again and again, `close`."""
 
-    def __init__(self, options: Mapping[str, Any], max_in_flight_bytes: int, log: FilteringBoundLogger) -> None:
-        self._options = dict(options)
+    def __init__(
+        self, make_client: Callable[[OnError], Client], max_in_flight_bytes: int, log: FilteringBoundLogger
+    ) -> None:
+        self._make = make_client
         self._max_in_flight_bytes = max_in_flight_bytes
         self._log = log
         self._streams: dict[str, _Stream] = {}
@@ -140,7 +125,7 @@ class Delivery:
         self.in_flight_records = 0
         self.waiting = False
         self.counters = DeliveryCounters()
-        self._producer = self._make_producer()
+        self._client = self._make_client()
 
     # --- what the agent asks ---
 
@@ -157,7 +142,7 @@ class Delivery:
     def is_blocked(self, stream: str) -> bool:
         """Whether a stream takes nothing for now."""
         known = self._streams.get(stream)
-        return known is not None and known.state is not _State.FLOWING
+        return known is not None and (known.state is not _State.FLOWING or self._client.is_stuck(stream))
 
     def send(self, lane: Lane, lines: Lines, time_ms: int, done: Callable[[], None]) -> None:
         """Send lines behind all that the lane sent before; `done` is called, in order, once they are safe."""
@@ -172,7 +157,7 @@ class Delivery:
 
     def poll(self, timeout_s: float) -> None:
         """Take what came back, waiting up to `timeout_s` for it; send again what is due."""
-        self._producer.poll(timeout_s)
+        self._client.poll(timeout_s)
         if self._fatal is not None:
             self._renew()
         self._settle()
@@ -183,44 +168,25 @@ class Delivery:
 
     def hurry(self) -> None:
         """Send what lingers, without waiting for the answers."""
-        self._producer.flush(0)
+        self._client.flush(0)
 
     def close(self, *, drop: bool) -> None:
         """Let the producer go; with `drop`, also what it still holds."""
         if drop:
-            self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-        self._producer.flush(1.0)
+            self._client.purge()
+        self._client.flush(1.0)
+        self._client.close()
 
     # --- sending ---
 
-    def _make_producer(self) -> Any:
+    def _make_client(self) -> Client:
         self.counters.producers += 1
-        ours = {"error_cb": self._on_error, "logger": logging.getLogger("librdkafka")}
-        return _new_producer({**self._options, **ours})
+        return self._make(self._on_error)
 
     def _produce(self, shipment: Shipment, count: int) -> None:
         """Hand `count` records, from the first unacknowledged one on, to the client."""
-        lane, lines = shipment.lane, shipment.lines
-        produce, stream, key, report = self._producer.produce, lane.stream, lane.key, shipment.report
-        shared, time_ms = lane.headers(shipment.time_ms), shipment.time_ms
-        values, starts, unfinished = lines.values, lines.starts, lines.unfinished
         shipment.error = shipment.stopped_by = None
-        first = shipment.acked
-        for index in range(first, min(first + count, len(values))):
-            headers = [*shared, (POSITION_HEADER, b"%d" % starts[index])]
-            if index in unfinished:
-                headers.append((UNFINISHED_HEADER, b"true"))
-            try:
-                produce(stream, values[index], key, -1, report, None, time_ms, headers)
-            except BufferError:
-                shipment.stopped_by = KafkaError(_QUEUE_FULL)
-                break
-            except KafkaException as error:
-                shipment.stopped_by = error.args[0]
-                if shipment.stopped_by.code() == _FATAL:
-                    self._fatal = shipment.stopped_by
-                break
-            shipment.pending += 1
+        self._client.produce(shipment, count)
         shipment.sent = shipment.pending
         if not shipment.pending:
             self._settled.append(shipment)
@@ -333,8 +299,8 @@ class Delivery:
         """The producer came to its end. What it still held is of unknown fate and will be sent again."""
         assert self._fatal is not None
         self._say("producer_renewed", reason=self._fatal.str())
-        old = self._producer
-        old.purge(in_queue=True, in_flight=True, blocking=False)
+        old = self._client
+        old.purge()
         deadline_s = time.monotonic() + _PURGE_S
         while self._anything_pending() and time.monotonic() < deadline_s:
             old.poll(0.05)
@@ -342,8 +308,9 @@ class Delivery:
             for lane in stream.lanes:
                 for shipment in lane.outstanding:
                     self._give_up(shipment, self._fatal)
+        old.close()
         self._fatal = None
-        self._producer = self._make_producer()
+        self._client = self._make_client()
 
     def _anything_pending(self) -> bool:
         return any(stream.pending for stream in self._streams.values())

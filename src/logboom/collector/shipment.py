@@ -27,7 +27,18 @@ class DeliveryError(Protocol):
 class Lane:
     """Lines that keep their order: those of one path, or of one buffer. One key, so one partition."""
 
-    __slots__ = ("__weakref__", "_headers", "input", "key", "outstanding", "path", "stream", "window")
+    __slots__ = (
+        "__weakref__",
+        "_headers",
+        "input",
+        "key",
+        "outstanding",
+        "partition",
+        "partitions",
+        "path",
+        "stream",
+        "window",
+    )
 
     def __init__(self, stream: str, host: str, input_name: str, path: str) -> None:
         self.stream = stream
@@ -41,6 +52,8 @@ class Lane:
             (PATH_HEADER, path_bytes),
         ]
         self.outstanding: deque[Shipment] = deque()
+        self.partition = self.partitions = 0
+        """Where the key goes, of so many; 0 of 0 until a client has found out."""
         self.window: int | None = None
         """Records to send at a time while a refused one is searched for."""
 
@@ -70,11 +83,15 @@ class Shipment:
     stopped_by: DeliveryError | None = None
 
     def report(self, error: DeliveryError | None, _message: object) -> None:
-        """Called once for every record that was handed to the client."""
-        self.pending -= 1
+        """Called once for every record that was handed to a client which answers for each."""
+        self.report_many(error, 1)
+
+    def report_many(self, error: DeliveryError | None, count: int) -> None:
+        """The next `count` records that were handed to a client went through, or failed together."""
+        self.pending -= count
         if error is None:
             if self.error is None:
-                self.acked += 1
+                self.acked += count
         elif self.error is None:
             self.error = error
         if not self.pending:

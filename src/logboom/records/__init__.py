@@ -20,8 +20,9 @@ from logboom.records.header import (
     stamp_append_time,
     whole_batches,
 )
-from logboom.records.record import Headers, Record, build_batch, iter_records
+from logboom.records.record import Headers, Record, build_batch, iter_records, seal_batch
 from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
+from logboom.records.varint import varint
 
 __all__ = [
     "HEADER_BYTES",
@@ -45,7 +46,9 @@ __all__ = [
     "iter_records",
     "patch_batch",
     "read_header",
+    "seal_batch",
     "stamp_append_time",
     "validate_produced",
+    "varint",
     "whole_batches",
 ]

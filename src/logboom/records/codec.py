@@ -13,6 +13,9 @@ from logboom.base.errors import CorruptBatchError, MessageTooLargeError
 from logboom.base.ports import Bytes
 from logboom.records.header import Codec
 
+ZSTD_LEVEL_DEFAULT: Final = 3
+"""As in Kafka's clients."""
+
 _INT = Struct(">i")
 _LITTLE_INT = Struct("<I")
 
@@ -39,7 +42,7 @@ _DECOMPRESS = {
 }
 
 
-def compress(codec: Codec, payload: Bytes) -> bytes:
+def compress(codec: Codec, payload: Bytes, *, zstd_level: int = ZSTD_LEVEL_DEFAULT) -> bytes:
     """The payload in the framing that Java's clients write."""
     match codec:
         case Codec.NONE:
@@ -51,7 +54,7 @@ def compress(codec: Codec, payload: Bytes) -> bytes:
         case Codec.LZ4:
             return _compress_lz4(memoryview(payload))
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(payload, level=3))
+            return bytes(cramjam.zstd.compress(payload, level=zstd_level))
 
 
 def decompress(codec: Codec, payload: Bytes, limit: int) -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from logboom.base.errors import CorruptBatchError, InvalidRecordError, UnsupportedCompressionError
 from logboom.base.ids import NO_EPOCH, NO_PRODUCER, Epoch, Offset
 from logboom.base.ports import Bytes
-from logboom.records.codec import compress, decompress
+from logboom.records.codec import ZSTD_LEVEL_DEFAULT, compress, decompress
 from logboom.records.header import (
     APPEND_TIME_BIT,
     CODEC_MASK,
@@ -150,23 +150,51 @@ def build_batch(
     base_timestamp = items[0].timestamp_ms
     max_timestamp = max(record.timestamp_ms for record in items) if append_time_ms is None else append_time_ms
     plain = b"".join([_pack_record(r, r.timestamp_ms - base_timestamp, delta) for delta, r in enumerate(items)])
-    body = compress(codec, plain)
-    attributes = codec | (APPEND_TIME_BIT if append_time_ms is not None else 0)
+    attributes = APPEND_TIME_BIT if append_time_ms is not None else 0
     attributes |= (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
+    return seal_batch(
+        plain,
+        len(items),
+        base_offset=base_offset,
+        codec=codec,
+        attributes=attributes,
+        times_ms=(base_timestamp, max_timestamp),
+        leader_epoch=leader_epoch,
+        producer=(producer_id, producer_epoch, base_sequence),
+    )
+
+
+def seal_batch(
+    plain: bytes,
+    count: int,
+    *,
+    times_ms: tuple[int, int],
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+    leader_epoch: int = NO_EPOCH,
+    producer: tuple[int, int, int] = (NO_PRODUCER, -1, -1),
+    zstd_level: int = ZSTD_LEVEL_DEFAULT,
+) -> bytearray:
+    """One batch of `count` records that are bytes already, not compressed yet.
+
+    `times_ms` are the first timestamp and the newest, `producer` its id, epoch and the first sequence.
+    """
+    body = compress(codec, plain, zstd_level=zstd_level)
     header = BatchHeader(
         base_offset=Offset(base_offset),
         batch_length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body),
         leader_epoch=Epoch(leader_epoch),
         magic=MAGIC,
         crc=0,
-        attributes=attributes,
-        last_offset_delta=len(items) - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=len(items),
+        attributes=attributes | codec,
+        last_offset_delta=count - 1,
+        base_timestamp=times_ms[0],
+        max_timestamp=times_ms[1],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        records_count=count,
     )
     buffer = bytearray(HEADER_BYTES + len(body))
     buffer[HEADER_BYTES:] = body

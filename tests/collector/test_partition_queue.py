@@ -1,0 +1,202 @@
+"""Batches on their way into a partition, under a network that loses answers and connections and a broker that refuses.
+
+The broker is a model of Kafka's rules for idempotent producers. A connection that was given up may still hold requests,
+which the broker takes whenever it likes.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+import structlog
+from confluent_kafka import KafkaError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.collector import delivery
+from logboom.collector.batch import Lines
+from logboom.collector.delivery import Delivery
+from logboom.collector.partition_queue import Batch, Outcome, PartitionQueue, Piece
+from logboom.collector.shipment import Lane, Shipment
+from logboom.records import Codec, iter_records, read_header
+
+LOG: Any = structlog.wrap_logger(None, processors=[], wrapper_class=structlog.make_filtering_bound_logger(50))
+KNOWN = 5
+"""So many batches a broker remembers of a producer."""
+
+
+class ModelBroker:
+    """One partition. `log` holds (lane, number) of each record."""
+
+    def __init__(self, random: Random, bad: frozenset[int], max_bytes: int) -> None:
+        self.random = random
+        self.bad = bad
+        self.max_bytes = max_bytes
+        self.log: list[tuple[bytes, int]] = []
+        self.producers: dict[int, deque[tuple[int, int]]] = {}
+        self.trouble = 0.2
+
+    def take(self, content: bytes) -> int:
+        """Append a batch, or not; the error code."""
+        header = read_header(content)
+        records = list(iter_records(content, 0, header, 1 << 26))
+        if len(content) > self.max_bytes and len(records) > 1:
+            return KafkaError.MSG_SIZE_TOO_LARGE
+        if self.bad & {int(record.value or b"") for record in records}:
+            return KafkaError.INVALID_RECORD
+        if self.random.random() < self.trouble / 2:
+            return KafkaError.NOT_ENOUGH_REPLICAS
+        if self.random.random() < self.trouble / 20:
+            self.producers.clear()  # it forgot
+        batches = self.producers.get(header.producer_id)
+        place = (header.base_sequence, header.last_sequence)
+        if batches and place in batches:
+            return 0
+        if header.base_sequence != (batches[-1][1] + 1 if batches else 0):
+            return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER if batches else KafkaError.UNKNOWN_PRODUCER_ID
+        self.producers.setdefault(header.producer_id, deque(maxlen=KNOWN)).append(place)
+        self.log += [(record.key or b"", int(record.value or b"")) for record in records]
+        if self.random.random() < self.trouble / 4:
+            return KafkaError.REQUEST_TIMED_OUT  # it is in all the same
+        return 0
+
+
+class ModelClient:
+    """One queue and its connection to the model, which moves by a random step in each `poll`."""
+
+    numbers = 0
+
+    def __init__(self, broker: ModelBroker, stale: list[deque[bytes]], on_error: Callable[[KafkaError], None]) -> None:
+        ModelClient.numbers += 1
+        self.producer = (ModelClient.numbers, 0)
+        self.broker, self.stale, self.on_error = broker, stale, on_error
+        self.queue = PartitionQueue("s", 0)
+        self.pipe: deque[Batch] = deque()
+        self.answers: deque[tuple[Batch, int]] = deque()
+        self.dead = False
+
+    def produce(self, shipment: Shipment, count: int) -> None:
+        count = min(count, shipment.count - shipment.acked)
+        shipment.pending = count
+        self.queue.waiting.append(Piece(shipment, shipment.acked, count))
+
+    def is_stuck(self, stream: str) -> bool:
+        return False
+
+    def poll(self, timeout_s: float) -> None:
+        if self.dead:
+            return
+        random = self.broker.random
+        for pipe in self.stale:
+            if pipe and random.random() < 0.3:
+                self.broker.take(pipe.popleft())
+        step = random.random()
+        if step < self.broker.trouble / 4:
+            self.cut()
+        elif step < 0.4 and self.pipe:
+            batch = self.pipe.popleft()
+            self.answers.append((batch, self.broker.take(bytes(batch.content))))
+        elif step < 0.7 and self.answers:
+            batch, code = self.answers.popleft()
+            self.heed(self.queue.answered(batch, code))
+        elif (next_one := self.queue.next_batch(Codec.NONE, self.producer)) is not None:
+            next_one.under_way = True
+            self.pipe.append(next_one)
+
+    def cut(self) -> None:
+        """The connection is lost: answers are lost, and what is in it may still arrive."""
+        self.stale.append(deque(bytes(batch.content) for batch in self.pipe))
+        lost = [batch for batch, _ in self.answers] + list(self.pipe)
+        self.answers.clear()
+        self.pipe.clear()
+        for batch in lost:
+            if not self.dead:
+                self.heed(self.queue.lost(batch))
+
+    def heed(self, outcome: Outcome) -> None:
+        if outcome is Outcome.DEAD:
+            self.dead = True
+            self.on_error(KafkaError(KafkaError._FATAL))
+
+    def flush(self, timeout_s: float) -> None:
+        pass
+
+    def purge(self) -> None:
+        self.dead = True
+        self.queue.purge(KafkaError(KafkaError._PURGE_INFLIGHT))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.0)
+    monkeypatch.setattr(delivery, "_LAST_RETRY_S", 0.0)
+
+
+def sent(out: Delivery, lane: Lane, first: int, count: int) -> None:
+    values = [b"%d" % number for number in range(first, first + count)]
+    lines = Lines(values, [10 * number for number in range(first, first + count)], 10 * (first + count))
+    out.send(lane, lines, 1_000, lambda: None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 1 << 32),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 40)), min_size=1, max_size=25),
+    st.frozensets(st.integers(0, 300), max_size=2),
+    st.sampled_from([1_000, 10_000, 1 << 20]),
+)
+def test_everything_arrives_in_order_and_once_while_the_producer_lives(
+    seed: int, sends: list[tuple[int, int]], bad: frozenset[int], max_bytes: int
+) -> None:
+    random = Random(seed)
+    broker, stale = ModelBroker(random, bad, max_bytes), list[deque[bytes]]()
+    out = Delivery(lambda on_error: ModelClient(broker, stale, on_error), 1 << 20, LOG)
+    lanes = [Lane("s", "h", "i", f"/{number}") for number in range(2)]
+    expected: dict[bytes, list[int]] = {lane.key: [] for lane in lanes}
+    total = 0
+    for which, count in sends:
+        sent(out, lanes[which], total, count)
+        expected[lanes[which].key] += [number for number in range(total, total + count) if number not in bad]
+        total += count
+        for _ in range(random.randrange(8)):
+            out.poll(0)
+    for turn in range(200_000):
+        if turn > 2_000:
+            broker.trouble = 0.0
+        if out.is_empty:
+            break
+        out.poll(0)
+    assert out.is_empty, "it never came to its end"
+    for lane in lanes:
+        got = [number for key, number in broker.log if key == lane.key]
+        assert list(dict.fromkeys(got)) == expected[lane.key], "lost, or out of order"
+        if out.counters.producers == 1:
+            assert got == expected[lane.key], "twice"
+    assert out.counters.refused == len([number for number in bad if number < total])
+    assert (out.in_flight_bytes, out.in_flight_records) == (0, 0)
+
+
+def test_batches_are_split_where_a_stream_takes_less() -> None:
+    queue = PartitionQueue("s", 0)
+    settled: deque[Shipment] = deque()
+    lines = Lines([bytes(1_000)] * 100, [1_001 * n for n in range(100)], 100_100)
+    shipment = Shipment(Lane("s", "h", "i", "/p"), lines, 1, lines.size_bytes, lambda: None, settled)
+    shipment.pending = 100
+    queue.waiting.append(Piece(shipment, 0, 100))
+    refused, taken = list[int](), list[int]()
+    while not queue.is_empty:
+        batch = queue.next_batch(Codec.NONE, (1, 0))
+        assert batch is not None
+        batch.under_way = True
+        too_large = len(batch.content) > 20_000
+        (refused if too_large else taken).append(batch.count)
+        queue.answered(batch, KafkaError.MSG_SIZE_TOO_LARGE if too_large else 0)
+    assert refused[0] == 100
+    assert len(refused) < 6
+    assert sum(taken) == 100
+    assert (shipment.acked, shipment.pending, shipment.error) == (100, 0, None)
