@@ -77,6 +77,11 @@ class Server(ABC):
         """Whether the process is there, paused or not."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the last life ended; None while it lasts."""
+        return None if self._process is None else self._process.poll()
+
     @abstractmethod
     def version(self) -> str:
         """Its version, and of what it runs on."""

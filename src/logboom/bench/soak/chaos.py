@@ -35,15 +35,17 @@ def restart_at_times(server: Server, load: SoakLoad, ledger: Ledger, restarts: R
             return
         now_s = time.monotonic() - began
         if now_s >= next_s and now_s < load.last_restart_s:
-            _restart(server, gently, restarts, now_s)
+            _restart(server, gently, ledger, restarts, now_s)
             gently = not gently
             next_s = now_s + chance.uniform(0.7, 1.3) * load.restart_every_s
 
 
-def _restart(server: Server, gently: bool, restarts: Restarts, now_s: float) -> None:
+def _restart(server: Server, gently: bool, ledger: Ledger, restarts: Restarts, now_s: float) -> None:
     restarts.at_s["SIGTERM" if gently else "kill -9"].append(round(now_s, 1))
     if gently:
         server.stop()
+        if server.exit_code != 0:
+            ledger.fault(f"SIGTERM ended the broker with {server.exit_code} instead of 0")
     else:
         server.kill9()
     restarts.took_s.append(round(server.start(), 3))
