@@ -12,6 +12,7 @@ from typing import Any
 COLOURS = ("#1b6ca8", "#d1495b", "#8d2d3f", "#2a9d6f", "#14583f", "#7d6b91", "#c98b2b", "#555555")
 NINES = ((2, "50"), (10, "90"), (100, "99"), (1e3, "99.9"), (1e4, "99.99"), (1e5, "99.999"), (1e6, "99.9999"))
 DPI = 120
+_MARKS = ("#2a9d6f", "#d1495b", "#7d6b91")
 _SHOWN_FROM = 20.0
 """Percentile at which the curves begin."""
 _DECADES_MS = (0.01, 0.1, 1, 10, 100, 1_000, 10_000, 100_000)
@@ -195,7 +196,7 @@ def timelines(
     across = [second / per for second in seconds]
     for axes, (name, values) in zip(grid.flat, panels.items(), strict=True):
         axes.plot(across, [float("nan") if value is None else value for value in values], linewidth=1, color=COLOURS[0])
-        for (label, times), colour in zip(marks.items(), COLOURS[1:], strict=False):
+        for (label, times), colour in zip(marks.items(), _MARKS, strict=False):
             for number, at in enumerate(times):
                 axes.axvline(at / per, color=colour, linewidth=0.8, alpha=0.7, label=label if number == 0 else None)
         axes.set_ylabel(name, fontsize=9)

@@ -29,7 +29,7 @@ class CompareLoad:
     only: tuple[str, ...] = CASES
     rounds: int = 3
     warm_s: float = 20.0
-    produce_s: float = 10.0
+    produce_s: float = 20.0
     consume_bytes: int = 1_000_000_000
     latency_s: float = 20.0
     messages: int = 100_000
