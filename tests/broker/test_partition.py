@@ -82,12 +82,15 @@ def test_acks_come_in_order_and_only_after_the_disk_has_the_bytes(tmp_path: Path
     run(body)
 
 
-def test_acks_0_is_answered_at_once_and_kept(tmp_path: Path) -> None:
+def test_acks_0_is_answered_before_the_flush_and_kept(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.create_stream("orders")
             partition = broker.partition("orders", 0)
-            assert append_soon(partition, batch(b"a"), acks=0).done()
+            answered = append_soon(partition, batch(b"a"), acks=0)
+            while not answered.done():
+                await asyncio.sleep(0)
+            assert partition.high_watermark <= partition.log_end_offset == 1
             await append(partition, b"b")
             assert await values_of(partition) == [b"a", b"b"]
 
@@ -392,5 +395,27 @@ def test_a_run_that_spans_the_lack_is_told_batch_by_batch(tmp_path: Path) -> Non
             assert first == 0
             assert isinstance(second, DiskFullError)
             assert (partition.high_watermark, partition.log_end_offset) == (1, 1)
+
+    run(body)
+
+
+def test_a_fault_of_ours_while_staging_stops_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", partitions=2)
+            broken, other = broker.partition("orders", 0), broker.partition("orders", 1)
+
+            def fault(*_: object, **__: object) -> None:
+                raise ZeroDivisionError
+
+            monkeypatch.setattr(broken.log, "append_run", fault)
+            waiting = [append_soon(broken, batch(b"a"), acks=acks) for acks in (-1, 1, -1)]
+            good = append_soon(other, batch(b"b"))
+            for one in waiting:
+                with pytest.raises(StorageError, match="a fault in Logboom"):
+                    await one
+            assert (await good).base_offset == 0
+            assert broken.offline
+            assert not other.offline
 
     run(body)

@@ -1,8 +1,9 @@
 """The one thread of a log dir that writes and syncs: group commit.
 
-The loop marks logs that have something staged; once per turn of the loop the marked ones are handed over together. The
-thread takes everything that was handed over while it was busy as one round, writes and syncs each log of it, and tells
-the loop about the whole round with one call. So the more arrives, the more one sync carries, and the loop never waits.
+Logs say that something arrived for them; at the end of the loop's turn they are told to stage it, which marks them, and
+the marked ones are handed over together. The thread takes everything that was handed over while it was busy as one
+round, writes and syncs each log of it, and tells the loop about the whole round with one call. So the more arrives, the
+more one sync carries, and the loop never waits.
 
 Knows logs by what `Flushed` says; not what waits for them. A failed sync is never tried again: the state of the file is
 unknown from then on, and the whole log dir takes no more writes (rule 10 of the design).
@@ -61,6 +62,16 @@ class Flushed(Protocol):
         """Loop: what is staged is not safe. RetriableStorageError: what could be written is, and can be told so."""
 
 
+class Arriving(Protocol):
+    """Who has something to stage."""
+
+    def take_in(self) -> None:
+        """Loop: stage all that arrived; once it failed, tell everybody so."""
+
+    def flush_failed(self, error: LogboomError) -> None:
+        """Loop: staging failed, and would again."""
+
+
 _Outcome: TypeAlias = tuple[Flushed, Offset | LogboomError]
 
 
@@ -107,6 +118,8 @@ class Flusher:
         self._on_failure = on_failure
         self._marked: list[Flushed] = []
         self._marked_bytes = 0
+        self._arrived: list[Arriving] = []
+        self._arrived_bytes = 0
         self._mailbox: SimpleQueue[_Marked | _Job | None] = SimpleQueue()
         self._failure: StorageError | None = None
         self._failing = threading.Lock()
@@ -144,7 +157,29 @@ class Flusher:
         self.staged_bytes_max = staged_bytes_max
         self._written(0)
 
+    def arrived(self, target: Arriving | None, size_bytes: int) -> None:
+        """Loop: so many bytes came for `target` to take in at the end of this turn; None for one that will anyway."""
+        if target is not None:
+            if not self._arrived:
+                self._loop.call_soon(self._hand_over)
+            self._arrived.append(target)
+        self._arrived_bytes += size_bytes
+        if self._arrived_bytes >= EARLY_BYTES:
+            self._hand_over()
+
+    def _take_in(self) -> None:
+        arrived, self._arrived, self._arrived_bytes = self._arrived, [], 0
+        for target in arrived:
+            try:
+                target.take_in()
+            except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
+                self._log.error("staging went wrong in a way that should not be", exc_info=error)
+                target.flush_failed(StorageError(f"a fault in Logboom stopped this partition: {error!r}"))
+                target.take_in()
+
     def _hand_over(self) -> None:
+        if self._arrived:
+            self._take_in()
         if self._marked:
             for target in self._marked:
                 target.marked = False

@@ -1,8 +1,8 @@
 """One partition of this broker: the log, its leadership, and everybody who waits for either.
 
-Append: records.validate -> storage append (staged) -> flusher -> `flushed` -> replication step -> HW moves -> those
-who wait for it are answered, in order -> watchers (the fetch purgatory) are called. Everything here runs on the loop,
-except reads that need the disk. Knows nothing of requests and connections.
+Append: it arrives -> the end of the loop's turn -> records.validate -> storage append (staged) -> flusher -> `flushed`
+-> replication step -> HW moves -> those who wait for it are answered, in order -> watchers (the fetch purgatory) are
+called. Everything here runs on the loop, except reads that need the disk. Knows nothing of requests and connections.
 
 Life: opened by the partition store; takes appends until it goes offline (reads go on) or is closed for good.
 """
@@ -10,6 +10,8 @@ Life: opened by the partition store; takes appends until it goes offline (reads 
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from logboom.base.errors import (
@@ -59,7 +61,7 @@ class AppendResult(NamedTuple):
 
 
 Done: TypeAlias = Callable[[AppendResult | LogboomError], None]
-"""Called once, on the loop, perhaps before `append` returns."""
+"""Called once, on the loop, after `append` returned."""
 
 
 class RunResult(NamedTuple):
@@ -73,7 +75,10 @@ class RunResult(NamedTuple):
 
 
 RunDone: TypeAlias = Callable[[RunResult], None]
-"""Called once, on the loop, perhaps before `append_run` returns."""
+"""Called once, on the loop, after `append_run` returned."""
+
+_Arrived: TypeAlias = tuple[Sequence[bytearray | memoryview], int, RunDone]
+"""A run, its acks and whom to tell."""
 
 _Waiting: TypeAlias = deque[tuple[int, RunDone, RunResult]]
 """Who is answered once the offset that comes first is reached; the offsets never go down."""
@@ -94,6 +99,21 @@ def _for_one(done: Done, result: RunResult) -> None:
     done(outcome if isinstance(outcome, LogboomError) else AppendResult(outcome, time_ms, start))
 
 
+def _same_acks(arrived: Sequence[_Arrived]) -> list[_Arrived]:
+    """Those at the head of the line that ask for the same acks."""
+    _, alike = next(groupby(arrived, itemgetter(1)))
+    return list(alike)
+
+
+def _share(runs: Sequence[_Arrived], result: RunResult) -> None:
+    """Each run's part of the result of all."""
+    outcomes, time_ms, start = result
+    at = 0
+    for run, _, done in runs:
+        done(RunResult(outcomes[at : at + len(run)], time_ms, start))
+        at += len(run)
+
+
 def _limit(value: int) -> int | None:
     """A limit as Kafka writes it: -1 is none."""
     return None if value < 0 else value
@@ -109,6 +129,7 @@ class Partition(CommittedReads):
     __slots__ = (
         "_ahead_max_ms",
         "_append_time",
+        "_arrived",
         "_at_commit",
         "_at_leader",
         "_behind_max_ms",
@@ -135,6 +156,7 @@ class Partition(CommittedReads):
         self.leader_epoch: Epoch = NO_EPOCH
         self._core = PartitionLeadership(reach.broker_id, min_insync_replicas=stream.config.min_insync_replicas)
         self._refusal: LogboomError | None = None
+        self._arrived: list[_Arrived] = []
         self._at_commit: _Waiting = deque()
         self._at_leader: _Waiting = deque()
         self._watchers: dict[int, Callable[[], None]] = {}
@@ -201,15 +223,33 @@ class Partition(CommittedReads):
     def append_run(self, run: Sequence[bytearray | memoryview], *, acks: int, done: RunDone) -> None:
         """Append batches that came together, whose memory is the partition's from now on (it is patched in place).
 
-        Each is taken or refused on its own. `done` is called when acks is served for all that were taken: -1 at
-        commit, 1 when the leader's own disk has them, 0 at once.
+        They are taken in at the end of this turn of the loop, with all others that arrived in it; each is taken or
+        refused on its own. `done` is called when acks is served for all that were taken: -1 at commit, 1 when the
+        leader's own disk has them, 0 at once.
         """
+        first = not self._arrived
+        self._arrived.append((run, acks, done))
+        self._reach.flusher.arrived(self if first else None, sum(map(len, run)))
+
+    def take_in(self) -> None:
+        """Append all that arrived, as one where that can be. Who is not appended stays there."""
+        arrived = self._arrived
+        while arrived:
+            runs = _same_acks(arrived)
+            acks = runs[0][1]
+            if len(runs) == 1:
+                self._append(runs[0][0], acks, runs[0][2])
+            else:
+                self._append([records for run, _, _ in runs for records in run], acks, partial(_share, runs))
+            del arrived[: len(runs)]
+
+    def _append(self, batches: Sequence[bytearray | memoryview], acks: int, done: RunDone) -> None:
         if self._refusal is not None or (acks == -1 and self._below_minimum):
-            nothing = RunResult([Offset(-1)] * len(run), NO_TIMESTAMP, Offset(-1))
+            nothing = RunResult([Offset(-1)] * len(batches), NO_TIMESTAMP, Offset(-1))
             self._refuse(done, nothing, self._refusal or self._not_enough_replicas())
             return
         now_ms = self._reach.clock.wall_ms()
-        checked = [self._checked(records, now_ms) for records in run]
+        checked = [self._checked(records, now_ms) for records in batches]
         offsets = self._append_together(checked, now_ms)
         if offsets is None:
             self._append_each(checked, now_ms, acks, done)
@@ -477,6 +517,7 @@ class Partition(CommittedReads):
     async def retire(self, error: LogboomError) -> None:
         """Answer everything with `error` from now on; returns once no thread reads the log any more."""
         self._refusal = error
+        self.take_in()
         self.end_reads(error)
         self._fail_waiting(error)
         self._call_watchers()
