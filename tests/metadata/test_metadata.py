@@ -41,7 +41,7 @@ from logboom.metadata import (
     encode,
 )
 
-LIMITS = Limits(partitions_max=100)
+LIMITS = Limits(partitions_max=100, streams_max=50, quotas_max=10)
 ORDERS = StreamName("orders")
 
 
@@ -263,3 +263,12 @@ def test_settings_of_brokers_are_kept_by_broker_and_nothing_is_left_of_empty_one
     assert change_broker_config(image, "1", {"a": "1"}) == ()
     image = apply_all(image, change_broker_config(image, "1", {"b": None}, replace_all=True))
     assert image.broker_configs == {"": {"a": "3"}}
+
+
+def test_there_are_only_so_many_streams() -> None:
+    image = Image()
+    for number in range(LIMITS.streams_max):
+        image = with_stream(image, f"s-{number}")
+    with pytest.raises(PolicyViolationError, match="max_streams is 50") as refused:
+        with_stream(image, "one-more")
+    assert refused.value.limit == "broker.max_streams"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from logboom.base.errors import InvalidRequestError, PolicyViolationError
 from logboom.metadata import Image, Limits, apply, change_quotas, decode, encode, quota_entity
 
-LIMITS = Limits(partitions_max=100, quotas_max=3)
+LIMITS = Limits(partitions_max=100, streams_max=100, quotas_max=3)
 ORDERS = quota_entity([("client-id", "orders")])
 DEFAULT = quota_entity([("client-id", None)])
 

@@ -9,8 +9,10 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from logboom.kafka.metrics import KafkaMetrics
+from logboom.kafka.quota_desk import QuotaDesk
 
 _NS_PER_S: Final = 1_000_000_000
+_MS_PER_S: Final = 1_000
 _GAUGES: Final = {
     "connections": "Connections open.",
     "inflight_requests": "Requests being answered.",
@@ -49,7 +51,7 @@ _API_COUNTERS: Final = {
 }
 
 
-def kafka_metrics(metrics: KafkaMetrics) -> Iterator[Metric]:
+def kafka_metrics(metrics: KafkaMetrics, quotas: QuotaDesk) -> Iterator[Metric]:
     """Every number of the door."""
     for name, text in _GAUGES.items():
         yield GaugeMetricFamily(f"logboom_kafka_{name}", text, value=getattr(metrics, name))
@@ -62,7 +64,20 @@ def kafka_metrics(metrics: KafkaMetrics) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"logboom_kafka_fetch_{name}", text, value=getattr(sessions, field))
     for field, (name, text) in _SESSION_COUNTERS.items():
         yield CounterMetricFamily(f"logboom_kafka_fetch_{name}", text, value=getattr(sessions, field))
+    yield from _quota_metrics(quotas)
     yield from _api_metrics(metrics)
+
+
+def _quota_metrics(quotas: QuotaDesk) -> Iterator[Metric]:
+    throttled = CounterMetricFamily(
+        "logboom_kafka_throttled", "Requests, or connections, that were told to wait.", labels=("quota",)
+    )
+    seconds = CounterMetricFamily("logboom_kafka_throttle_seconds", "How long, in all.", labels=("quota",))
+    for quota, count in quotas.throttled.items():
+        throttled.add_metric((quota,), count)
+        seconds.add_metric((quota,), quotas.throttled_ms[quota] / _MS_PER_S)
+    yield throttled
+    yield seconds
 
 
 def _api_metrics(metrics: KafkaMetrics) -> Iterator[Metric]:

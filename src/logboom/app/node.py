@@ -23,11 +23,13 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.app.config import NodeConfig
 from logboom.app.kafka_metrics import kafka_metrics
+from logboom.app.limit_metrics import limit_metrics
 from logboom.app.log import open_log, set_level
 from logboom.app.notify import notify_systemd
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address
 from logboom.broker.broker import Broker
+from logboom.broker.limits import broker_limits
 from logboom.host import SystemClock, keep_buffers
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
@@ -120,7 +122,8 @@ class Node:
         with _listening("Kafka", self._config.kafka.listen, "kafka.listen"):
             host, port = await door.start()
         self._kafka = door
-        self._sources.append(lambda: kafka_metrics(door.metrics))
+        self._sources.append(lambda: kafka_metrics(door.metrics, door.quotas))
+        self._sources.append(lambda: limit_metrics([*broker_limits(broker), *door.limits()], door.metrics.crossed))
         return join_address(host, port)
 
     def _not_ready(self) -> str | None:

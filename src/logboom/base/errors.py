@@ -8,6 +8,11 @@ assertion, not one of these.
 class LogboomError(Exception):
     """Base of all; its text is one sentence for a person."""
 
+    def __init__(self, *args: object, limit: str = "") -> None:
+        super().__init__(*args)
+        self.limit = limit
+        """The limit that was reached, by the name of its setting in the documents; empty for other errors."""
+
 
 # --- streams and partitions -------------------------------------------------------------------------------------
 

@@ -361,9 +361,7 @@ class Broker:
 
     async def _create_stream(self, command: CreateStream, validate_only: bool) -> Stream:
         async with self._metadata_lock:
-            records = create_stream(
-                self._image, command, StreamId(uuid4()), Limits(partitions_max=self.config.max_partitions)
-            )
+            records = create_stream(self._image, command, StreamId(uuid4()), self._limits)
             stream = apply(self._image, records[0]).by_name[StreamName(command.name)]
             if not validate_only:
                 await self._commit_with(records, stream, range(stream.partitions))

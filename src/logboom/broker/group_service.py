@@ -206,6 +206,11 @@ class GroupService:
         """All groups. Raises while any shard is not loaded: a partial list would pass for a whole one."""
         return [group for shard in self._shards for group in shard.coordinator.overview()]
 
+    def most(self) -> tuple[int, int]:
+        """How many groups the fullest partition of the offsets stream has, and the members of the largest group."""
+        sizes = [shard.coordinator.most() for shard in self._shards if shard.serves]
+        return max((groups for groups, _ in sizes), default=0), max((members for _, members in sizes), default=0)
+
     def states(self) -> Mapping[str, int]:
         """How many groups are in each state, of those that are loaded."""
         serving = [shard.coordinator for shard in self._shards if shard.serves]

@@ -232,6 +232,11 @@ class Coordinator:
             for group in self._desk.groups.values()
         ]
 
+    def most(self) -> tuple[int, int]:
+        """How many groups there are, and the members of the largest."""
+        groups = self._desk.groups
+        return len(groups), max((len(group.members) for group in groups.values()), default=0)
+
     def describe(self, group_id: str) -> GroupDescription | None:
         """One group; None where there is none."""
         group = self._desk.groups.get(group_id)

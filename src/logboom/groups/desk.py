@@ -106,7 +106,9 @@ class Desk:
         """As `find`, but a group that is not there is made."""
         if group_id not in self.groups:
             if len(self.groups) >= self.limits.groups_max:
-                raise PolicyViolationError(f"no more than {self.limits.groups_max} groups fit here")
+                raise PolicyViolationError(
+                    f"no more than {self.limits.groups_max} groups fit here", limit="broker.groups.groups_max"
+                )
             self.groups[group_id] = Group(group_id, self.now.wall_ms)
         return self.find(group_id)
 

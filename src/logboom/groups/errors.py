@@ -102,7 +102,7 @@ def metadata_store_error(error: LogboomError) -> LogboomError:
     if isinstance(error, NotLeaderError | StorageError):
         return NotCoordinatorError(str(error))
     if isinstance(error, MessageTooLargeError | RecordListTooLargeError):
-        return GroupTooLargeError(str(error))
+        return GroupTooLargeError(str(error), limit="broker.groups.offsets_max_message_bytes")
     return error
 
 

@@ -72,7 +72,10 @@ class Membership:
         if any(len(name.encode()) > limits.name_bytes_max for name in names):
             raise InvalidRequestError(f"names in a group have at most {limits.name_bytes_max} bytes")
         if sum(len(protocol.metadata) for protocol in join.protocols) > limits.member_metadata_bytes_max:
-            raise PolicyViolationError(f"a member's metadata has at most {limits.member_metadata_bytes_max} bytes")
+            raise PolicyViolationError(
+                f"a member's metadata has at most {limits.member_metadata_bytes_max} bytes",
+                limit="broker.groups.member_metadata_max_bytes",
+            )
 
     def _join(self, token: Token, join: Join) -> None:
         newcomer = join.member_id == NO_MEMBER
@@ -110,7 +113,9 @@ class Membership:
         if member is not None:
             self._rebalance.expel(group, join.member_id, GroupMaxSizeReachedError("the group is full"))
             self._rebalance.after_removal(group, "a member was one too many", 1)
-        raise GroupMaxSizeReachedError(f"the group has {size_max} members, as many as it may")
+        raise GroupMaxSizeReachedError(
+            f"the group has {size_max} members, as many as it may", limit="broker.groups.members_max"
+        )
 
     def _give_id(self, token: Token, join: Join, group: Group) -> None:
         member_id = _new_member_id(join)

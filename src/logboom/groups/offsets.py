@@ -114,10 +114,10 @@ class Offsets:
             new = place not in group.offsets and place not in group.pending_offsets
             if len(item.metadata.encode()) > limits.offset_metadata_bytes_max:
                 text = f"metadata of an offset has at most {limits.offset_metadata_bytes_max} bytes"
-                results.append(OffsetMetadataTooLargeError(text))
+                results.append(OffsetMetadataTooLargeError(text, limit="broker.groups.offset_metadata_max_bytes"))
             elif new and room <= 0:
                 text = f"a group has offsets of at most {limits.group_offsets_max} partitions"
-                results.append(InvalidCommitOffsetSizeError(text))
+                results.append(InvalidCommitOffsetSizeError(text, limit="broker.groups.group_offsets_max"))
             else:
                 room -= new
                 results.append(None)

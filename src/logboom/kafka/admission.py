@@ -6,7 +6,7 @@ Knows counts and addresses; not sockets.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logboom.kafka.config import parse_overrides
 from logboom.metadata import CONNECTION_CREATION_RATE
@@ -14,14 +14,12 @@ from logboom.metadata import CONNECTION_CREATION_RATE
 if TYPE_CHECKING:
     from logboom.kafka.shared import Shared
 
-STOPPING: Final = "stopping"
-
 
 class Refusal(NamedTuple):
     """Why a connection is closed."""
 
     limit: str
-    """The name of what was reached."""
+    """The name of what was reached; empty where nothing was."""
     why: str
     wait_ms: int = 0
     """Not at once, but after so long: it has its place until then."""
@@ -46,7 +44,7 @@ class Admission:
         shared = self._shared
         config = shared.config
         if shared.stopping:
-            return Refusal(STOPPING, "the broker is stopping")
+            return Refusal("", "the broker is stopping")
         if len(shared.connections) >= config.max_connections:
             return Refusal(
                 "kafka.max_connections", f"there are {config.max_connections} connections, as many as allowed"

@@ -30,7 +30,7 @@ from logboom.kafka.quota_desk import ClientMeters
 from logboom.kafka.reading import MalformedError, skip_tags
 from logboom.kafka.registry import Route
 from logboom.kafka.slots import Slot, abandon, expire, length, with_head
-from logboom.kafka.unbegun import Unbegun
+from logboom.kafka.unbegun import CROWDED, Unbegun
 from logboom.kafka.usuals import ELEMENTS, Recent
 from logboom.kafka.writing import encode
 
@@ -90,7 +90,6 @@ class Connection(asyncio.BufferedProtocol):
         self._quota: ClientMeters | None = None
         self._muting = Muting(loop, self.schedule_turn)
         self._unbegun = Unbegun(shared.metrics)
-        self._admitted = False
         self._clogged = False
 
     # --- asyncio's side -----------------------------------------------------------------------------------------
@@ -106,7 +105,6 @@ class Connection(asyncio.BufferedProtocol):
         if refusal is not None and not refusal.wait_ms:
             self._turn_away(refusal)
             return
-        self._admitted = True
         shared.connections.add(self)
         self._quota = shared.quotas.of(self.client_id)
         self._metrics.connections = len(shared.connections)
@@ -119,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
     def _turn_away(self, refusal: Refusal) -> None:
         if not self._closed:
             self._metrics.connections_refused += 1
-            self._refuse("connection refused", refusal.why, kind=refusal.limit, limit=refusal.limit)
+            self._refuse("connection refused", refusal.why, limit=refusal.limit)
 
     def configure(self, config: KafkaConfig) -> None:
         """Take settings that changed."""
@@ -143,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
             self._arrives()
         if self._frames.broken is not None and not self._closed:
             self._metrics.malformed += 1
-            self._refuse("bytes that are no Kafka request", self._frames.broken)
+            self._refuse("bytes that are no Kafka request", self._frames.broken, limit=self._frames.limit)
 
     def _arrives(self) -> None:
         """A long request is on its way, or is whole."""
@@ -152,8 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         if not unbegun.arriving or self._closed:
             return
         if unbegun.crowds_out(self._config.max_inflight_total_bytes):
-            why = "requests on their way take half of kafka.max_inflight_total_bytes: no room for a long one more"
-            self._refuse("request that finds no room", why)
+            self._refuse("request that finds no room", CROWDED, limit="kafka.max_inflight_total_bytes")
         elif self._shared.is_full:
             self._regulate_reading()
 
@@ -178,11 +175,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         shared, metrics = self._shared, self._metrics
-        shared.connections.discard(self)
+        if self in shared.connections:
+            shared.connections.remove(self)
+            shared.admission.leave(self._host)
         shared.starved.discard(self)
         shared.fetch_sessions.owner_gone(self)
-        if self._admitted:
-            shared.admission.leave(self._host)
         self._muting.end()
         self._unbegun.release()
         metrics.connections = len(shared.connections)
@@ -268,6 +265,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+                self._shared.note_pause(self.held, clogged=self._clogged, writable=self._writable)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -305,7 +303,8 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedError as error:
             self._metrics.malformed += 1
             key, version = _REQUEST_HEADER.unpack_from(bytes(frame).ljust(_HEADER_BYTES))[:2]
-            self._refuse("request that cannot be read", str(error), api=api_name(key), version=version)
+            name = api_name(key)
+            self._refuse("request that cannot be read", str(error), limit=error.limit, api=name, version=version)
         except Exception as error:  # noqa: BLE001  # the outermost loop: one connection ends, the broker does not
             self._fail(error)
         return 1
@@ -403,16 +402,16 @@ class Connection(asyncio.BufferedProtocol):
                 self._complete(slot, (head, *reply.pieces))
                 return
         self._metrics.unsupported += 1
-        known = "" if handler is None else f"served are {handler.min_version} to {handler.max_version}"
-        self._refuse(
-            "request that is not served",
-            known or "no such API here",
-            kind=f"{api_key} {version}",
-            api=api_name(api_key),
-            version=version,
-        )
+        known = "no such API here" if handler is None else handler.served
+        kind, name = f"{api_key} {version}", api_name(api_key)
+        self._refuse("request that is not served", known, kind=kind, api=name, version=version)
 
     # --- quotas -------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        """Requests under way, their memory, and the reply bytes that its peer has not read."""
+        return self._inflight_requests, self._inflight_bytes, self._unsent_bytes
 
     def quotas_changed(self) -> None:
         """Some client's quota is another now; whoever waits for one is judged anew."""
@@ -581,10 +580,12 @@ class Connection(asyncio.BufferedProtocol):
         structlog.get_logger("logboom.kafka").error("a request failed", client=self._host, exc_info=error)
         self._drop()
 
-    def _refuse(self, event: str, why: str, *, kind: str = "", **fields: object) -> None:
-        self._shared.complaints.say(
-            f"{event} {kind}", event, why=why, client=self._host, client_id=self.client_id, **fields
-        )
+    def _refuse(self, event: str, why: str, *, kind: str = "", limit: str = "", **fields: object) -> None:
+        if limit:
+            self._metrics.crossed[limit] += 1
+            kind, fields["limit"] = limit, limit
+        who = {"client": self._host, "client_id": self.client_id}
+        self._shared.complaints.say(f"{event} {kind}", event, why=why, **who, **fields)
         self._drop()
 
     def _drop(self) -> None:

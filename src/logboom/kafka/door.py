@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from logboom.base.limits import Filling
 from logboom.base.settings import split_address
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection import Connection
+from logboom.kafka.limits import door_limits
 from logboom.kafka.metrics import KafkaMetrics
 from logboom.kafka.quota_desk import QuotaDesk
 from logboom.kafka.shared import Shared
@@ -38,6 +41,10 @@ class KafkaDoor:
     def metrics(self) -> KafkaMetrics:
         """What the door counts."""
         return self._shared.metrics
+
+    def limits(self) -> Iterator[Filling]:
+        """How near each limit of the door is."""
+        return door_limits(self._shared)
 
     @property
     def quotas(self) -> QuotaDesk:

@@ -158,7 +158,7 @@ class Fetch:
     # --- reading ---
 
     def _round(self) -> _Round:
-        return _Round(min(self._max_bytes, self._context.shared.reply_room_bytes))
+        return _Round(self._context.shared.reply_room(self._max_bytes))
 
     def _read_cached(self) -> _Round | None:
         """Read everything from memory; None where the disk is needed."""

@@ -18,6 +18,7 @@ _STRANGERS_BYTES: Final = 64 * KIB
 _TRUSTED_BYTES: Final = MIB
 """The same on a connection that has sent a frame of such a length whole."""
 
+_LIMIT: Final = "kafka.max_request_bytes"
 _HEAD_BYTES: Final = 4
 _LENGTH: Final = Struct(">i")
 _REQUEST_BYTES_MIN: Final = 8
@@ -39,6 +40,7 @@ class FrameReader:
         "_trusted_bytes",
         "broken",
         "completed",
+        "limit",
         "max_bytes",
         "room_bytes",
     )
@@ -55,6 +57,8 @@ class FrameReader:
         """What is in memory for the frame that has begun and not ended, once that is more than any may have."""
         self.completed = 0
         """Frames that came whole so far."""
+        self.limit = ""
+        """The limit that a length is beyond, if that is all that is wrong with it."""
         self.broken: str | None = None
         """Why nothing more can be read, once a length came that no request has."""
 
@@ -106,6 +110,7 @@ class FrameReader:
             (size,) = _LENGTH.unpack_from(scratch, position)
             if not _REQUEST_BYTES_MIN <= size <= self.max_bytes:
                 self.broken = unlikely_length(bytes(scratch[position:end][:8]), self.max_bytes)
+                self.limit = _LIMIT if _LIMIT in self.broken else ""
                 return frames
             position += _HEAD_BYTES
             if end - position < size:
@@ -148,5 +153,5 @@ def unlikely_length(head: bytes, max_bytes: int) -> str:
         return f"this looks like {_FOREIGN[head[:4]]}, and this listener speaks the Kafka protocol"
     (size,) = _LENGTH.unpack_from(head)
     if size > max_bytes:
-        return f"a request of {size} bytes is longer than the limit of {max_bytes} (kafka.max_request_bytes)"
+        return f"a request of {size} bytes is longer than the limit of {max_bytes} ({_LIMIT})"
     return f"a request cannot have a length of {size} bytes"

@@ -9,7 +9,11 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from kio.schema.errors import ErrorCode
+
+from logboom.base.errors import LogboomError
 from logboom.base.ports import Bytes
+from logboom.kafka.errors import error_code
 
 if TYPE_CHECKING:
     from logboom.broker.broker import Broker
@@ -113,6 +117,12 @@ class RequestContext:
     connection: Hashable
     """Stands for the connection: equal for all its requests, and for no other's."""
 
+    def code_of(self, error: LogboomError | None) -> ErrorCode:
+        """The code that a client is told for an error; a limit that it names is counted and logged."""
+        if error is not None and error.limit:
+            self.shared.crossed(error.limit, str(error), client=self.client_host, client_id=self.client_id)
+        return error_code(error)
+
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
         return int(self.broker.clock.monotonic_s() * 1_000)
@@ -164,6 +174,11 @@ class Handler:
 
     stages: bool = False
     """Begun only while what waits for the disk leaves room: for requests whose bytes wait there, answered or not."""
+
+    @property
+    def served(self) -> str:
+        """The versions that are served, for a sentence."""
+        return f"served are {self.min_version} to {self.max_version}"
 
     @property
     def first_advertised(self) -> int:

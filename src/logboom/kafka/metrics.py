@@ -55,6 +55,8 @@ class KafkaMetrics:
         """Connections closed for an API or version that is not served."""
         self.failures = 0
         """Connections closed for an error of this program."""
+        self.crossed: Counter[str] = Counter()
+        """How often each limit was reached, by the name of its setting."""
         self.trailing = 0
         """Requests with bytes behind their last field, which are ignored as Kafka ignores them."""
         self.inflight_requests = 0

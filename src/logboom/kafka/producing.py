@@ -79,7 +79,10 @@ def is_zstd(records: memoryview) -> bool:
 def note_error(context: RequestContext, topic: Any, index: int, error: LogboomError) -> None:
     """Count an error that a client is told; one of its own making is told to the log as well."""
     name = error_code(error).name
-    context.shared.metrics.api(API_KEY).errors[name] += 1
+    metrics = context.shared.metrics
+    metrics.api(API_KEY).errors[name] += 1
+    if error.limit:
+        metrics.crossed[error.limit] += 1
     if isinstance(error, _BAD_INPUT):
         context.shared.complaints.say(
             f"records {name}",

@@ -7,7 +7,7 @@ own affair (`logboom.kafka.fetching`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -68,7 +68,10 @@ class Wait:
 class FetchPurgatory:
     """Every wait of one door."""
 
-    def __init__(self, config: Current[KafkaConfig], metrics: KafkaMetrics) -> None:
+    def __init__(
+        self, config: Current[KafkaConfig], metrics: KafkaMetrics, crossed: Callable[[str, str], None]
+    ) -> None:
+        self._crossed = crossed
         self._config = config
         self._metrics = metrics
         self._open = True
@@ -76,7 +79,11 @@ class FetchPurgatory:
 
     def enter(self, sleeper: Sleeper, partitions: Iterable[Partition], wait_s: float) -> Wait | None:
         """Begin to wait; None where there are as many waits as allowed, or the door is closing."""
-        if not self._open or len(self.waits) >= self._config.now.max_waiting_fetches:
+        most = self._config.now.max_waiting_fetches
+        if not self._open:
+            return None
+        if len(self.waits) >= most:
+            self._crossed("kafka.max_waiting_fetches", f"{most} fetches wait; others are answered with what is there")
             return None
         wait = Wait(self, sleeper)
         self.waits.add(wait)

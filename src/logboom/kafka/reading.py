@@ -79,7 +79,7 @@ def skip_tags(frame: memoryview, position: int, end: int, budget: int) -> tuple[
     count, position = read_uvarint(frame, position)
     budget -= count
     if budget < 0:
-        raise MalformedError("too many tagged fields")
+        raise MalformedError("too many tagged fields", limit="kafka.max_request_elements")
     for _ in range(count):
         _, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)
@@ -253,7 +253,7 @@ class _Compiler:
                 self._emit("raise malformed('a count is beyond the end')")
             self._emit(f"budget -= {count}")
             with self._block("if budget < 0:"):
-                self._emit("raise malformed('too many elements')")
+                self._emit("raise malformed('too many elements', limit='kafka.max_request_elements')")
             self._items(cls, shape, name, count, end)
 
     def _items(self, cls: Any, shape: Shape, name: str, count: str, end: str) -> None:
@@ -290,7 +290,7 @@ class _Compiler:
         count, tag, last, size, stop = (self._name(stem) for stem in ("n", "tag", "last", "size", "stop"))
         self._emit(f"{count}, pos = read_uvarint(frame, pos)", f"budget -= {count}")
         with self._block("if budget < 0:"):
-            self._emit("raise malformed('too many tagged fields')")
+            self._emit("raise malformed('too many tagged fields', limit='kafka.max_request_elements')")
         self._emit(f"{last} = -1")
         with self._block(f"for _ in range({count}):"):
             self._emit(f"{tag}, pos = read_uvarint(frame, pos)", f"{size}, pos = read_uvarint(frame, pos)")

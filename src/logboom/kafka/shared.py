@@ -62,7 +62,7 @@ class Shared:
         config = self._config.now
         self.metrics = KafkaMetrics()
         self.routes = Routes(load_handlers(), self.metrics)
-        self.purgatory = FetchPurgatory(self._config, self.metrics)
+        self.purgatory = FetchPurgatory(self._config, self.metrics, self.crossed)
         self.fetch_sessions = FetchSessions(
             config.max_fetch_sessions,
             config.max_fetch_session_partitions,
@@ -110,15 +110,45 @@ class Shared:
         for connection in self.connections:
             connection.quotas_changed()
 
+    def crossed(self, limit: str, why: str, **fields: object) -> None:
+        """A limit was reached: count it and say so."""
+        self.metrics.crossed[limit] += 1
+        self.complaints.say(f"limit {limit}", "limit reached", limit=limit, why=why, **fields)
+
+    def note_pause(self, held: tuple[int, int, int], *, clogged: bool, writable: bool) -> None:
+        """A connection with so much in hand is not read any more: count the limit that is the reason."""
+        requests, size_bytes, _ = held
+        config, counts = self.config, self.metrics.crossed
+        if clogged:
+            why = f"{self.staging.staged_bytes} bytes wait for the disk: produce requests wait too"
+            self.crossed("broker.max_staged_bytes", why)
+        elif not writable:
+            counts["kafka.max_unsent_bytes"] += 1  # a slow reader is nothing to tell of
+        elif self.is_full:
+            why = f"requests take {self.metrics.inflight_bytes} bytes: no more are read"
+            self.crossed("kafka.max_inflight_total_bytes", why)
+        elif requests >= config.max_inflight_requests:
+            counts["kafka.max_inflight_requests"] += 1
+        elif size_bytes >= config.max_inflight_bytes:
+            counts["kafka.max_inflight_bytes"] += 1
+
     @property
     def reply_room_bytes(self) -> int:
         """What fetches may still put into replies before slow peers have read theirs."""
         taken_bytes = self.metrics.unsent_bytes + self.reply_reserved_bytes
         return max(0, self.config.max_unsent_total_bytes - taken_bytes)
 
+    def reply_room(self, wanted_bytes: int) -> int:
+        """How much of what a fetch wants its reply may hold."""
+        room_bytes = self.reply_room_bytes
+        if not room_bytes:
+            why = f"{self.metrics.unsent_bytes} bytes wait for peers to read them: each fetch gets one batch"
+            self.crossed("kafka.max_unsent_total_bytes", why)
+        return min(wanted_bytes, room_bytes)
+
     def reserve_reply(self, wanted_bytes: int) -> int:
         """Take room for a reply that will be read from the disk; what there is of it. Given back when it is read."""
-        reserved_bytes = min(wanted_bytes, self.reply_room_bytes)
+        reserved_bytes = self.reply_room(wanted_bytes)
         self.reply_reserved_bytes += reserved_bytes
         return reserved_bytes
 

@@ -4,8 +4,11 @@ Knows sizes alone. They count in the door's sums, so that four thousand half-rea
 """
 
 from collections.abc import Iterable, Sized
+from typing import Final
 
 from logboom.kafka.metrics import KafkaMetrics
+
+CROWDED: Final = "requests on their way take half of kafka.max_inflight_total_bytes: no room for a long one more"
 
 
 class Unbegun:

@@ -42,8 +42,8 @@ class Limits:
     """What the whole node bounds."""
 
     partitions_max: int
-    streams_max: int = 10_000
-    quotas_max: int = 10_000
+    streams_max: int
+    quotas_max: int
     brokers: int = 1
 
 
@@ -89,7 +89,8 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
         )
     if len(image.by_name) >= limits.streams_max:
         raise PolicyViolationError(
-            f"one more stream is too many: there are {len(image.by_name)} and max_streams is {limits.streams_max}"
+            f"one more stream is too many: there are {len(image.by_name)} and max_streams is {limits.streams_max}",
+            limit="broker.max_streams",
         )
     _check_room(image, command.partitions, limits)
     overrides = {key: value for key, value in command.config.items() if value is not None}
@@ -176,7 +177,8 @@ def _check_room(image: Image, more: int, limits: Limits) -> None:
     there = image.partition_count
     if there + more > limits.partitions_max:
         raise PolicyViolationError(
-            f"{more} more partitions are too many: there are {there} and max_partitions is {limits.partitions_max}"
+            f"{more} more partitions are too many: there are {there} and max_partitions is {limits.partitions_max}",
+            limit="broker.max_partitions",
         )
 
 

@@ -127,7 +127,9 @@ def change_quotas(
     if after == before:
         return ()
     if not before and len(image.quotas) >= limits.quotas_max:
-        raise PolicyViolationError(f"{len(image.quotas)} entities have quotas and max_quotas is {limits.quotas_max}")
+        raise PolicyViolationError(
+            f"{len(image.quotas)} entities have quotas and max_quotas is {limits.quotas_max}", limit="broker.max_quotas"
+        )
     return (ClientQuotasChanged(entity=dict(entity), quotas=after),)
 
 

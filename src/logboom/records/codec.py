@@ -73,7 +73,9 @@ def decompress(codec: Codec, payload: Bytes, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> MessageTooLargeError:
-    return MessageTooLargeError(f"The records of a batch decompress to more than {limit} bytes.")
+    return MessageTooLargeError(
+        f"The records of a batch decompress to more than {limit} bytes.", limit="broker.max_decompressed_bytes"
+    )
 
 
 def _corrupt(codec: Codec, reason: object) -> CorruptBatchError:

@@ -125,7 +125,9 @@ def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:
         raise CorruptBatchError(f"A record batch cannot be {header.batch_length} bytes long.")
     end = LENGTH_PREFIX_BYTES + header.batch_length
     if end > limits.max_batch_bytes:
-        raise MessageTooLargeError(f"A record batch of {end} bytes is above the limit of {limits.max_batch_bytes}.")
+        raise MessageTooLargeError(
+            f"A record batch of {end} bytes is above the limit of {limits.max_batch_bytes}.", limit="max.message.bytes"
+        )
     if end > size:
         raise InvalidRecordError(f"A record batch of {end} bytes is cut after {size}.")
     if not crc_ok(buffer, 0, header):
@@ -148,7 +150,9 @@ def _check_head(header: BatchHeader, limits: RecordLimits) -> None:
     if header.last_offset_delta != count - 1:
         raise InvalidRecordError(f"A batch of {count} records has the last offset delta {header.last_offset_delta}.")
     if count > limits.max_records:
-        raise MessageTooLargeError(f"A batch of {count} records is above the limit of {limits.max_records}.")
+        raise MessageTooLargeError(
+            f"A batch of {count} records is above the limit of {limits.max_records}.", limit="broker.max_batch_records"
+        )
     if header.is_control:
         raise InvalidRecordError("Clients may not write control batches.")
     if header.is_transactional:

@@ -146,7 +146,8 @@ class PartitionLog:
         size_bytes = headers[-1][0] + headers[-1][1].size_bytes - headers[0][0]
         if size_bytes > self.config.segment_bytes:
             raise RecordListTooLargeError(
-                f"{size_bytes} bytes of records are above the segment's limit of {self.config.segment_bytes}."
+                f"{size_bytes} bytes of records are above the segment's limit of {self.config.segment_bytes}.",
+                limit="segment.bytes",
             )
         roll = self._rolls(size_bytes, now_ms)
         before_roll = self.producers.copy() if roll else None

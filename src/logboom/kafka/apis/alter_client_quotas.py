@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
-from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.errors import error_message
 from logboom.kafka.handler import Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
 from logboom.metadata import QuotaEntity, quota_entity
@@ -56,7 +56,7 @@ def _response(context: RequestContext, request: Any, results: list[LogboomError 
         entries=tuple(
             make(
                 one,
-                error_code=error_code(error),
+                error_code=context.code_of(error),
                 error_message=error_message(error),
                 entity=tuple(
                     make(part, entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity

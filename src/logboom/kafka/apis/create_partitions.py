@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any, Final
 
 from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError, UnknownStreamError
-from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.errors import error_message
 from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
 
@@ -34,7 +34,7 @@ async def _grow(context: RequestContext, topic: Any, times: int, validate_only: 
     return make(
         nested(response_class(_API_KEY, context.api_version), "results"),
         name=topic.name,
-        error_code=error_code(error),
+        error_code=context.code_of(error),
         error_message=error_message(error),
     )
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError
 from logboom.kafka.configs import describe_stream
-from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.errors import error_message
 from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
 from logboom.metadata import Stream
@@ -65,7 +65,7 @@ def _result(context: RequestContext, name: str, error: LogboomError | None, stre
         cls,
         name=name,
         topic_id=None if stream is None else stream.id,
-        error_code=error_code(error),
+        error_code=context.code_of(error),
         error_message=error_message(error),
         num_partitions=_UNKNOWN if stream is None else stream.partitions,
         replication_factor=_UNKNOWN if stream is None else 1,

@@ -6,7 +6,6 @@ The lowest version is 0 on purpose: older librdkafka takes a broker without it f
 from typing import Any, Final
 
 from logboom.groups import Join, Protocol
-from logboom.kafka.errors import error_code
 from logboom.kafka.handler import Handler, Reply, RequestContext
 from logboom.kafka.messages import as_milliseconds, make, milliseconds, nested, response_class
 
@@ -25,7 +24,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     return make(
         cls,
         throttle_time=milliseconds(0),
-        error_code=error_code(reply.error),
+        error_code=context.code_of(reply.error),
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol_name if nullable else reply.protocol_name or "",

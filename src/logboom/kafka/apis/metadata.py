@@ -82,7 +82,7 @@ def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, err
         name = ""  # null came with version 12
     return make(
         nested(response_class(_API_KEY, context.api_version), "topics"),
-        error_code=error_code(error),
+        error_code=context.code_of(error),
         name=name,
         topic_id=id_,
         is_internal=False,

@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError, UnknownStreamError
 from logboom.groups import Commit, OffsetToCommit
-from logboom.kafka.errors import error_code
 from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
 from logboom.kafka.lookup import find_stream
 from logboom.kafka.messages import as_milliseconds, make, milliseconds, nested, response_class
@@ -38,7 +37,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     topics: list[Entity] = []
     for topic in request.topics:
         parts = tuple(
-            make(part_cls, partition_index=part.partition_index, error_code=error_code(next(errors)))
+            make(part_cls, partition_index=part.partition_index, error_code=context.code_of(next(errors)))
             for part in topic.partitions
         )
         named = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from logboom.groups import Sync
-from logboom.kafka.errors import error_code
 from logboom.kafka.handler import Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, response_class
 
@@ -25,7 +24,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     return make(
         response_class(_API_KEY, context.api_version),
         throttle_time=milliseconds(0),
-        error_code=error_code(reply.error),
+        error_code=context.code_of(reply.error),
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol_name,
         assignment=reply.assignment,

@@ -1,0 +1,27 @@
+"""How near each limit is and how often it was reached, in Prometheus' words.
+
+One family for all limits: an alarm on `logboom_limit_used / logboom_limit` watches every one of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from logboom.base.limits import Filling
+
+
+def limit_metrics(fillings: Iterable[Filling], crossed: Mapping[str, int]) -> Iterator[Metric]:
+    """Every limit. One that does not fill up, as the size of a batch, has a counter once it was crossed."""
+    limits = GaugeMetricFamily("logboom_limit", "What a limit is set to.", labels=("limit",))
+    used = GaugeMetricFamily(
+        "logboom_limit_used", "How much of it is used; of many, by who uses most.", labels=("limit",)
+    )
+    crossings = CounterMetricFamily("logboom_limit_crossed", "How often it was reached.", labels=("limit",))
+    counts = dict(crossed)
+    for filling in fillings:
+        limits.add_metric((filling.name,), filling.limit)
+        used.add_metric((filling.name,), filling.used)
+        counts.setdefault(filling.name, 0)
+    for name, count in sorted(counts.items()):
+        crossings.add_metric((name,), count)
+    yield from (limits, used, crossings)

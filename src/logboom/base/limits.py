@@ -1,0 +1,13 @@
+"""How near a limit is: what `/metrics` tells of each limit that fills up."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One limit and how much of it is used now, in the limit's own unit."""
+
+    name: str
+    """Of its setting, as the documents have it."""
+    limit: int
+    used: int

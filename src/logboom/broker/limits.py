@@ -1,0 +1,18 @@
+"""How near the broker is to each of its limits. Asked by `/metrics`; knows counters and settings."""
+
+from collections.abc import Iterator
+
+from logboom.base.limits import Filling
+from logboom.broker.broker import Broker
+
+
+def broker_limits(broker: Broker) -> Iterator[Filling]:
+    """Every limit that fills up; of those for each group, the group that is nearest to it."""
+    config, streams = broker.config, broker.streams()
+    groups, members = broker.groups.most()
+    yield Filling("broker.max_partitions", config.max_partitions, sum(one.partitions for one in streams.values()))
+    yield Filling("broker.max_streams", config.max_streams, len(streams))
+    yield Filling("broker.max_quotas", config.max_quotas, len(broker.quotas))
+    yield Filling("broker.max_staged_bytes", config.max_staged_bytes, broker.staging.staged_bytes)
+    yield Filling("broker.groups.groups_max", config.groups.groups_max, groups)
+    yield Filling("broker.groups.members_max", config.groups.members_max, members)
