@@ -32,11 +32,12 @@ def run(body: Callable[[], Awaitable[Result]]) -> Result:
     return asyncio.run(bounded())
 
 
-async def start(path: Path, *, open_disk: Callable[[str], Disk] = OsDisk, **config: Any) -> Broker:
+async def start(path: Path, *, open_disk: Callable[[str], Disk] = OsDisk, log: Any = None, **config: Any) -> Broker:
     """A broker on `path`."""
     settings = BrokerConfig(data_dir=path, **config)
-    log: Any = structlog.testing.CapturingLogger()
-    return await Broker.start(settings, clock=SystemClock(), log=structlog.wrap_logger(log), open_disk=open_disk)
+    if log is None:
+        log = structlog.wrap_logger(structlog.testing.CapturingLogger())
+    return await Broker.start(settings, clock=SystemClock(), log=log, open_disk=open_disk)
 
 
 @asynccontextmanager

@@ -223,7 +223,10 @@ class Broker:
         await self._flusher.stop()
         await self._store.close_all(self._partitions.values(), reason)
         if self._flusher.failure is None:
-            await asyncio.to_thread(self._metadata_log.log.close)
+            try:
+                await asyncio.to_thread(self._metadata_log.log.close)
+            except StorageError as error:  # a full disk: the next start recovers it
+                self.log.error("the metadata log is not closed cleanly", reason=str(error))
         self._readers.shutdown(wait=False)
         self._shared_reads.close()
         self._data_dir.close()

@@ -24,6 +24,7 @@ from uuid import uuid4
 from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Disk
+from logboom.host import make_directory
 from logboom.storage import claim_format
 
 METADATA_DIR: Final = "metadata"
@@ -58,7 +59,7 @@ class DataDir:
     @classmethod
     def open(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None) -> "DataDir":
         """Make the directory or check the one that is there. Raises DataDirError, FormatVersionError or OSError."""
-        _make(path)
+        make_directory(path)
         lock_fd = _lock(path)
         try:
             _check_strangers(path)
@@ -86,21 +87,6 @@ class DataDir:
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
-
-
-def _make(path: Path) -> None:
-    """Make the directory and its parents; all their names survive a power failure, or everything below is lost with it.
-
-    A start that was cut off may have made it without getting as far as that, so its name is synced each time.
-    """
-    path = path.absolute()
-    missing = [path]
-    while not missing[-1].parent.is_dir():
-        missing.append(missing[-1].parent)
-    path.mkdir(parents=True, exist_ok=True)
-    for made in reversed(missing):
-        with contextlib.suppress(PermissionError):  # who made it for us has seen to it
-            _sync_dir(made.parent)
 
 
 def _lock(path: Path) -> int:

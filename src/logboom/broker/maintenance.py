@@ -47,10 +47,12 @@ async def checkpoints(partitions: Partitions, flusher: Flusher, pause: Pause, lo
     while flusher.failure is None:
         await pause.over()
         now: dict[Partition, int] = {}
+        left = _Left()
         for partition in partitions():
             now[partition] = end = partition.log.durable_end
             if not partition.offline and done.get(partition) != end:
-                await _quietly(flusher, partition, partition.log.checkpoint, log)
+                await left.unless_done(flusher, partition, partition.log.checkpoint)
+        left.say(log)
         done = now
 
 
@@ -58,10 +60,12 @@ async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Paus
     """Sync the logs whose acks do not wait for it."""
     while flusher.failure is None:
         await pause.over()
+        left = _Left()
         for partition in partitions():
             behind = partition.log.durable_end < partition.log.written_end
             if behind and not partition.syncs and not partition.offline:
-                await _quietly(flusher, partition, partial(_sync, partition), log)
+                await left.unless_done(flusher, partition, partial(_sync, partition))
+        left.say(log)
 
 
 async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
@@ -87,9 +91,28 @@ def _sync(partition: Partition) -> None:
         partition.log.flush(sync=True)
 
 
-async def _quietly(flusher: Flusher, partition: Partition, work: Callable[[], Any], log: FilteringBoundLogger) -> None:
-    """A failed disk has been told to everybody by the flusher; a full one leaves this for the next time."""
-    try:
-        await flusher.run(work)
-    except StorageError as error:
-        log.warning("background write left for later", partition=str(partition), reason=str(error))
+class _Left:
+    """What one round could not do: one line, however many partitions there are.
+
+    A failed disk has been told to everybody by the flusher; a full one may have room the next time.
+    """
+
+    def __init__(self) -> None:
+        self._partitions: list[str] = []
+        self._reason = ""
+
+    async def unless_done(self, flusher: Flusher, partition: Partition, work: Callable[[], Any]) -> None:
+        try:
+            await flusher.run(work)
+        except StorageError as error:
+            self._partitions.append(str(partition))
+            self._reason = self._reason or str(error)
+
+    def say(self, log: FilteringBoundLogger) -> None:
+        if self._partitions:
+            log.warning(
+                "background write left for later",
+                partition=self._partitions[0],
+                more=len(self._partitions) - 1,
+                reason=self._reason,
+            )

@@ -19,6 +19,7 @@ import msgspec
 from logboom.base.errors import FormatVersionError, LogboomError
 from logboom.collector.fingerprint import Fingerprint
 from logboom.collector.tail import Generation, Identity
+from logboom.host import make_directory
 
 FORMAT_VERSION = 1
 _POSITIONS = "positions.json"
@@ -90,7 +91,7 @@ class DataDir:
     def open(cls, path: Path) -> "DataDir":
         """Make the directory or take the one that is there. DataDirError where another collector has it."""
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(path)
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise DataDirError(f"The data directory {path} cannot be used: {error.strerror}.") from error

@@ -2,6 +2,6 @@
 
 from logboom.host.allocator import keep_buffers
 from logboom.host.clock import SystemClock
-from logboom.host.disk import OsDisk, ReadOnlyDisk
+from logboom.host.disk import OsDisk, ReadOnlyDisk, make_directory
 
-__all__ = ["OsDisk", "ReadOnlyDisk", "SystemClock", "keep_buffers"]
+__all__ = ["OsDisk", "ReadOnlyDisk", "SystemClock", "keep_buffers", "make_directory"]

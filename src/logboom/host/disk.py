@@ -3,6 +3,7 @@
 It knows descriptors and errno; it must not know what the bytes are.
 """
 
+import contextlib
 import errno
 import os
 import shutil
@@ -137,14 +138,9 @@ class OsDisk:
     def make_dir(self, path: str) -> None:
         """Also makes each new directory survive a power failure: its name is synced in its parent."""
         target = self._path(path)
-        if target.is_dir():
-            return
-        missing = [target]
-        while not missing[-1].parent.is_dir():
-            missing.append(missing[-1].parent)
-        target.mkdir(parents=True, exist_ok=True)
-        for made in reversed(missing):
-            _sync_dir(made.parent)
+        if not target.is_dir():
+            for parent in _made(target):
+                _sync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:
         self._path(source).replace(self._path(target))
@@ -186,6 +182,28 @@ class ReadOnlyDisk(OsDisk):
 
     def _refuse(self, path: str) -> NoReturn:
         raise OSError(errno.EROFS, "this tree is only read", str(self._path(path)))
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and its parents so that a power failure does not take their names, and all that is in them.
+
+    A process that was killed may have made it without getting as far as that, so its name is synced each time.
+    """
+    path = path.absolute()
+    for parent in _made(path) or [path.parent]:
+        with contextlib.suppress(PermissionError):  # whoever made it for us has seen to it
+            _sync_dir(parent)
+
+
+def _made(path: Path) -> list[Path]:
+    """Make it where it is missing; the directories that have a new name in them, the outermost first."""
+    parents = []
+    at = path
+    while not at.is_dir():
+        at = at.parent
+        parents.append(at)
+    path.mkdir(parents=True, exist_ok=True)
+    return parents[::-1]
 
 
 def _sync_dir(path: Path) -> None:

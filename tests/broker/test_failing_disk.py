@@ -1,0 +1,154 @@
+"""What a broker says, and to whom, when its disk fails or something is lacking: /readyz, the log, clients."""
+
+import asyncio
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from tests.broker.node import FaultyDisk, append, run, running, start, values_of
+
+from logboom.base.errors import DiskFullError, NoHandlesError, StorageError
+from logboom.broker import lacks
+from logboom.broker.lacks import Lacks
+from logboom.broker.metrics import Counters
+
+
+def test_a_sync_that_fails_while_a_partition_is_opened_takes_the_log_dir_offline(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            for name in ("orders", "other"):
+                await broker.create_stream(name)
+                await append(broker.partition(name, 0), b"a")
+        # A tail that recovery has to sync.
+        (tmp_path / "streams" / "orders-0" / "durable-end").unlink()
+        disk = FaultyDisk(str(tmp_path))
+        disk.break_sync("streams/orders-0")
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            assert broker.log_dir().failure is not None
+            with pytest.raises(StorageError, match="cannot be opened"):
+                broker.partition("orders", 0)
+            disk.mend()
+            with pytest.raises(StorageError):
+                await append(broker.partition("other", 0), b"b")
+            assert await values_of(broker.partition("other", 0)) == [b"a"]
+            assert "EIO" in str(broker.trouble())
+
+    run(body)
+
+
+@pytest.mark.parametrize("where", ["streams", "streams/more-0"])
+def test_a_sync_that_fails_while_a_stream_is_made_takes_the_log_dir_offline(tmp_path: Path, where: str) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        broker = await start(tmp_path, open_disk=lambda _: disk)
+        await broker.create_stream("orders")
+        disk.break_sync(where)
+        if where == "streams":
+            await broker.delete_stream("orders")
+        else:
+            with pytest.raises(StorageError):
+                await broker.create_stream("more")
+        disk.mend()
+        async with asyncio.timeout(30):
+            while broker.trouble() is None:
+                await asyncio.sleep(0.01)
+        with pytest.raises(StorageError):
+            await broker.create_stream("again")
+        await broker.stop()
+
+    run(body)
+
+
+def test_partitions_that_are_offline_are_named(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_stream("orders", partitions=14)
+            assert broker.trouble() is None
+        for index in range(12):
+            shutil.rmtree(tmp_path / "streams" / f"orders-{index}")
+        async with running(tmp_path) as broker:
+            told = str(broker.trouble())
+            assert told.startswith("offline: orders-0, orders-1, orders-2, ")
+            assert "orders-9 and 2 more; all others are served. orders-0 cannot be opened: " in told
+            assert len(broker.failed()) == 12
+            await broker.delete_stream("orders")
+            assert broker.trouble() is None
+
+    run(body)
+
+
+def test_a_full_disk_is_said_once_in_a_while_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(lacks, "monotonic", lambda: now_s)
+    counters, log = Counters(), structlog.testing.CapturingLogger()
+    says: Any = Lacks(counters, structlog.wrap_logger(log, processors=[]))
+    says.over()
+    for _ in range(50):
+        says.met("orders-0", DiskFullError("no room"))
+    says.met("orders-0", NoHandlesError("no handle"))
+    now_s += 9
+    says.met("orders-1", DiskFullError("no room"))
+    now_s += 2
+    says.met("orders-2", DiskFullError("no room"))
+    for _ in range(3):
+        says.over()
+    assert (counters.disk_full, counters.no_handles) == (52, 1)
+    told = [(call.method_name, call.kwargs["event"], call.kwargs.get("refused")) for call in log.calls]
+    assert told == [
+        ("error", "the disk is full: writes are refused", 1),
+        ("error", "file handles have run out: writes are refused", 50),
+        ("error", "the disk is full: writes are refused", 2),
+        ("info", "writes are taken again", None),
+    ]
+
+
+@pytest.mark.parametrize("lack", [errno.ENOSPC, errno.EMFILE])
+def test_notes_that_find_no_room_hold_nobody_up_and_are_one_line_a_round(tmp_path: Path, lack: int) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        log: Any = structlog.testing.CapturingLogger()
+        says = structlog.wrap_logger(log, processors=[])
+        async with running(tmp_path, open_disk=lambda _: disk, checkpoint_interval_s=1, log=says) as broker:
+            await broker.create_stream("orders", partitions=5)
+            disk.where, disk.write_errno = "durable-end", lack
+            for index in range(5):
+                await append(broker.partition("orders", index), b"a")
+            async with asyncio.timeout(30):
+                while not said(log, "background write left for later"):
+                    await asyncio.sleep(0.01)
+            (line, *_) = said(log, "background write left for later")
+            assert line["more"] > 0
+            assert broker.log_dir().failure is None
+            disk.mend()
+            for index in range(5):
+                await append(broker.partition("orders", index), b"b")
+                assert await values_of(broker.partition("orders", index)) == [b"a", b"b"]
+        async with running(tmp_path) as broker:
+            for index in range(5):
+                assert await values_of(broker.partition("orders", index)) == [b"a", b"b"]
+
+    run(body)
+
+
+def said(log: Any, event: str) -> list[dict[str, Any]]:
+    return [call.kwargs for call in log.calls if call.kwargs.get("event") == event]
+
+
+def test_a_broker_stops_on_a_full_disk(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        log: Any = structlog.testing.CapturingLogger()
+        broker = await start(tmp_path, open_disk=lambda _: disk, log=structlog.wrap_logger(log, processors=[]))
+        await broker.create_stream("orders")
+        await append(broker.partition("orders", 0), b"a")
+        disk.fill()
+        await broker.stop()
+        assert said(log, "the metadata log is not closed cleanly")
+        assert said(log, "partition not closed cleanly")
+        async with running(tmp_path) as broker:
+            assert await values_of(broker.partition("orders", 0)) == [b"a"]
+
+    run(body)
