@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from logboom.kafka.admission import Admission
+from logboom.kafka.apis.metadata import MetadataCache
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.fetch_sessions import FetchSessions
 from logboom.kafka.frames import SCRATCH_BYTES
@@ -69,6 +70,7 @@ class Shared:
             _draw_session_id,
             self.metrics.fetch_sessions,
         )
+        self.metadata_cache = MetadataCache()
         self.complaints = Complaints()
         self.usuals = Usuals()
         self.connections: set[Connection] = set()

@@ -1,13 +1,19 @@
-"""Metadata: the broker, and the streams with their partitions; asking for an unknown stream may create it."""
+"""Metadata: the broker, and the streams with their partitions; asking for an unknown stream may create it.
 
-from collections.abc import Iterable
+Clients ask often and mostly for what has not changed, and ten thousand partitions take tens of milliseconds to write:
+the bytes of each stream are kept per version, for as long as the stream is the same object.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from logboom.base.errors import LogboomError, StreamExistsError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import StreamId
+from logboom.kafka.encoding import count
 from logboom.kafka.errors import error_code
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handler import Encoded, Entity, Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.writing import encode
 from logboom.metadata import Stream, check_name
 
 _API_KEY: Final = 3
@@ -19,7 +25,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
     """Describe what is there at once; go on in a task only where a stream has to be created."""
     wanted = _wanted(context, request)
     if wanted is None:
-        return _response(context, [_describe(context, stream) for stream in context.broker.streams().values()])
+        return _response_of_all(context)
     may_create = context.broker.config.auto_create_streams and (
         context.api_version < 4 or request.allow_auto_topic_creation
     )
@@ -45,7 +51,7 @@ def _wanted(context: RequestContext, request: Any) -> _Wanted | None:
     ]
 
 
-async def _create_and_describe(context: RequestContext, wanted: _Wanted, missing: Iterable[str]) -> Entity:
+async def _create_and_describe(context: RequestContext, wanted: _Wanted, missing: Iterable[str]) -> Encoded:
     errors: dict[str, LogboomError] = {}
     for name in dict.fromkeys(missing):
         try:
@@ -61,15 +67,15 @@ async def _create_and_describe(context: RequestContext, wanted: _Wanted, missing
     return _response(context, described)
 
 
-def _find(context: RequestContext, name: str | None, id_: StreamId | None) -> Entity:
+def _find(context: RequestContext, name: str | None, id_: StreamId | None) -> bytes | bytearray:
     if name is None:
         stream = None if id_ is None else context.broker.stream_by_id(id_)
         if stream is None:
             return _refuse(context, None, id_, UnknownStreamIdError("no stream has this id"))
-        return _describe(context, stream)
+        return context.shared.metadata_cache.stream(context, stream)
     stream = context.broker.stream(name)
     if stream is not None:
-        return _describe(context, stream)
+        return context.shared.metadata_cache.stream(context, stream)
     try:
         check_name(name)
     except LogboomError as error:
@@ -77,10 +83,10 @@ def _find(context: RequestContext, name: str | None, id_: StreamId | None) -> En
     return _refuse(context, name, None, UnknownStreamError("no stream has this name"))
 
 
-def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, error: LogboomError) -> Entity:
+def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, error: LogboomError) -> bytearray:
     if name is None and context.api_version < 12:
         name = ""  # null came with version 12
-    return make(
+    topic = make(
         nested(response_class(_API_KEY, context.api_version), "topics"),
         error_code=context.code_of(error),
         name=name,
@@ -89,6 +95,45 @@ def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, err
         partitions=(),
         topic_authorized_operations=_NOT_ASKED,
     )
+    return encode(topic)
+
+
+class MetadataCache:
+    """Written parts of replies, per version. Life: that of the door.
+
+    A stream's partitions lead from the moment it is seen until it is deleted, so its object stands for all there is
+    to say; once leaders move, what they moved to belongs into the comparison.
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[int, dict[StreamId, tuple[Stream, bytes]]] = {}
+        self._all: dict[int, tuple[Mapping[Any, Stream], Encoded]] = {}
+
+    def stream(self, context: RequestContext, stream: Stream) -> bytes:
+        """A stream's bytes."""
+        known = self._streams.setdefault(context.api_version, {})
+        found = known.get(stream.id)
+        if found is not None and found[0] is stream:
+            return found[1]
+        if len(known) > len(context.broker.streams()):  # some were deleted
+            known.clear()
+        data = bytes(encode(_describe(context, stream)))
+        known[stream.id] = (stream, data)
+        return data
+
+    def all(self, context: RequestContext) -> Encoded:
+        """A reply about every stream."""
+        streams = context.broker.streams()
+        found = self._all.get(context.api_version)
+        if found is not None and found[0] is streams:
+            return found[1]
+        reply = _response(context, [self.stream(context, stream) for stream in streams.values()])
+        self._all[context.api_version] = (streams, reply)
+        return reply
+
+
+def _response_of_all(context: RequestContext) -> Encoded:
+    return context.shared.metadata_cache.all(context)
 
 
 def _describe(context: RequestContext, stream: Stream) -> Entity:
@@ -125,20 +170,28 @@ def _partition(context: RequestContext, part_cls: Any, stream: Stream, index: in
     )
 
 
-def _response(context: RequestContext, topics: Iterable[Entity]) -> Entity:
-    cls = response_class(_API_KEY, context.api_version)
+def _response(context: RequestContext, topics: list[bytes | bytearray]) -> Encoded:
+    cls, version = response_class(_API_KEY, context.api_version), context.api_version
     host, port = context.shared.advertised
     identity = context.broker.identity
-    return make(
-        cls,
-        throttle_time=milliseconds(0),
-        brokers=(make(nested(cls, "brokers"), node_id=identity.broker_id, host=host, port=port, rack=None),),
-        cluster_id=identity.cluster_id,
-        controller_id=identity.broker_id,
-        topics=tuple(topics),
-        cluster_authorized_operations=_NOT_ASKED,
-        error_code=error_code(None),
+    without_topics = encode(
+        make(
+            cls,
+            throttle_time=milliseconds(0),
+            brokers=(make(nested(cls, "brokers"), node_id=identity.broker_id, host=host, port=port, rack=None),),
+            cluster_id=identity.cluster_id,
+            controller_id=identity.broker_id,
+            topics=(),
+            cluster_authorized_operations=_NOT_ASKED,
+            error_code=error_code(None),
+        )
     )
+    flexible = cls.__flexible__
+    # Behind the topics come the authorized operations (versions 8 to 10), the error code (from 13 on), the tags.
+    behind = (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0) + (1 if flexible else 0)
+    end = len(without_topics) - behind
+    before = without_topics[: end - len(count(0, flexible=flexible))] + count(len(topics), flexible=flexible)
+    return Encoded((b"".join((before, *topics, without_topics[end:])),))
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=13, handle=handle)

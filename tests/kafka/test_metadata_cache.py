@@ -1,0 +1,97 @@
+"""What Metadata says is what is there, though it is written once and sent many times."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
+from tests.kafka.door import Client, Running, run, running
+
+from logboom.kafka.apis import metadata
+from logboom.kafka.messages import make, nested
+
+VERSIONS = [0, 1, 4, 7, 8, 9, 10, 11, 12, metadata.HANDLER.max_version]
+
+
+async def described(client: Client, version: int, names: list[str] | None) -> dict[str, Any]:
+    cls = load_request_schema(3, version)
+    topics: Any = () if version == 0 else None
+    if names is not None:
+        topics = tuple(make(nested(cls, "topics"), topic_id=None, name=name) for name in names)
+    fields = {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    client.send(3, version, make(cls, **fields))
+    reply = await client.reply()
+    assert reply.brokers[0].node_id == 1
+    return {topic.name: topic for topic in reply.topics}
+
+
+def agrees(node: Running, version: int, topics: dict[str, Any]) -> None:
+    for name, topic in topics.items():
+        stream = node.broker.stream(name)
+        if stream is None:
+            assert topic.error_code is ErrorCode.unknown_topic_or_partition
+            continue
+        assert topic.error_code is ErrorCode.none
+        assert [part.partition_index for part in topic.partitions] == list(range(stream.partitions))
+        assert all(part.leader_id == 1 for part in topic.partitions)
+        if version >= 10:
+            assert topic.topic_id == stream.id
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_follows_every_change(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def body() -> None:
+        async with running(tmp_path, auto_create_streams=False) as node, node.client() as client:
+            names = ["a", "b", "c"]
+            for _ in range(40):
+                name = chance.choice(names)
+                stream = node.broker.stream(name)
+                if stream is None:
+                    await node.broker.create_stream(name, partitions=chance.randrange(1, 4))
+                else:
+                    match chance.choice(["delete", "grow", "configure"]):
+                        case "delete":
+                            await node.broker.delete_stream(name)
+                        case "grow":
+                            await node.broker.create_partitions(name, stream.partitions + 1)
+                        case "configure":
+                            await node.broker.change_stream_config(name, {"segment.ms": str(chance.randrange(1, 99))})
+                for version in chance.sample(VERSIONS, 2):
+                    agrees(node, version, await described(client, version, names))
+                    everything = await described(client, version, None)
+                    agrees(node, version, everything)
+                    assert set(everything) == set(node.broker.streams())
+
+    run(body)
+
+
+def test_it_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    describe = metadata._describe
+
+    def counted(context: Any, stream: Any) -> Any:
+        written.append(stream.name)
+        return describe(context, stream)
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await node.broker.create_stream("a")
+            for _ in range(3):
+                await described(client, 12, ["a"])
+                await described(client, 12, None)
+            assert sorted(written) == sorted(node.broker.streams())
+            await node.broker.create_stream("b")
+            await described(client, 12, None)
+            assert sorted(written) == sorted(node.broker.streams()), "what has not changed is not written again"
+
+    monkeypatch.setattr(metadata, "_describe", counted)
+    run(body)
