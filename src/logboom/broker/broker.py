@@ -61,7 +61,7 @@ from logboom.metadata import (
     create_stream,
     delete_stream,
 )
-from logboom.storage import Damage, Notice
+from logboom.storage import Damage, Notice, OpenFiles
 
 Result = TypeVar("Result")
 _QUOTAS_PER_COMMIT: Final = 500
@@ -122,6 +122,7 @@ class Broker:
             staged_bytes_max=config.max_staged_bytes,
         )
         metadata_log.attach(self._flusher)
+        self.open_files = OpenFiles(config.max_open_log_files)
         reach = Reach(
             broker_id=self.identity.broker_id,
             clock=clock,
@@ -131,6 +132,7 @@ class Broker:
             lacks=Lacks(self.counters, log),
             config=self._config,
             shared_reads=self._shared_reads,
+            open_files=self.open_files,
         )
         self._store = PartitionStore(
             disk, clock, self._flusher, reach, log, deleted=metadata_log.deleted, open_threads=config.open_threads
@@ -246,6 +248,7 @@ class Broker:
             self._reconfigure(stream)
         self.groups.configure(config.groups)
         self._flusher.limit_staged(config.max_staged_bytes)
+        self.open_files.limit = config.max_open_log_files
 
     # --- what there is ------------------------------------------------------------------------------------------
 

@@ -83,6 +83,9 @@ class BrokerConfig(Settings):
     """The most records one batch may hold."""
     max_staged_bytes: Annotated[SizeBytes, Field(ge=1), Dynamic()] = 256 * MIB
     """Memory for records that wait to be written to the disk; above, no produce request is begun until it took some."""
+    max_open_log_files: Annotated[int, Field(ge=16), Dynamic()] = 8_192
+    """Files of all partitions that are open; above, those not used for a while are closed and opened again when needed.
+    One whose bytes wait for a sync stays open."""
     shared_read_bytes: SizeBytes = 32 * MIB
     """Memory for reads of the last two seconds, for consumers that read the same, and for what is read ahead of those
     that catch up; 0 reads anew for each."""

@@ -14,5 +14,6 @@ def broker_limits(broker: Broker) -> Iterator[Filling]:
     yield Filling("broker.max_streams", config.max_streams, len(streams))
     yield Filling("broker.max_quotas", config.max_quotas, len(broker.quotas))
     yield Filling("broker.max_staged_bytes", config.max_staged_bytes, broker.staging.staged_bytes)
+    yield Filling("broker.max_open_log_files", config.max_open_log_files, len(broker.open_files))
     yield Filling("broker.groups.groups_max", config.groups.groups_max, groups)
     yield Filling("broker.groups.members_max", config.groups.members_max, members)

@@ -126,6 +126,7 @@ class PartitionStore:
             log_config(stream.config, self._reach.config.now.max_decompressed_bytes),
             now_ms=self._clock.wall_ms(),
             report=report,
+            open_files=self._reach.open_files,
         )
         partition = Partition(stream, index, log, self._reach)
         partition.lead()

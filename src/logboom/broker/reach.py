@@ -11,6 +11,7 @@ from logboom.broker.flusher import Flusher
 from logboom.broker.lacks import Lacks
 from logboom.broker.metrics import Counters
 from logboom.broker.shared_reads import SharedReads
+from logboom.storage import OpenFiles
 
 
 class Reach(NamedTuple):
@@ -24,3 +25,4 @@ class Reach(NamedTuple):
     lacks: Lacks
     config: Current[BrokerConfig]
     shared_reads: SharedReads
+    open_files: OpenFiles

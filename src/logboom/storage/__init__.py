@@ -10,6 +10,7 @@ from logboom.storage.files import has_records, is_log, read_owner, write_owner
 from logboom.storage.format import FORMAT_VERSION, check_format, claim_format
 from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
+from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.segment import Segment
@@ -26,6 +27,7 @@ __all__ = [
     "LogTotals",
     "LogView",
     "Notice",
+    "OpenFiles",
     "PartitionLog",
     "ProducerTable",
     "Retention",

@@ -10,6 +10,7 @@ from typing import Final
 
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk, File
+from logboom.storage.open_files import OpenFiles
 from logboom.storage.small_files import Tell, frame, read_help, unframe
 
 NAME: Final = "durable-end"
@@ -54,9 +55,11 @@ def _from_bytes(data: bytes) -> Checkpoint | None:
 class CheckpointFile:
     """The file of a checkpoint, opened by the first write. One writer at a time."""
 
-    __slots__ = ("_disk", "_file", "_path")
+    __slots__ = ("_disk", "_file", "_open_files", "_path", "unsynced", "used")
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, open_files: OpenFiles) -> None:
+        self.used = self.unsynced = False  # base: open_files.Owner; what a lost note costs is a longer recovery
+        self._open_files = open_files
         self._disk = disk
         self._path = f"{directory}/{NAME}"
         self._file: File | None = None
@@ -65,6 +68,8 @@ class CheckpointFile:
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self._path, create=True)
+            self._open_files.opened(self)
+        self.used = True
         body = _BODY.pack(
             checkpoint.durable_end,
             checkpoint.segment,
@@ -76,7 +81,12 @@ class CheckpointFile:
         if sync:
             file.sync()
 
+    def let_go(self) -> None:
+        """Base: open_files.Owner."""
+        self._file = None
+
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            self._open_files.closed(self)
+            file.close()

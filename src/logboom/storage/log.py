@@ -29,6 +29,7 @@ from logboom.storage.checkpoint import Checkpoint, CheckpointFile
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import lack_of
+from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scan import NotCachedError
@@ -48,9 +49,8 @@ _MAX_OLD_OPEN: Final = 8
 class PartitionLog:
     """Made by `open`; see the module's docstring for who may call what."""
 
-    def __init__(
-        self, disk: Disk, directory: str, config: LogConfig, report: Report, checkpoint_file: CheckpointFile
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, report: Report, open_files: OpenFiles) -> None:
+        self.open_files = open_files
         self.disk = disk
         self.directory = directory
         self.config = config
@@ -63,7 +63,7 @@ class PartitionLog:
         self.log_end_offset = Offset(0)
         self.written_end = Offset(0)
         self.durable_end = Offset(0)
-        self._checkpoint_file = checkpoint_file
+        self._checkpoint_file = CheckpointFile(disk, directory, open_files)
         self.staged: list[Staged] = []
         self._io = Lock()
         self._failure: str | None = None
@@ -76,7 +76,16 @@ class PartitionLog:
         self._hint_due_bytes = self._next_hint(0)
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, config: LogConfig, *, now_ms: int, report: Report) -> "PartitionLog":
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        report: Report,
+        open_files: OpenFiles | None = None,
+    ) -> "PartitionLog":
         """The log in `directory`, made if there is none, recovered if it was not closed.
 
         What was found wrong or put right goes to `report`, from here and later from reads in any thread.
@@ -84,7 +93,7 @@ class PartitionLog:
         """
         try:
             disk.make_dir(directory)
-            log = cls(disk, directory, config, report, CheckpointFile(disk, directory))
+            log = cls(disk, directory, config, report, OpenFiles() if open_files is None else open_files)
             recovery.recover(log, now_ms)
         except OSError as error:
             raise lack_of(error, directory) or StorageError(
@@ -332,7 +341,7 @@ class PartitionLog:
                 self.save_epochs()  # no batch is written whose epoch is not in the file
                 lack = writing.write_staged(self, count)
                 if sync and self.durable_end < self.written_end:
-                    self.active.file.sync()
+                    self.active.sync()
                     self.set_durable(sync=False)
             except OSError as error:
                 raise self._fail(error) from error
@@ -341,7 +350,15 @@ class PartitionLog:
             return self.durable_end if sync else self.written_end
 
     def new_segment(self, base: Offset) -> Segment:
-        return Segment(self.disk, self.directory, base, self.config.index_interval_bytes, self.epochs.at, self.report)
+        return Segment(
+            self.disk,
+            self.directory,
+            base,
+            self.config.index_interval_bytes,
+            self.epochs.at,
+            self.report,
+            self.open_files,
+        )
 
     def set_durable(self, *, sync: bool) -> None:
         """All that is written is synced: note it. Where the note cannot be written it is older than it might be, which
@@ -358,7 +375,7 @@ class PartitionLog:
         active = self.active
         self.save_epochs()
         if self.durable_end < self.written_end:
-            active.file.sync()
+            active.sync()
             self.durable_end = self.written_end
         start = self.log_start_offset if log_start is None else log_start
         # An epoch that begins behind the durable end may be forgotten with the records before it.
@@ -446,7 +463,7 @@ class PartitionLog:
                 save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers, segment=self.active.base)
                 drop_snapshots(self.disk, self.directory, self.log_end_offset)
                 self.save_epochs()
-                self.active.file.sync()
+                self.active.sync()
                 self.write_checkpoint(sync=True)
             except OSError as error:
                 raise self._fail(error) from error

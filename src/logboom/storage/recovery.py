@@ -193,7 +193,7 @@ def _read_tail(log: "PartitionLog", durable: Offset, file_bytes: int) -> bool:
                                            f"(offset {bad.offset}) was cut: {bad.reason}"))  # fmt: skip
     log.set_end(end)
     active.cut()
-    active.file.sync()
+    active.sync()
     active.save_index_of_tail()
     return True
 

@@ -17,6 +17,7 @@ from logboom.records import HEADER_BYTES, BatchHeader, read_header, whole_batche
 from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import lack_of
 from logboom.storage.index import SparseIndex, sealed_newest
+from logboom.storage.open_files import OpenFiles
 from logboom.storage.scan import (
     BadBatchError,
     EpochAt,
@@ -56,6 +57,7 @@ class Segment:
         "_index_remade",
         "_interval_bytes",
         "_newest",
+        "_open_files",
         "_report",
         "_reported",
         "base",
@@ -64,6 +66,8 @@ class Segment:
         "known_end",
         "path",
         "size_bytes",
+        "unsynced",
+        "used",
     )
 
     def __init__(
@@ -74,7 +78,10 @@ class Segment:
         interval_bytes: int,
         epoch_at: EpochAt,
         report: Callable[[Damage | Notice], None],
+        open_files: OpenFiles,
     ) -> None:
+        self.used = self.unsynced = False  # base: open_files.Owner
+        self._open_files = open_files
         self.base = base
         self.path = f"{directory}/{file_stem(base)}{LOG_SUFFIX}"
         self.index_path = f"{directory}/{file_stem(base)}{INDEX_SUFFIX}"
@@ -104,6 +111,8 @@ class Segment:
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self.path)
+            self._open_files.opened(self)
+        self.used = True
         return file
 
     @property
@@ -114,24 +123,37 @@ class Segment:
         """Make an empty file, in place of one that a failed attempt may have left."""
         self._file = self._disk.open(self.path, create=True)
         self._file.truncate(0)
+        self._open_files.opened(self)
         self._index = SparseIndex(self._interval_bytes)
 
     def release(self) -> None:
         """Let go of file and index; they come back when needed. Readers in flight keep theirs."""
+        self._open_files.closed(self)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Base: open_files.Owner."""
         self._file = None
         if self.end is not None:
             self._index = None
+
+    def sync(self) -> None:
+        """Return once all that was written survives a power failure."""
+        self.file.sync()
+        self.unsynced = False
 
     def remove(self) -> None:
         self._disk.unlink(self.path)
         if self._disk.exists(self.index_path):
             remove_help(self._disk, self.index_path)
+        self._open_files.closed(self)
         self._file = None
 
     # --- writing ------------------------------------------------------------------------------------------------
 
     def append(self, buffers: Sequence[Bytes], size_bytes: int, preallocate_bytes: int) -> None:
         """Write behind the last batch. An OSError leaves `size_bytes` as it was; `cut` takes the rest back."""
+        self.unsynced = True
         end = self.size_bytes + size_bytes
         if preallocate_bytes and end > self._allocated:
             self._reserve(end, size_bytes, preallocate_bytes)
@@ -173,7 +195,7 @@ class Segment:
         self._newest = None
         self._index = self.load_index(position)
         self.cut()
-        self.file.sync()
+        self.sync()
         self.rewrite_index()
 
     def trim(self) -> None:

@@ -80,7 +80,7 @@ def _roll(log: "PartitionLog", staged: "Staged") -> None:
     new.create()
     log.disk.sync_dir(log.directory)
     old.trim()
-    old.file.sync()
+    old.sync()
     old.index.seal(base)
     old.save_index()
     if staged.producers is not None:
