@@ -36,6 +36,13 @@ def test_idle(tmp_path: Path) -> None:
     assert all(step["memory_mb"] > 10 and step["threads"] > 1 for step in steps)
 
 
+def test_collector(tmp_path: Path) -> None:
+    result = bench(tmp_path, "collector", "--line-bytes=100", "--megabytes=1", "--rounds=1")
+    for one in result["lines"]["100"].values():
+        assert one["mb_per_s"] > 0
+        assert len(one["rounds"]) == 1
+
+
 def test_restart(tmp_path: Path) -> None:
     result = bench(tmp_path, "restart", "--gigabytes=0.02", "--partitions=3", "--kills=1")
     assert result["bytes"] >= 20_000_000

@@ -1,4 +1,4 @@
-"""`logboom bench fanout|idle|restart`: what one broker takes; each starts one of its own and removes it again."""
+"""`logboom bench fanout|idle|restart|collector`: what one broker takes; each starts its own and removes it again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.bench import report
+from logboom.bench import plots, report
+from logboom.bench.collector import CollectorLoad, run_collector
 from logboom.bench.fanout import FanoutLoad, run_fanout
 from logboom.bench.idle import IdleLoad, run_idle
 from logboom.bench.restart import RestartLoad, run_restart
@@ -101,6 +102,38 @@ def restart(
     _tell(lines, out, "restart", {"load": asdict(load), **result}, as_json)
 
 
+def collector(
+    line_bytes: Annotated[
+        list[int] | None, typer.Option(help="Bytes of a line with its end; repeatable. (default: 118 and 1025)")
+    ] = None,
+    megabytes: Annotated[int, typer.Option(help="Megabytes of lines, for each size.")] = 300,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that each client takes; the medians count.")] = 3,
+    data: Data = _HERE,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Log lines a second out of a file into the broker: whole batches of our own beside librdkafka, in turns."""
+    sizes = tuple(line_bytes) if line_bytes else CollectorLoad.line_bytes
+    with _own_broker(data) as server:
+        server.start()
+        result = run_collector(server, CollectorLoad(sizes, megabytes, rounds), note)
+    lines, bars = [], {}
+    for size, clients in result["lines"].items():
+        for client, one in clients.items():
+            bars[f"{size} B, {client}"] = one["mb_per_s"]
+            lines.append(
+                f"{size} B lines, {client}: {one['mb_per_s']:.1f} MB/s, {one['lines_per_s']:,.0f} lines/s; CPU for a "
+                f"million lines: collector {one['collector_cpu_s_per_million']:.2f} s, "
+                f"broker {one['broker_cpu_s_per_million']:.2f} s"
+            )
+    target = report.write(out, "collector", {"result": result})
+    plots.bars(target, "Collector: lines of a file into the broker", bars, "MB/s")
+    if as_json:
+        print_json({**result, "folder": str(target)})
+    else:
+        typer.echo("\n".join([*lines, f"{target}/result.json"]))
+
+
 def _tell(lines: list[str], out: Path, name: str, result: dict[str, Any], as_json: bool) -> None:
     target = report.write(out, name, {"result": result})
     if as_json:
@@ -111,5 +144,5 @@ def _tell(lines: list[str], out: Path, name: str, result: dict[str, Any], as_jso
 
 def register(bench: typer.Typer) -> None:
     """Add the commands to `bench`."""
-    for command in (fanout, idle, restart):
+    for command in (fanout, idle, restart, collector):
         bench.command()(command)
