@@ -94,7 +94,9 @@ class BatchClient:
     def is_stuck(self, stream: str) -> bool:
         """Whether a stream's records are sent again and again, or have nowhere to go yet."""
         known = self._streams.get(stream)
-        return known is not None and (bool(known.waiting) or any(queue.pause_s > 0 for queue in known.queues.values()))
+        return known is not None and (
+            bool(known.waiting) or any(queue.pause_s > 0 and not queue.is_empty for queue in known.queues.values())
+        )
 
     def poll(self, timeout_s: float) -> None:
         """Send what is due and take what came, waiting up to `timeout_s` for it."""

@@ -35,6 +35,9 @@ Producers send the same headers again and again with values of few sizes. Equal 
 so what is remembered never changes a verdict; it is only a short cut, and bounded.
 """
 
+_fronts: Final[dict[int, bytes]] = {}
+"""By the size of headers, the last that were found right, up to their last value: others often differ in that alone."""
+
 _STRETCH: Final = 64
 """So many records are walked one by one before a run is looked for again."""
 
@@ -181,8 +184,12 @@ def _walk_usual(body: bytes, position: int, first: int, stop: int) -> int:
 
 def _known_headers(body: bytes, position: int, end: int) -> bool:
     """Whether the headers between have the lengths, at the places, of headers that were found right before."""
-    if end - position > _HEADERS_MAX_BYTES:
+    size = end - position
+    if size > _HEADERS_MAX_BYTES:
         return False
+    front = _fronts.get(size)
+    if front is not None and body.startswith(front, position):
+        return True
     block = body[position:end]
     layout = _layouts.get((len(block), block[:2]))
     return layout is not None and layout[0](block) == layout[1]
@@ -205,6 +212,10 @@ def _learn_headers(block: bytes) -> None:
         position += max(length, 0)
     if len(_layouts) >= _LAYOUTS_MAX:
         _layouts.clear()
+        _fronts.clear()
+    if count > 0:
+        # Everything up to the last value: what follows is that value, of a length that stands in here.
+        _fronts[len(block)] = block[: len(block) - max(length, 0)]
     getter = itemgetter(*places)
     _layouts[len(block), block[:2]] = (getter, getter(block))
 
