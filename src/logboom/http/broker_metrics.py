@@ -21,6 +21,8 @@ _HELP: Final = {
     "duplicate_batches": "Batches an idempotent producer sent again, answered and not appended.",
     "refused_appends": "Appends answered with an error.",
     "reads_cached": "Reads answered from memory.",
+    "reads_shared": "Reads answered with what was just read for another, or read ahead.",
+    "reads_ahead": "Reads made before they were asked for.",
     "reads_disk": "Reads that may have waited for the disk.",
     "read_bytes": "Bytes read for consumers.",
     "damaged_reads": "Reads that met a damaged batch.",
