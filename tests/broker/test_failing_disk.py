@@ -10,7 +10,7 @@ import pytest
 import structlog
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
 
-from logboom.base.errors import DiskFullError, NoHandlesError, StorageError
+from logboom.base.errors import DiskFullError, NoHandlesError, RetriableStorageError, StorageError
 from logboom.broker import lacks
 from logboom.broker.lacks import Lacks
 from logboom.broker.metrics import Counters
@@ -150,5 +150,26 @@ def test_a_broker_stops_on_a_full_disk(tmp_path: Path) -> None:
         assert said(log, "partition not closed cleanly")
         async with running(tmp_path) as broker:
             assert await values_of(broker.partition("orders", 0)) == [b"a"]
+
+    run(body)
+
+
+def test_a_stream_that_cannot_be_made_leaves_nothing_however_often_it_is_tried(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            before = sorted((tmp_path / "streams").iterdir())
+            for where in ("owner.json", ".log"):
+                for lack in (errno.ENOSPC, errno.EMFILE):
+                    disk.where, disk.open_errno = where, lack
+                    for _ in range(2):
+                        with pytest.raises(RetriableStorageError):
+                            await broker.create_stream("orders", partitions=3)
+                    disk.mend()
+            async with asyncio.timeout(30):
+                while sorted((tmp_path / "streams").iterdir()) != before:
+                    await asyncio.sleep(0.01)
+            await broker.create_stream("orders", partitions=3)
+            await append(broker.partition("orders", 2), b"a")
 
     run(body)

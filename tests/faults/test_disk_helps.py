@@ -224,3 +224,17 @@ def test_a_checkpoint_without_an_epoch_is_read() -> None:
     assert len(data) == len(frame(b"LBDE", 2, pack(">qqqqi", 0, 0, 0, 0, 0)))
     _, reports = check(disk, batches)
     assert not told_of(reports, name)
+
+
+def test_files_that_are_not_a_logs_are_named_and_left_alone() -> None:
+    disk = MemDisk()
+    batches = written(disk)
+    strangers = {f"{DIRECTORY}/{name}" for name in ("notes.txt", "00000000000000000000.log.bak", "7.log", "core")}
+    for name in strangers:
+        disk.nodes[name] = settled(b"mine")
+    reports = Reports()
+    log = open_log(disk, CONFIG, reports=reports)
+    assert {notice.path for notice in reports.notices} == strangers
+    assert [read_one(log, base) for base in batches] == list(batches.values())
+    log.close()
+    assert all(bytes(disk.nodes[name].data) == b"mine" for name in strangers)

@@ -8,6 +8,7 @@ Knows directories and the storage package; not who may create what. Methods with
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -197,8 +198,13 @@ class PartitionStore:
         directory = directory_of(stream.name, index)
         if self._disk.exists(directory):
             self._make_way(directory, stream, index)
-        write_mark(self._disk, directory, mark_of(stream, index), sync=True)
-        return self._open(stream, index)
+        try:
+            write_mark(self._disk, directory, mark_of(stream, index), sync=True)
+            return self._open(stream, index)
+        except (StorageError, OSError):
+            with contextlib.suppress(OSError):  # a client that tries again for an hour would leave one each time
+                self._disk.remove_tree(directory)
+            raise
 
     def _make_way(self, directory: str, stream: Stream, index: PartitionIndex) -> None:
         """The place of a new partition is taken, by what a deleted stream left or by what nobody here knows."""
