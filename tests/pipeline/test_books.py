@@ -1,5 +1,6 @@
 """What the router keeps on disk: pins, ledgers, ids; and the words it uses for streams."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from logboom.pipeline.jars import coordinates
 from logboom.pipeline.jvm import PipelineError
 from logboom.pipeline.ledger import BalanceError, Ledger, LedgerBook
 from logboom.pipeline.lineage import check_ids
-from logboom.pipeline.pins import PinBook
-from logboom.pipeline.plan import ConsoleSink, Plan, StreamSource
+from logboom.pipeline.pins import KeyChangedError, PinBook
+from logboom.pipeline.plan import ConsoleSink, KeyRef, Plan, StreamSource
 
 
 def _ledger(records_in: int, out: int, *, copies: int = 0, dropped: int = 0, dead: int = 0) -> Ledger:
@@ -28,6 +29,10 @@ def _ledger(records_in: int, out: int, *, copies: int = 0, dropped: int = 0, dea
 
 def _book(book: LedgerBook, batch: int, ledger: Ledger) -> Ledger:
     return book.record(batch=batch, plan="x", started_at="now", duration_ms=1, ledger=ledger).total
+
+
+def _no_keys(refs: tuple[KeyRef, ...]) -> dict[str, bytes]:
+    return {}
 
 
 def _plan(name: str) -> Plan:
@@ -51,10 +56,23 @@ def test_a_batch_that_ran_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_batch_keeps_the_plan_it_was_pinned_to(tmp_path: Path) -> None:
-    assert PinBook(tmp_path).pin(0, _plan("old")) == _plan("old")
+    assert PinBook(tmp_path).pin(0, _plan("old"), _no_keys) == _plan("old")
     again = PinBook(tmp_path)
-    assert again.pin(0, _plan("new")).sources == _plan("old").sources
-    assert again.pin(1, _plan("new")).sources == _plan("new").sources
+    assert again.pin(0, _plan("new"), _no_keys).sources == _plan("old").sources
+    assert again.pin(1, _plan("new"), _no_keys).sources == _plan("new").sources
+
+
+def test_a_batch_does_not_run_again_with_another_mask_key(tmp_path: Path) -> None:
+    def keys(secret: bytes) -> Callable[[tuple[KeyRef, ...]], dict[str, bytes]]:
+        return lambda refs: {"env:SHOP_KEY": secret}
+
+    old, new = keys(b"an old key of some length"), keys(b"a new key of some length")
+    PinBook(tmp_path).pin(0, _plan("s"), old)
+    assert PinBook(tmp_path).pin(0, _plan("s"), old) == _plan("s")
+    with pytest.raises(KeyChangedError, match="batch 0 began with another mask key in SHOP_KEY"):
+        PinBook(tmp_path).pin(0, _plan("s"), new)
+    assert PinBook(tmp_path).pin(1, _plan("s"), new) == _plan("s")
+    assert not any(b"key of some" in path.read_bytes() for path in tmp_path.rglob("*.*"))
 
 
 def test_a_stream_that_was_made_again_stops_the_pipeline(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.kernels import AT, PassRunner, pass_columns
+from logboom.pipeline.kernels import REPORT_AT, Segment, SegmentRunner, flat_columns, run_pass
 from logboom.pipeline.layout import KernelNode, KernelPass
 from logboom.pipeline.plan import (
     JsonFormat,
@@ -18,6 +18,7 @@ from logboom.pipeline.plan import (
     ParseTransform,
     mask_column,
 )
+from logboom.pipeline.rows import AT
 
 JSON = ParseTransform(name="json", line=1, inputs=("web",), rules=(ParseRule(label="j", line=1, format=JsonFormat()),))
 LOGFMT = ParseTransform(
@@ -55,8 +56,7 @@ def _batch(rows: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
 
 
 def _run(rows: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
-    (done,) = PassRunner(PASS, {})([_batch(rows)])
-    return done
+    return run_pass(PASS, {}, _batch(rows))
 
 
 def _record(kind: str, number: int) -> tuple[int, bytes]:
@@ -88,8 +88,23 @@ def test_only_the_dead_keep_their_bytes() -> None:
 
 
 def test_the_columns_are_those_that_spark_was_told() -> None:
-    assert _run([_record("logfmt", 0)]).schema.names == [name for name, _ in pass_columns(("email",))]
+    assert _run([_record("logfmt", 0)]).schema.names == [name for name, _ in flat_columns(("email",))]
 
 
-def test_an_empty_batch_gives_none() -> None:
-    assert list(PassRunner(PASS, {})([_batch([])])) == []
+def test_a_segment_gives_its_rows_and_behind_them_its_counts() -> None:
+    batch = _batch([_record("json", 0), _record("dead", 1)]).drop_columns([AT])
+    runner = SegmentRunner(Segment(None, (PASS,)), {}, {"web": AT_JSON}, None)
+    *rows, told = runner([batch, batch.slice(0, 0)])
+    assert [row.column(AT).to_pylist() for row in rows] == [[AFTER_MASK, DEAD_JSON]]
+    assert told.column(AT).to_pylist() == [REPORT_AT]
+    counts = json.loads(told.column("value")[0].as_py())
+    assert counts == {"in:web": 2, "bytes_in": sum(map(len, batch.column("value").to_pylist())), "masked:email": 1}
+
+
+def test_the_next_segment_takes_over_the_counts_and_no_row_of_them() -> None:
+    first = SegmentRunner(Segment(None, (PASS,)), {}, {"web": AT_JSON}, None)
+    given = list(first([_batch([_record("json", 0)]).drop_columns([AT])]))
+    second = SegmentRunner(Segment(None, ()), {}, None, None)
+    *rows, told = second(given)
+    assert [row.num_rows for row in rows] == [1]
+    assert json.loads(told.column("value")[0].as_py())["in:web"] == 1

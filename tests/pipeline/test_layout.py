@@ -1,5 +1,7 @@
 """A plan's graph as places and steps: every record has somewhere to go, and folding changes no destination."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,15 +11,11 @@ from logboom.pipeline.layout import (
     FALSE,
     FINAL_FROM,
     TRUE,
-    Branches,
-    Choice,
-    Emit,
     KernelPass,
     Layer,
     Layout,
-    Outcome,
-    Union,
 )
+from logboom.pipeline.moves import moved
 from logboom.pipeline.plan import (
     ConsoleSink,
     FilterTransform,
@@ -35,6 +33,7 @@ from logboom.pipeline.plan import (
     StreamSource,
     Transform,
 )
+from logboom.pipeline.rows import Rows
 
 
 def _parse(name: str, *inputs: str) -> ParseTransform:
@@ -83,26 +82,11 @@ def _walk(layout: Layout, verdicts: dict[str, int]) -> list[str]:
 
 
 def _moved(layer: Layer, code: int, verdicts: dict[str, int]) -> list[int]:
-    columns = {condition.column: verdicts.get(condition.sql, FALSE) for condition in layer.conditions}
-    for head, outcome in layer.moves:
-        if head == code:
-            return _taken(outcome, columns)
-    return [code]
-
-
-def _taken(outcome: Outcome, columns: dict[str, int]) -> list[int]:
-    match outcome:
-        case Emit(codes):
-            return list(codes)
-        case Choice(column, then, otherwise, failed):
-            return _taken({TRUE: then, FALSE: otherwise, FAILED: failed}[columns[column]], columns)
-        case Branches(branches, unmatched, failed):
-            if all(columns[column] == FALSE for column, _ in branches):
-                return _taken(unmatched, columns)
-            found = [code for column, part in branches if columns[column] == TRUE for code in _taken(part, columns)]
-            return found + (_taken(failed, columns) if FAILED in {columns[column] for column, _ in branches} else [])
-        case Union(parts):
-            return [code for part in parts for code in _taken(part, columns)]
+    """Where the layer itself sends one row for which Spark has given these verdicts."""
+    given = {condition.column: verdicts.get(condition.sql, FALSE) for condition in layer.conditions}
+    batch = pa.RecordBatch.from_pydict({"n": [0], **{column: pa.array([value]) for column, value in given.items()}})
+    after: list[int] = moved(Rows(batch, np.array([code], np.int32)), layer, answered=True).at.tolist()
+    return after
 
 
 SHOP = _plan(
@@ -128,9 +112,7 @@ def test_parse_and_mask_share_a_pass_and_filter_fan_and_route_one_layer() -> Non
     assert [node.transform.name for node in first.nodes] == ["parsed", "masked"]
     assert isinstance(second, Layer)
     assert len(second.conditions) == 3
-    assert second.copies
     assert isinstance(third, Layer)
-    assert not third.copies
 
 
 def test_an_event_takes_every_route_whose_condition_is_true() -> None:
@@ -232,12 +214,6 @@ def test_every_event_ends_where_the_graph_says(plan: Plan, data: st.DataObject) 
             sql = next((sql for sql in verdicts if f"key_{transform.name})" in sql), None)
             verdicts[transform.name] = verdicts.get(sql or "", FALSE)
     assert _walk(layout, verdicts) == sorted(_by_the_graph(plan, "web", verdicts))
-
-
-def test_a_scalar_layer_cannot_be_rendered_from_several_ways() -> None:
-    layer = Layer(((0, Union((Emit((1,)), Emit((2,))))),), (), ())
-    assert layer.copies
-    assert layer.next_sql == "CASE at WHEN 0 THEN concat(array(1), array(2)) ELSE array(at) END"
 
 
 @pytest.mark.parametrize("sink", [_stream("s", "parsed"), _console("s", "parsed")])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from tests.pipeline.support import archive_ids, header, ledger, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
 
@@ -325,6 +326,22 @@ def test_a_sink_that_fails_or_hangs_delays_no_other(spark: Any, broker: BrokerPr
     assert len(letters) == 10
     assert header(letters[0], "logboom-dead-reason") == "OSError: the disk is away"
     assert header(letters[0], "logboom-edge") == "_sinks.edge"
+
+
+def test_a_run_that_has_to_end_leaves_what_a_stubborn_sink_does_not_take(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    stream, told = edge_stream("sinks", "edge"), list[Delivered]()
+    away, back = Flaky(1_000, threading.Event()), Flaky(0, threading.Event())
+    delivery = _delivery(spark, broker, tmp_path, "stubborn", away, told)
+    publish(broker.kafka, stream, [b'{"body": "x"}'] * 10, 1)
+    query = delivery.start(once=True)
+    with pytest.raises(StreamingQueryException, match="failed 2 times, last with OSError: the disk is away"):
+        query.awaitTermination(120)
+    assert not any(one.dead or one.rows for one in told)
+    delivery = _delivery(spark, broker, tmp_path, "stubborn", back, told)
+    assert delivery.start(once=True).awaitTermination(120)
+    assert back.rows == 10
 
 
 def test_undelivered_events_reach_the_archive_when_tried_again(

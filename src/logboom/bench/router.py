@@ -12,10 +12,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from logboom.bench.processes import cpu_by_role
 from logboom.bench.wire import BenchError
 
 DISTINCT_LINES = 20_000
-WARM_UP_BATCHES = 3
+WARM_UP_RECORDS = 1_000_000
+"""What the JVM's compiler needs before it has settled."""
 
 PIPELINE = """\
 name: {stream}
@@ -55,8 +57,8 @@ sinks:
 class RouterLoad:
     """How much goes through the router, and how much of it at once."""
 
-    records: int = 1_000_000
-    batch_records: int = 200_000
+    records: int = 2_500_000
+    batch_records: int = 250_000
 
 
 def json_lines(count: int, seed: int = 7) -> Iterator[bytes]:
@@ -106,10 +108,22 @@ def fill(bootstrap: str, stream: str, records: int) -> int:
     return total
 
 
-def run_router(bootstrap: str, stream: str, load: RouterLoad, *, progress: Callable[[str], None]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Batch:
+    """A batch as it was shown when it had ended."""
+
+    records: int
+    took_ms: int
+    cpu_s: dict[str, float]
+    """So far, by process."""
+
+
+def run_router(
+    bootstrap: str, stream: str, load: RouterLoad, *, progress: Callable[[str], None], server_pid: int | None = None
+) -> dict[str, Any]:
     """Fill `stream`, run `logboom pipeline run --once` over it and time its batches; the first ones warm the JVM.
 
-    Rates count records in; MB are 10^6 bytes of their values.
+    Rates count records in; MB are 10^6 bytes of their values. CPU seconds are those between the ends of batches.
     """
     progress(f"writing {load.records:,} lines ...")
     value_bytes = fill(bootstrap, stream, load.records)
@@ -118,36 +132,48 @@ def run_router(bootstrap: str, stream: str, load: RouterLoad, *, progress: Calla
         file.write_text(PIPELINE.format(stream=stream, batch_records=load.batch_records))
         command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "--once", "--json"]
         progress("running the router ...")
-        shown = []
-        with subprocess.Popen([*command, "--bootstrap", bootstrap], stdout=subprocess.PIPE, text=True) as router:
-            assert router.stdout is not None
-            for line in router.stdout:
-                shown.append(json.loads(line))
-                if "batch_ms" in shown[-1]:
-                    progress(f"batch {shown[-1]['batch']}: {shown[-1]['batch_ms']} ms")
-        if router.returncode != 0:
-            raise BenchError("the router failed; run `logboom pipeline run` by hand to see why")
-    return {"load": asdict(load), "bytes": value_bytes, "pipeline": PIPELINE, **_rates(shown, load, value_bytes)}
+        batches = _run([*command, "--bootstrap", bootstrap], server_pid, progress)
+    return {"load": asdict(load), "bytes": value_bytes, "pipeline": PIPELINE, **_rates(batches, load, value_bytes)}
 
 
-def _rates(shown: list[dict[str, Any]], load: RouterLoad, value_bytes: int) -> dict[str, Any]:
-    batches: dict[int, tuple[int, int]] = {}
-    for snapshot in shown:
-        if "batch_ms" in snapshot and snapshot["batch"] >= 0:
-            batches[snapshot["batch"]] = (sum(snapshot["now"]["records_in"].values()), snapshot["batch_ms"])
-    ordered = [batches[number] for number in sorted(batches)]
-    sizes = [count - before for (count, _), before in zip(ordered, [0, *(count for count, _ in ordered)], strict=False)]
-    took_ms = [ms for _, ms in ordered]
-    warm = slice(WARM_UP_BATCHES, None)
-    if sum(sizes) != load.records or not took_ms[warm]:
-        raise BenchError(f"the router read {sum(sizes)} of {load.records} records in {len(sizes)} batches")
-    warm_s = sum(took_ms[warm]) / 1_000
-    all_s = sum(took_ms) / 1_000
+def _run(command: list[str], server_pid: int | None, progress: Callable[[str], None]) -> list[_Batch]:
+    batches: dict[int, _Batch] = {}
+    before = 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as router:
+        assert router.stdout is not None
+        for line in router.stdout:
+            shown = json.loads(line)
+            if "batch_ms" not in shown or shown["batch"] < 0 or shown["batch"] in batches:
+                continue
+            count = sum(shown["now"]["records_in"].values())
+            batches[shown["batch"]] = _Batch(count - before, shown["batch_ms"], cpu_by_role(router.pid, server_pid))
+            before = count
+            progress(f"batch {shown['batch']}: {shown['batch_ms']} ms")
+    if router.returncode != 0:
+        raise BenchError("the router failed; run `logboom pipeline run` by hand to see why")
+    return [batches[number] for number in sorted(batches)]
+
+
+def _rates(batches: list[_Batch], load: RouterLoad, value_bytes: int) -> dict[str, Any]:
+    read = sum(batch.records for batch in batches)
+    warm_from = next((at for at in range(1, len(batches)) if _read(batches[:at]) >= WARM_UP_RECORDS), len(batches))
+    warm = batches[warm_from:]
+    if read != load.records or not warm:
+        raise BenchError(f"the router read {read} of {load.records} records in {len(batches)} batches")
+    warm_s, all_s = (sum(batch.took_ms for batch in some) / 1_000 for some in (warm, batches))
     bytes_each = value_bytes / load.records
+    used = {role: after - batches[warm_from - 1].cpu_s[role] for role, after in warm[-1].cpu_s.items()}
+    per_million = {role: round(seconds / _read(warm) * 1e6, 2) for role, seconds in used.items()}
     return {
-        "batches": [{"records": size, "ms": ms} for size, ms in zip(sizes, took_ms, strict=True)],
-        "events_per_s": round(load.records / all_s),
-        "warm_events_per_s": round(sum(sizes[warm]) / warm_s),
-        "warm_mb_per_s": round(sum(sizes[warm]) * bytes_each / warm_s / 1e6, 1),
+        "batches": [{"records": batch.records, "ms": batch.took_ms} for batch in batches],
+        "events_per_s": round(read / all_s),
         "mb_per_s": round(value_bytes / all_s / 1e6, 1),
+        "warm_events_per_s": round(_read(warm) / warm_s),
+        "warm_mb_per_s": round(_read(warm) * bytes_each / warm_s / 1e6, 1),
+        "bytes_per_event": round(bytes_each),
+        "warm_cpu_s_per_million_events": {**per_million, "all": round(sum(per_million.values()), 2)},
     }
+
+
+def _read(batches: list[_Batch]) -> int:
+    return sum(batch.records for batch in batches)

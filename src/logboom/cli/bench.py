@@ -201,18 +201,21 @@ def throughput(
 @bench.command()
 def pipeline(
     bootstrap: Bootstrap = "127.0.0.1:9092",
-    records: Annotated[int, typer.Option(help="JSON lines of some 400 bytes.")] = 1_000_000,
+    records: Annotated[int, typer.Option(help="JSON lines of some 430 bytes.")] = 2_500_000,
+    server_pid: ServerPid = None,
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
     """Events a second through the router: five routes with masking, out of a stream of four partitions."""
     reach(bootstrap)
     with bench_stream(bootstrap, partitions=4) as stream:
-        result = run_router(bootstrap, stream, RouterLoad(records), progress=note)
+        result = run_router(bootstrap, stream, RouterLoad(records), progress=note, server_pid=server_pid)
     target = report.write(out, "pipeline", {"result": result})
     bars = {"whole run": _number(result["events_per_s"]), "warm batches": _number(result["warm_events_per_s"])}
     plots.bars(target, "Router: five routes with masking", bars, "events/s")
-    line = f"{result['warm_events_per_s']:,} events/s, {result['warm_mb_per_s']} MB/s warm"
+    used = result["warm_cpu_s_per_million_events"]
+    line = f"{result['warm_events_per_s']:,} events/s, {result['warm_mb_per_s']} MB/s warm; CPU s per million events: "
+    line += ", ".join(f"{role} {seconds}" for role, seconds in used.items())
     _tell(line, target, result, as_json)
 
 

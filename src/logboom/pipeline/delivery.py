@@ -22,11 +22,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline import names
 from logboom.pipeline.files import make_dir, write_durably
+from logboom.pipeline.jvm import PipelineError
 from logboom.pipeline.plan import Sink
-from logboom.pipeline.router import PRODUCER_SETTINGS, StoppedError, kafka_reader, write_records
+from logboom.pipeline.router import StoppedError, kafka_reader, write_records
 from logboom.pipeline.streams import StreamAdmin
 from logboom.pipeline.trimming import durably_committed
 
+PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.compression.type": "lz4",
+    # Waits for the pipeline's own log, which is no fault of the sink's.
+    "kafka.delivery.timeout.ms": "2147483647",
+}
 _INTERVAL: Final = "2 seconds"
 _RECORDS_MAX: Final = 200_000
 _PAUSE_MIN_S: Final = 0.5
@@ -64,6 +72,10 @@ class Target(Protocol):
         ...
 
 
+class UndeliveredError(PipelineError):
+    """A sink that must not lose anything does not take a batch, and the run is one that has to end."""
+
+
 OnDelivered = Callable[[Delivered], None]
 
 
@@ -81,9 +93,12 @@ class Delivery:
     target: Target
     stop: threading.Event
     on_delivered: OnDelivered
+    once: bool = False
+    """Whether it runs to come to an end: then no batch is tried for ever."""
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query in a scheduling pool of its own."""
+        self.once = once
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"sink {self.sink.name}")
         records = (
             kafka_reader(self.spark, self.admin.bootstrap, "edges")
@@ -146,6 +161,11 @@ class Delivery:
                 self.on_delivered(Delivered(self.sink.name, batch, dead=dead, failures=failures, error=said))
                 return
             self.on_delivered(Delivered(self.sink.name, batch, failures=failures, error=said))
+            if self.once and failures >= self.sink.attempts:
+                raise UndeliveredError(
+                    f"the sink {self.sink.name} failed {failures} times, last with {said}; "
+                    "nothing is lost: what it has not taken waits in the log for the next run"
+                ) from error
             if self.stop.wait(min(_PAUSE_MIN_S * 2 ** (failures - 1), _PAUSE_MAX_S)):
                 raise StoppedError from error
 

@@ -1,171 +1,283 @@
-"""From rows at their last place to Kafka records: which stream, partition, key, value and headers.
+"""From rows at their last place to records: which stream, partition, key, value and headers.
 
-Knows Spark's columns and the JSON form of an event. Must not know how records are written or counted.
+Knows Arrow, places and the JSON form of an event. Must not know how records are sent or what Spark is. Records of one
+place keep the order of their rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from logboom.base.ids import Offset
 from logboom.pipeline import names
-from logboom.pipeline.kernels import AT
-from logboom.pipeline.layout import FINAL_FROM, Layout
-from logboom.pipeline.plan import EVENT_COLUMNS, StreamSink
+from logboom.pipeline.event_json import closed_texts, event_texts, open_texts
+from logboom.pipeline.layout import FINAL_FROM
+from logboom.pipeline.log_protocol import Slot
+from logboom.pipeline.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
+from logboom.pipeline.rows import Index, Rows
+from logboom.records import Record, build_batch
+from logboom.records.header import HEADER_BYTES
 
 VALUE_MAX_BYTES: Final = 1_000_000
 """A record's value; leaves room for key and headers below the 1 MiB that servers take by default."""
-EVENT: Final = "event"
-"""Column of `open_event`."""
-BYTES_OUT: Final = "bytes_out"
-_VALUE: Final = "out_value"
-_HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """Where the records of one place go."""
+class Exit:
+    """How records leave by one place."""
 
-    name: str
+    stream: str
     partitions: int
+    node: str
+    dead: bool = False
+    announced: bool = False
+    """Whether its records carry their ids as headers: by these the readers of a stream drop repeats."""
+    body_only: bool = False
+    key: str | None = None
+    too_large: int | None = None
+    """Where a record goes that is too large for this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Records that leave by one place, in order, as they have to stand in batches."""
+
+    count: int
+    bytes_out: int
+    """Of the values."""
+    pieces: Iterable[tuple[Slot, Packed]]
+
+
+@dataclass(frozen=True, slots=True)
 class Envelope:
-    """Dresses the rows of one layout as records."""
+    """Dresses rows as records."""
 
-    def __init__(self, layout: Layout, streams: Mapping[int, Stream]) -> None:
-        self._layout = layout
-        self._streams = streams
-        self._places = sorted(layout.finals(), key=lambda place: place.code)
-        assert [place.code for place in self._places] == list(range(FINAL_FROM, FINAL_FROM + len(self._places)))
-        sinks = {sink.name: sink for sink in layout.plan.sinks if isinstance(sink, StreamSink)}
-        self._sinks = {place.code: sinks[place.node] for place in self._places if place.kind == "direct"}
-        self._is_dead = F.col(AT).isin(*(place.code for place in self._places if place.kind == "dead"))
+    pipeline: str
+    exits: Mapping[int, Exit]
+    """By place."""
 
-    def values(self, rows: DataFrame) -> DataFrame:
-        """The rows with the value each will have, those that are too large for it at their dead-letter place."""
-        rows = rows.withColumn(_VALUE, self._value())
-        if not self._layout.oversize:
-            return rows
-        dead = [self._layout.oversize.get(place.code) for place in self._places]
-        large = (F.length(_VALUE) > VALUE_MAX_BYTES) & ~self._is_dead
-        reason = F.concat(F.lit("the event takes "), F.length(_VALUE), F.lit(f" bytes, more than {VALUE_MAX_BYTES}"))
-        # One pass: both columns look at the place the row had before.
-        return rows.withColumns(
-            {
-                AT: F.when(large, self._looked_up(dead)).otherwise(F.col(AT)),
-                "dead_reason": F.when(large, reason).otherwise(F.col("dead_reason")),
-            }
-        )
+    def parcels(self, rows: Rows) -> Iterator[tuple[int, Parcel]]:
+        """The records of all rows that leave, by place. Those that are too large leave by another place."""
+        live = [code for code, way in self.exits.items() if not way.dead]
+        leaving = np.flatnonzero(np.isin(rows.at, live))
+        if len(leaving):
+            yield from self._live(rows, leaving)
+        dead = np.flatnonzero((rows.at >= FINAL_FROM) & ~np.isin(rows.at, live))
+        for code in np.unique(rows.at[dead]).tolist():
+            yield code, self._letters(code, (_Dead(rows, row) for row in dead[rows.at[dead] == code].tolist()))
 
-    def records(self, rows: DataFrame) -> DataFrame:
-        """The records to be written, in the columns that Spark's Kafka sink reads."""
-        cut = F.substring(F.col(_VALUE), 1, VALUE_MAX_BYTES)
-        return rows.where(F.col(AT) >= FINAL_FROM).select(
-            self._looked_up([self._streams[place.code].name for place in self._places]).alias("topic"),
-            self._partition().alias("partition"),
-            F.when(self._is_dead, F.col("key")).otherwise(self._key()).alias("key"),
-            F.when(self._is_dead, cut).otherwise(F.col(_VALUE)).alias("value"),
-            self._headers().alias("headers"),
-        )
+    def _live(self, rows: Rows, leaving: Index) -> Iterator[tuple[int, Parcel]]:
+        dressing = _Dressing(rows, leaving)
+        at = rows.at[leaving]
+        for code in np.unique(at).tolist():
+            here = np.flatnonzero(at == code)
+            way = self.exits[code]
+            values = dressing.values(way, here)
+            large = np.flatnonzero(dressing.lengths(values) > VALUE_MAX_BYTES)
+            if len(large):
+                assert way.too_large is not None
+                texts = values.take(pa.array(large)).to_pylist()
+                dead = (
+                    _Dead(rows, int(leaving[here[row]]), text) for row, text in zip(large.tolist(), texts, strict=True)
+                )
+                yield way.too_large, self._letters(way.too_large, dead)
+                kept = np.setdiff1d(np.arange(len(here)), large)
+                here, values = here[kept], values.take(pa.array(kept))
+            if len(here):
+                yield code, dressing.parcel(way, here, values)
+
+    def _letters(self, code: int, dead: Iterable["_Dead"]) -> Parcel:
+        """Dead letters, one by one: they are few, and their headers differ."""
+        way = self.exits[code]
+        by_slot: dict[Slot, list[Record]] = {}
+        count = bytes_out = 0
+        for one in dead:
+            record = one.record(way, self.pipeline)
+            slot = Slot(way.stream, key_partition(record.key, one.partition_hash, way.partitions))
+            by_slot.setdefault(slot, []).append(record)
+            count, bytes_out = count + 1, bytes_out + len(record.value or b"")
+        return Parcel(count, bytes_out, [(slot, piece) for slot in by_slot for piece in packed_records(by_slot[slot])])
+
+
+class _Dead:
+    """One row that becomes a dead letter; `text` is what could not be written where it should have gone."""
+
+    def __init__(self, rows: Rows, row: int, text: bytes | None = None) -> None:
+        self._one = rows.batch.slice(int(rows.of_batch[row]), 1)
+        self._weight = rows.weights[row : row + 1]
+        self._text = text
+
+    @property
+    def partition_hash(self) -> int:
+        return int(partition_hashes(self._one)[0])
+
+    def _value(self, name: str) -> Any:
+        return self._one.column(name)[0].as_py()
+
+    def record(self, way: Exit, pipeline: str) -> Record:
+        """Original bytes, key and headers where the row still has them, else the event."""
+        original, text = self._value("value"), self._text
+        form = names.FORM_EVENT if original is None else names.FORM_RAW
+        reason = self._value("dead_reason") or f"a condition of {way.node} failed on it"
+        if text is not None:
+            reason = f"the event takes {len(text)} bytes, more than {VALUE_MAX_BYTES}"
+        elif original is not None:
+            text = original
+        else:
+            text = event_texts(self._one, self._weight)[0].as_py().encode()
+        if len(text) > VALUE_MAX_BYTES:
+            text, form = text[:VALUE_MAX_BYTES], names.FORM_TRUNCATED
+        origin = names.origin_text(self._value("stream"), self._value("partition"), self._value("offset"))
+        source = self._value("source")
+        headers: list[tuple[str, bytes | None]] = [
+            (pair["key"], pair["value"]) for pair in self._value("headers") or ()
+        ]
+        headers += [
+            (names.HEADER_REASON, reason.encode()),
+            (names.HEADER_STAGE, way.node.encode()),
+            (names.HEADER_FORM, form.encode()),
+            (names.HEADER_SOURCE, None if source is None else source.encode()),
+            (names.HEADER_ORIGIN, origin.encode()),
+            (names.HEADER_PIPELINE, pipeline.encode()),
+        ]
+        return Record(Offset(0), 0, self._value("key"), text, tuple(headers))
+
+
+class _Dressing:
+    """The texts of the rows of a batch that leave, each written once however many copies there are."""
+
+    def __init__(self, rows: Rows, leaving: Index) -> None:
+        of_batch = rows.of_batch[leaving]
+        self._base, self._row = np.unique(of_batch, return_inverse=True)
+        whole = len(self._base) == rows.batch.num_rows
+        self._events = rows.batch if whole else rows.batch.take(pa.array(self._base))
+        weights = rows.weights[leaving]
+        if (weights == 1.0).all():
+            self._texts, self._weights = event_texts(self._events, None), None
+        else:
+            self._texts, self._weights = open_texts(self._events), weights
+        self._partition_of = partition_hashes(self._events)
+
+    def values(self, way: Exit, here: Index) -> pa.Array:
+        """What the records of these leaving rows hold."""
+        if way.body_only:
+            return self._of(self._events.column("body"), here).cast(pa.binary())
+        texts = self._of(self._texts, here)
+        return (texts if self._weights is None else closed_texts(texts, self._weights[here])).cast(pa.binary())
 
     @staticmethod
-    def _looked_up(by_place: Sequence[str | int | None]) -> Column:
-        """The value of a row's place; a table, since a chain of cases grows code that Java will not compile."""
-        return F.element_at(F.array(*(F.lit(value) for value in by_place)), F.col(AT) - F.lit(FINAL_FROM - 1))
+    def lengths(values: pa.Array) -> Index:
+        lengths: Index = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        return lengths
 
-    def _value(self) -> Column:
-        bodies = [code for code, sink in self._sinks.items() if sink.encoding == "body"]
-        value = F.when(F.col(AT) < FINAL_FROM, F.lit(None).cast("binary"))
-        value = value.when(self._is_dead & F.col("value").isNotNull(), F.col("value"))
-        if bodies:
-            value = value.when(F.col(AT).isin(*bodies), F.col("body").cast("binary"))
-        return value.otherwise(whole_event())
+    def parcel(self, way: Exit, here: Index, values: pa.Array) -> Parcel:
+        hashes = self._partition_of[self._row[here]]
+        if way.key is None:
+            keys, partitions = None, hashes % way.partitions
+        else:
+            keys = self._of(self._events.column(way.key), here).cast(pa.binary())
+            pairs = zip(keys.to_pylist(), hashes.tolist(), strict=True)
+            partitions = np.array([key_partition(key, other, way.partitions) for key, other in pairs], np.int64)
+        records = RecordColumns(values, keys, self._ids(here) if way.announced else ())
+        size = int(pc.sum(self.lengths(values)).as_py() or 0)
+        return Parcel(len(here), size, _pieces(way.stream, partitions, records))
 
-    def _partition(self) -> Column:
-        """By the partition of origin, so that a partition's events stay in order; by the key where there is one."""
-        counts = [
-            None
-            if place.kind == "dead" or (place.code in self._sinks and self._sinks[place.code].key is not None)
-            else self._streams[place.code].partitions
-            for place in self._places
-        ]
-        return F.pmod(F.hash("stream").cast("bigint") + F.col("partition"), self._looked_up(counts)).cast("int")
+    def _of(self, column: pa.Array, here: Index) -> pa.Array:
+        rows = self._row[here]
+        if len(rows) == len(column) and (rows[1:] > rows[:-1]).all():
+            return column
+        return column.take(pa.array(rows))
 
-    def _key(self) -> Column:
-        key = F.lit(None).cast("binary")
-        for code, sink in self._sinks.items():
-            if sink.key is not None:
-                key = F.when(F.col(AT) == code, _text_of(sink.key).cast("binary")).otherwise(key)
-        return key
+    def _ids(self, here: Index) -> tuple[tuple[str, pa.Array], ...]:
+        event_ids = self._of(self._events.column("event_id"), here).cast(pa.binary())
+        origins = self._of(self._origins(), here).cast(pa.binary())
+        return (names.HEADER_EVENT_ID, event_ids), (names.HEADER_ORIGIN, origins)
 
-    def _headers(self) -> Column:
-        """Readers of a stream drop repeats by the event id; an edge's own readers find it in the value."""
-        origin = F.concat_ws("/", "stream", "partition", "offset")
-        headers = F.when(self._is_dead, self._dead_headers(origin))
-        if self._sinks:
-            ours = _headers({names.HEADER_EVENT_ID: F.col("event_id"), names.HEADER_ORIGIN: origin})
-            headers = headers.when(F.col(AT).isin(*self._sinks), ours)
-        return headers.cast(_HEADERS_TYPE)
-
-    def _dead_headers(self, origin: Column) -> Column:
-        stage = self._looked_up([place.node for place in self._places])
-        failed = F.concat(F.lit("a condition of "), stage, F.lit(" failed on it"))
-        form = (
-            F.when(F.length(_VALUE) > VALUE_MAX_BYTES, names.FORM_TRUNCATED)
-            .when(F.col("value").isNotNull(), names.FORM_RAW)
-            .otherwise(names.FORM_EVENT)
-        )
-        ours = {
-            names.HEADER_REASON: F.coalesce(F.col("dead_reason"), failed),
-            names.HEADER_STAGE: stage,
-            names.HEADER_FORM: form,
-            names.HEADER_SOURCE: F.col("source"),
-            names.HEADER_ORIGIN: origin,
-            names.HEADER_PIPELINE: F.lit(self._layout.plan.name),
-        }
-        original = F.coalesce(F.col("headers"), F.array().cast(_HEADERS_TYPE))
-        return F.concat(original, _headers(ours)).cast(_HEADERS_TYPE)
+    def _origins(self) -> pa.Array:
+        parts = [self._events.column(name).cast(pa.string()) for name in ("stream", "partition", "offset")]
+        return pc.binary_join_element_wise(*parts, "/")
 
 
-def open_event() -> Column:
-    """An event as JSON in UTF-8 but for its weight and the closing brace; columns that are null are left out.
+def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[tuple[Slot, Packed]]:
+    for partition in np.unique(partitions).tolist():
+        rows = np.flatnonzero(partitions == partition)
+        mine = records if len(rows) == len(partitions) else select(records, rows)
+        yield from ((Slot(stream, partition), piece) for piece in mine.packed())
 
-    Made before a row is copied; the weight, which sampling changes after that, is added by `whole_event`.
+
+def packed_records(records: Sequence[Record]) -> Iterator[Packed]:
+    """Records made one by one, in pieces that a batch may hold."""
+    start = size = 0
+    for number, record in enumerate(records):
+        more = len(record.value or b"") + len(record.key or b"") + sum(len(value or b"") for _, value in record.headers)
+        if number > start and size + more > PACKED_MAX_BYTES // 2:
+            yield Packed(number - start, memoryview(build_batch(records[start:number]))[HEADER_BYTES:])
+            start, size = number, 0
+        size += more
+    if start < len(records):
+        yield Packed(len(records) - start, memoryview(build_batch(records[start:]))[HEADER_BYTES:])
+
+
+def key_partition(key: bytes | None, origin_hash: int, partitions: int) -> int:
+    """By the key as Java's clients choose; without one by the origin, which keeps the order."""
+    return (origin_hash if key is None else murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def partition_hashes(events: pa.RecordBatch) -> Index:
+    """By row a number that is a function of the partition of origin: events of one stay in order."""
+    streams = events.column("stream").dictionary_encode()
+    hashes = np.array([stream_hash(stream) for stream in streams.dictionary.to_pylist()], np.int64)
+    partitions = events.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
+    found: Index = hashes[streams.indices.to_numpy(zero_copy_only=False)] + partitions
+    return found
+
+
+_WORD: Final = (1 << 32) - 1
+
+
+@lru_cache(maxsize=4096)
+def stream_hash(name: str) -> int:
+    """Murmur3 (x86, 32 bit, seed 42) of a name as Spark's `hash` has it, which mixes the last bytes one by one: what
+    earlier versions sent events by, so that a batch that runs again after an upgrade takes the same partitions.
+
+    >>> stream_hash("web")
+    458784764
     """
-    scalars = [
-        _json_time(name) if kind == "timestamp" else F.col(name)
-        for name, kind in EVENT_COLUMNS
-        if kind != "variant" and name != "weight"
-    ]
-    text = F.to_json(F.struct(*scalars)).cast("binary")
-    # Attributes are spliced in as the text they are: no need to read them only to write them again.
-    head = F.concat(F.lit('{"attributes":'), F.coalesce(F.col("attributes"), F.lit("{}")), F.lit(",")).cast("binary")
-    return F.concat(head, F.substring(text, F.lit(2), F.length(text) - 2))
+    data = name.encode()
+    state, whole = 42, len(data) & ~3
+    words = [int.from_bytes(data[at : at + 4], "little") for at in range(0, whole, 4)]
+    words += [(byte - 256 if byte > 127 else byte) & _WORD for byte in data[whole:]]
+    for word in words:
+        word = word * 0xCC9E2D51 & _WORD
+        word = (word << 15 | word >> 17) * 0x1B873593 & _WORD
+        state ^= word
+        state = ((state << 13 | state >> 19) & _WORD) * 5 + 0xE6546B64 & _WORD
+    state ^= len(data)
+    state = (state ^ state >> 16) * 0x85EBCA6B & _WORD
+    state = (state ^ state >> 13) * 0xC2B2AE35 & _WORD
+    state ^= state >> 16
+    return state - (1 << 32) if state >> 31 else state
 
 
-def whole_event() -> Column:
-    """The event's JSON from the column EVENT and the weight."""
-    tail = F.concat(F.lit(',"weight":'), F.coalesce(F.col("weight"), F.lit(1.0)).cast("string"), F.lit("}"))
-    return F.concat(F.col(EVENT), tail.cast("binary"))
+@lru_cache(maxsize=65_536)
+def murmur2(data: bytes) -> int:
+    """As Kafka's `Utils.murmur2`, unsigned.
 
-
-def _json_time(name: str) -> Column:
-    """RFC 3339 in UTC with the microseconds it has: the session's time zone is UTC."""
-    return F.concat(F.replace(F.col(name).cast("string"), F.lit(" "), F.lit("T")), F.lit("Z")).alias(name)
-
-
-def _text_of(key: str) -> Column:
-    """A column of the event, or a field below `attributes`, as text."""
-    head, _, path = key.partition(".")
-    if head == "attributes" and path:
-        return F.get_json_object("attributes", f"$.{path}")
-    return F.col(key).cast("string")
-
-
-def _headers(texts: Mapping[str, Column]) -> Column:
-    return F.array(
-        *(F.struct(F.lit(key).alias("key"), text.cast("binary").alias("value")) for key, text in texts.items())
-    )
+    >>> murmur2(b"21") - (1 << 32)
+    -973932308
+    """
+    mask, multiplier = _WORD, 0x5BD1E995
+    state, whole = (0x9747B28C ^ len(data)) & mask, len(data) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        state = state * multiplier & mask ^ word
+    if len(data) > whole:
+        state = (state ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
+    state = (state ^ state >> 13) * multiplier & mask
+    return state ^ state >> 15

@@ -14,8 +14,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from logboom.pipeline.flow import Flow, tried, unwatched
-from logboom.pipeline.kernels import AT
+from logboom.pipeline.flow import Flow, tried
 from logboom.pipeline.layout import TRUE, Layout, Place
 from logboom.pipeline.plan import (
     DEAD_COLUMNS,
@@ -28,6 +27,7 @@ from logboom.pipeline.plan import (
     TestExpectation,
     TestInput,
 )
+from logboom.pipeline.rows import AT
 
 ARRIVAL: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When a test's record came, where the test does not say."""
@@ -63,7 +63,7 @@ def run_examples(spark: SparkSession, plan: Plan, keys: Mapping[str, bytes]) -> 
     conditions = [want.condition for test in plan.tests for want in test.expect if want.condition is not None]
     layout = Layout(_tapped(plan))
     raw = _records(spark, plan, given)
-    rows = Flow(spark, layout, keys, unwatched).rows(raw)
+    rows = Flow(spark, layout, keys).rows(raw)
     found = list(_collected(spark, rows, layout, conditions))
     failures: list[Failure] = []
     first = 0

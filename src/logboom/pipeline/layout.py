@@ -1,8 +1,8 @@
 """Where a record can stand while a batch runs, and in which steps it moves: the plan turned into numbered places.
 
 Every row of a batch carries one number, `at`. A plan's graph becomes a list of steps, each of which moves rows on:
-kernel passes (Arrow) and layers (SQL). A layer folds as many filters, routes and fan-outs as it can into one
-expression, so that a row is looked at, and copied, as few times as possible.
+kernel passes and layers. A layer folds as many filters, routes and fan-outs as it can into one, so that a row is looked
+at, and copied, as few times as possible.
 
 It knows plans and writes SQL text. It must not know Spark, Arrow, streams' names or how a step is run.
 """
@@ -93,29 +93,27 @@ class Condition:
     column: str
     sql: str
     at: tuple[int, ...]
+    sample: SampleTransform | None = None
+    """The sample whose decision it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The new weight of rows at the place `at` that the condition of `column` keeps; `sql` says it for Spark."""
+
+    at: int
+    column: str
+    sql: str
+    sample: SampleTransform
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One SQL step: evaluate the conditions, adjust weights, then move each row, copied where it has several ways."""
+    """One step: evaluate the conditions, adjust weights, then move each row, copied where it has several ways."""
 
     moves: tuple[tuple[int, Outcome], ...]
     conditions: tuple[Condition, ...]
-    weights: tuple[tuple[int, str, str], ...]
-    """(place, column of the condition that keeps the row, SQL of its new weight)."""
-
-    @property
-    def copies(self) -> bool:
-        """Whether a row can leave by more than one way."""
-        return any(_width(outcome) > 1 for _, outcome in self.moves)
-
-    @property
-    def next_sql(self) -> str:
-        """SQL for where a row goes: a place, or an array of places where `copies`."""
-        render = _array_sql if self.copies else _scalar_sql
-        cases = " ".join(f"WHEN {code} THEN {render(outcome)}" for code, outcome in self.moves)
-        stay = "array(at)" if self.copies else "at"
-        return f"CASE at {cases} ELSE {stay} END"
+    weights: tuple[Weight, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +271,14 @@ class _LayerBuilder:
         self._layout = layout
         self._heads = heads
         self._conditions: dict[str, tuple[str, list[int]]] = {}
-        self._weights: list[tuple[int, str, str]] = []
+        self._samples: dict[str, SampleTransform] = {}
+        self._weights: list[Weight] = []
 
     def build(self) -> Layer:
         moves = tuple((head, self._head(head)) for head in self._heads)
-        conditions = tuple(Condition(column, sql, tuple(at)) for sql, (column, at) in self._conditions.items())
+        conditions = tuple(
+            Condition(column, sql, tuple(at), self._samples.get(sql)) for sql, (column, at) in self._conditions.items()
+        )
         return Layer(moves, conditions, tuple(self._weights))
 
     def _head(self, code: int) -> Outcome:
@@ -289,8 +290,10 @@ class _LayerBuilder:
 
     def _sample(self, transform: SampleTransform, head: int) -> Outcome:
         # Not folded further: what follows must see the new weight.
-        column = self._condition(keep_condition(transform), head)
-        self._weights.append((head, column, weight_expression(transform)))
+        sql = keep_condition(transform)
+        self._samples[sql] = transform
+        column = self._condition(sql, head)
+        self._weights.append(Weight(head, column, weight_expression(transform), transform))
         then = Emit((self._layout.leave(transform.name),))
         return Choice(column, then, self._dropped(transform), self._dead(transform))
 
@@ -346,53 +349,3 @@ def _codes(outcome: Outcome) -> set[int]:
             return set().union(*(_codes(part) for _, part in branches), _codes(unmatched), _codes(failed))
         case Union(parts):
             return set().union(*(_codes(part) for part in parts))
-
-
-def _width(outcome: Outcome) -> int:
-    """The most ways a row can leave by."""
-    match outcome:
-        case Emit(codes):
-            return len(codes)
-        case Choice(_, then, otherwise, failed):
-            return max(_width(then), _width(otherwise), _width(failed))
-        case Branches(branches, unmatched, failed):
-            return max(sum(_width(part) for _, part in branches) + _width(failed), _width(unmatched))
-        case Union(parts):
-            return sum(_width(part) for part in parts)
-
-
-def _scalar_sql(outcome: Outcome) -> str:
-    match outcome:
-        case Emit((code,)):
-            return str(code)
-        case Choice(column, then, otherwise, failed):
-            return (
-                f"CASE {column} WHEN {TRUE} THEN {_scalar_sql(then)} "
-                f"WHEN {FALSE} THEN {_scalar_sql(otherwise)} ELSE {_scalar_sql(failed)} END"
-            )
-    raise AssertionError("an outcome of several ways has no single place")
-
-
-def _array_sql(outcome: Outcome) -> str:
-    match outcome:
-        case Emit(codes):
-            return f"array({', '.join(map(str, codes))})"
-        case Choice(column, then, otherwise, failed):
-            return (
-                f"CASE {column} WHEN {TRUE} THEN {_array_sql(then)} "
-                f"WHEN {FALSE} THEN {_array_sql(otherwise)} ELSE {_array_sql(failed)} END"
-            )
-        case Branches(branches, unmatched, failed):
-            return _branches_sql(branches, unmatched, failed)
-        case Union(parts):
-            return f"concat({', '.join(_array_sql(part) for part in parts)})"
-
-
-def _branches_sql(branches: tuple[tuple[str, Outcome], ...], unmatched: Outcome, failed: Outcome) -> str:
-    columns = [column for column, _ in branches]
-    none = "CAST(array() AS ARRAY<INT>)"
-    taken = [f"CASE WHEN {column} = {TRUE} THEN {_array_sql(part)} ELSE {none} END" for column, part in branches]
-    any_failed = " OR ".join(f"{column} = {FAILED}" for column in columns)
-    all_false = " AND ".join(f"{column} = {FALSE}" for column in columns)
-    dead = f"CASE WHEN {any_failed} THEN {_array_sql(failed)} ELSE {none} END"
-    return f"CASE WHEN {all_false} THEN {_array_sql(unmatched)} ELSE concat({', '.join([*taken, dead])}) END"

@@ -13,10 +13,10 @@ import msgspec
 
 from logboom.pipeline.files import keep_last, make_dir, numbered, write_durably
 from logboom.pipeline.jvm import PipelineError
+from logboom.pipeline.kernels import BYTES_IN, BYTES_OUT, COPIES, IN, MASKED, PLACE
 from logboom.pipeline.layout import Layout, Place
 
 KEPT_BATCHES: Final = 1_000
-PLACE: Final = "place"
 
 
 class BalanceError(PipelineError):
@@ -116,7 +116,7 @@ class LedgerBook:
 
 
 def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
-    """The ledger from the counts that were observed under the names of `logboom.pipeline.flow` and `PLACE`."""
+    """The ledger from the counts that were taken under the names of `logboom.pipeline.kernels`."""
 
     def at(*kinds: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -126,18 +126,15 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
                 found[name] = found.get(name, 0) + counts.get(f"{PLACE}:{place.code}", 0)
         return found
 
-    def under(prefix: str) -> dict[str, int]:
-        return {key.removeprefix(prefix): count for key, count in counts.items() if key.startswith(prefix)}
-
     return Ledger(
-        records_in=under("in:"),
-        bytes_in=counts.get("bytes_in", 0),
-        copies=counts.get("copies", 0),
+        records_in={source.name: counts.get(f"{IN}:{source.name}", 0) for source in layout.plan.sources},
+        bytes_in=counts.get(BYTES_IN, 0),
+        copies=counts.get(COPIES, 0),
         out=at("direct", "edge"),
-        bytes_out=counts.get("bytes_out", 0),
+        bytes_out=counts.get(BYTES_OUT, 0),
         dropped=at("dropped"),
         dead=at("dead"),
-        masked=under("masked:"),
+        masked={label: counts.get(f"{MASKED}:{label}", 0) for label in layout.plan.mask_labels()},
     )
 
 

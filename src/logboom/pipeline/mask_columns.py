@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.mask_detect import ANCHOR, SECRET_KEY_IN_JSON, Detector, detector_for
+from logboom.pipeline.mask_detect import ANCHOR, SECRET_KEY_IN_JSON, Detector, Mark, detector_for
 from logboom.pipeline.mask_replace import in_json, replacer
 from logboom.pipeline.mask_texts import Masked, Masker, mask_object, mask_text, mask_values
 from logboom.pipeline.plan import MaskRule
@@ -25,6 +25,7 @@ _GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 _ATTRIBUTES: Final = "attributes"
 _VALUE_ENDS: Final = frozenset(b",}]")
 _MEMORY_MAX: Final = 65_536
+_ZERO: Final = np.uint8(ord("0"))
 _REMEMBERED_BYTES_MAX: Final = 128
 
 
@@ -157,22 +158,37 @@ def _replaced(column: pa.Array, rows: npt.NDArray[np.int64] | list[int], texts: 
 def _mask_context_free(masker: Masker, name: str, column: pa.Array, counts: Counts) -> pa.Array:
     """The fast way for what stands in nearly every line, such as addresses: RE2 says over the whole column where the
     first candidate of each row is and whether it is the only one; then a row costs a look-up and a slice."""
-    worth = _rows_with_literals(masker, column)
-    if worth is None:
-        return _mask_candidates(masker, name, column, counts)
-    return _within(worth, column, counts, partial(_mask_candidates, masker, name)) if len(worth) else column
+    worth = rows_with_marks(column, masker.detector.marks)
+    if 2 * len(worth) < len(column):
+        return _within(worth, column, counts, partial(_mask_candidates, masker, name)) if len(worth) else column
+    return _mask_candidates(masker, name, column, counts)
 
 
-def _rows_with_literals(masker: Masker, column: pa.Array) -> npt.NDArray[np.int64] | None:
-    """The few rows that are worth a closer look, or None where that cannot be told so cheaply."""
-    literals = masker.detector.literals
-    if not literals:
-        return None
-    hit = pc.match_substring_regex(column, re.escape(literals[0]))
-    for literal in literals[1:]:
-        hit = pc.or_(hit, pc.match_substring_regex(column, re.escape(literal)))
-    rows = _rows(hit)
-    return rows if 2 * len(rows) < len(column) else None
+def rows_with_marks(column: pa.Array, marks: Sequence[Mark]) -> npt.NDArray[np.int64]:
+    """The rows that hold one of these marks, found in the bytes of all rows at once: what a find costs is what counts,
+    not how many rows there are."""
+    offsets, data = column.buffers()[1:3]
+    if data is None:
+        return np.zeros(0, np.int64)
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    text = np.frombuffer(data, np.uint8)[: ends[-1]]
+    found = [_places(text, mark) for mark in marks]
+    places = np.sort(np.concatenate(found)) if len(found) > 1 else found[0]
+    places = places[places >= ends[0]]
+    rows = np.searchsorted(ends, places, side="right") - 1
+    return np.unique(rows).astype(np.int64)
+
+
+def _places(text: npt.NDArray[np.uint8], mark: Mark) -> npt.NDArray[np.int64]:
+    """Where the byte of a mark stands between what has to stand beside it."""
+    places = np.flatnonzero(text == mark.byte)
+    if mark.between_digits:
+        places = places[(places > 0) & (places + 1 < len(text))]
+        places = places[(text[places - 1] - _ZERO < 10) & (text[places + 1] - _ZERO < 10)]
+    for distance, byte in enumerate(mark.behind, start=1):
+        places = places[places + distance < len(text)]
+        places = places[text[places + distance] == byte]
+    return places
 
 
 def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts) -> pa.Array:

@@ -231,7 +231,7 @@ class SinkModel(Settings):
     """What becomes of a batch that cannot be delivered: dead letters (default) after `attempts`, or tried for ever."""
 
     attempts: int | None = Field(default=None, ge=1, le=1_000)
-    """For `dead_letter`: how often a batch is tried; default 8."""
+    """How often a batch is tried before it becomes dead letters, or before a run with `--once` gives up; default 8."""
 
 
 class ParquetSinkModel(SinkModel):

@@ -81,12 +81,16 @@ class _Shape(NamedTuple):
 class Taken:
     """Raw values per slot and row (None where there is none), and where each came from so that it can be put back."""
 
-    __slots__ = ("_moved", "_rows", "_shapes", "values")
+    __slots__ = ("_moved", "_rows", "_seen", "_shapes", "values")
 
-    def __init__(self, rows: Sequence[Row], values: dict[str, list[Any]], shapes: list[_Shape | None]) -> None:
+    def __init__(
+        self, rows: Sequence[Row], values: dict[str, list[Any]], shapes: list[_Shape | None], seen: list[_Shape]
+    ) -> None:
+        """`shapes`: by row, None for a row without fields; `seen`: each once."""
         self.values = values
         self._rows = rows
         self._shapes = shapes
+        self._seen = seen
         self._moved: dict[tuple[str, int], Path] = {}
 
     def put_back(self, slot: str, index: int) -> None:
@@ -113,8 +117,7 @@ class Taken:
 
     def settle(self) -> None:
         """See to the rows whose best candidate was null, an object or a list."""
-        seen = {id(shape): shape for shape in self._shapes if shape is not None}
-        wanted = {slot for shape in seen.values() for slot in shape.paths}
+        wanted = {slot for shape in self._seen for slot in shape.paths}
         for slot, values in self.values.items():
             if slot not in wanted or set(map(type, values)).isdisjoint(_UNUSABLE):
                 continue
@@ -159,7 +162,8 @@ class FieldTaker:
                 column = columns[slot]
                 for index, row in zip(indices, members, strict=True):
                     column[index] = row.pop(name)
-        taken = Taken(rows, dict(zip(SLOTS, columns, strict=True)), row_shapes)
+        seen = [shape for shape, _ in by_shape]
+        taken = Taken(rows, dict(zip(SLOTS, columns, strict=True)), row_shapes, seen)
         taken.settle()
         if self._severity_stays:
             for index, value in enumerate(taken.values["severity"]):
@@ -170,20 +174,12 @@ class FieldTaker:
 
     def _shapes_of(self, rows: Sequence[Row]) -> tuple[list[_Shape | None], list[tuple[_Shape, list[int]]]]:
         """The shape of each row that has fields, and for each shape its rows."""
+        members = _rows_by_names(rows)
+        by_shape = [(self._shapes.get(names) or self._shape(names), indices) for names, indices in members.items()]
+        if len(by_shape) == 1 and len(by_shape[0][1]) == len(rows):
+            return [by_shape[0][0]] * len(rows), by_shape
         row_shapes: list[_Shape | None] = [None] * len(rows)
-        members: dict[tuple[str, ...], list[int]] = {}
-        for index, row in enumerate(rows):
-            if type(row) is dict:
-                names = tuple(row)
-                found = members.get(names)
-                if found is None:
-                    members[names] = [index]
-                else:
-                    found.append(index)
-        by_shape = []
-        for names, indices in members.items():
-            shape = self._shapes.get(names) or self._shape(names)
-            by_shape.append((shape, indices))
+        for shape, indices in by_shape:
             for index in indices:
                 row_shapes[index] = shape
         return row_shapes, by_shape
@@ -201,6 +197,22 @@ class FieldTaker:
         if len(self._shapes) >= _SHAPES_MAX:
             self._shapes.clear()
         return self._shapes.setdefault(names, _Shape(simple, paths, searched))
+
+
+def _rows_by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
+    """The rows that have fields, by the names of these. Neighbours are mostly alike, and comparing is cheaper than
+    hashing a dozen names."""
+    members: dict[tuple[str, ...], list[int]] = {}
+    last: tuple[str, ...] | None = None
+    found: list[int] = []
+    for index, row in enumerate(rows):
+        if type(row) is dict:
+            names = tuple(row)
+            if names != last:
+                last = names
+                found = members.setdefault(names, [])
+            found.append(index)
+    return members
 
 
 @lru_cache(maxsize=256)

@@ -282,7 +282,7 @@ class SinkNode(Node, frozen=True, kw_only=True):
     on_failure: Literal["dead_letter", "retry"] = "dead_letter"
     """What becomes of a batch that fails: dead letters after `attempts`, or another try for ever."""
     attempts: int = ATTEMPTS_DEFAULT
-    """How often a batch is tried before it becomes dead letters."""
+    """How often a batch is tried before it becomes dead letters, or before a run with an end gives up."""
 
 
 class ParquetSink(SinkNode, frozen=True, kw_only=True, tag="parquet"):

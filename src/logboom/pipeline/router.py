@@ -11,33 +11,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from logboom.pipeline import names
-from logboom.pipeline.counting import Counting
-from logboom.pipeline.envelope import BYTES_OUT, Envelope, Stream
+from logboom.pipeline.courier import LogCourier
+from logboom.pipeline.envelope import Envelope, Exit
 from logboom.pipeline.flow import Flow
-from logboom.pipeline.kernels import AT
+from logboom.pipeline.jvm import PipelineError
+from logboom.pipeline.kernels import REPORT, reported
 from logboom.pipeline.layout import Layout
-from logboom.pipeline.ledger import PLACE, BalanceError, BatchRecord, LedgerBook, ledger_of
-from logboom.pipeline.pins import PinBook
+from logboom.pipeline.ledger import BalanceError, BatchRecord, LedgerBook, ledger_of
+from logboom.pipeline.pins import KeyChangedError, PinBook
 from logboom.pipeline.plan import RAW_COLUMNS, KeyRef, Plan, StreamSink, StreamSource
 from logboom.pipeline.streams import StreamAdmin
 
 QUERY_NAME: Final = "router"
-PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
-    "kafka.acks": "all",
-    "kafka.enable.idempotence": "true",
-    "kafka.compression.type": "lz4",
-    "kafka.linger.ms": "20",
-    "kafka.batch.size": str(256 * 1024),
-    "kafka.buffer.memory": str(64 * 1024 * 1024),
-    # A write that gave up in the middle could leave a gap that later records hide from the readers that drop repeats.
-    "kafka.delivery.timeout.ms": "2147483647",
-}
 
 
 class StoppedError(Exception):
@@ -70,8 +61,8 @@ class Router:
         self._on_batch = on_batch
         self._pins = PinBook(checkpoint / "pins")
         self.book = LedgerBook(checkpoint / "ledger")
-        self.fatal: BalanceError | None = None
-        """Set where going on would lose records unseen."""
+        self.fatal: PipelineError | None = None
+        """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
         self._ready: dict[str, tuple[Layout, Envelope, Mapping[str, bytes]]] = {}
 
@@ -124,19 +115,22 @@ class Router:
         started_at, start = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
         if self._stop.is_set():
             raise StoppedError("stopping before the next batch")
-        plan = self._pins.pin(batch, self._plan)
+        try:
+            plan = self._pins.pin(batch, self._plan, self._load_keys)
+        except KeyChangedError as error:
+            self.fatal = error
+            raise
         layout, envelope, keys = self._prepared(plan)
-        counting = Counting()
-        rows = envelope.values(Flow(raw.sparkSession, layout, keys, counting.watch).rows(raw))
-        rows = counting.watch("final", rows, _final_counts(layout))
-        write_records(envelope.records(rows), self._admin.bootstrap, PRODUCER_SETTINGS)
+        courier = LogCourier(envelope, self._admin.bootstrap)
+        told = Flow(raw.sparkSession, layout, keys).sent(raw, courier).collect()
+        counts = reported([bytes(row[REPORT]) for row in told])
         try:
             entry = self.book.record(
                 batch=batch,
                 plan=plan.content_hash(),
                 started_at=started_at,
                 duration_ms=round((time.monotonic() - start) * 1_000),
-                ledger=ledger_of(layout, counting.result()),
+                ledger=ledger_of(layout, counts),
             )
         except BalanceError as error:
             self.fatal = error
@@ -151,8 +145,7 @@ class Router:
             wanted = place_streams(layout)
             counts = {stream: 1 if dead else self._partitions for stream, dead in wanted.values()}
             there = self._admin.ensure(counts)
-            streams = {code: Stream(stream, there[stream]) for code, (stream, _) in wanted.items()}
-            self._ready[name] = (layout, Envelope(layout, streams), self._load_keys(plan.key_refs()))
+            self._ready[name] = (layout, envelope_of(layout, there), self._load_keys(plan.key_refs()))
         return self._ready[name]
 
 
@@ -170,9 +163,25 @@ def place_streams(layout: Layout) -> dict[int, tuple[str, bool]]:
     return found
 
 
-def _final_counts(layout: Layout) -> dict[str, Column]:
-    places = {f"{PLACE}:{place.code}": F.count_if(F.col(AT) == place.code) for place in layout.places}
-    return {**places, BYTES_OUT: F.sum(F.length("out_value"))}
+def envelope_of(layout: Layout, partitions: Mapping[str, int]) -> Envelope:
+    """How the records of a layout leave; `partitions`: of each stream."""
+    sinks = {sink.name: sink for sink in layout.plan.sinks if isinstance(sink, StreamSink)}
+    streams = place_streams(layout)
+    exits: dict[int, Exit] = {}
+    for place in layout.finals():
+        stream, dead = streams[place.code]
+        sink = sinks[place.node] if place.kind == "direct" else None
+        exits[place.code] = Exit(
+            stream=stream,
+            partitions=partitions[stream],
+            node=place.node,
+            dead=dead,
+            announced=sink is not None,
+            body_only=sink is not None and sink.encoding == "body",
+            key=None if sink is None else sink.key,
+            too_large=layout.oversize.get(place.code),
+        )
+    return Envelope(layout.plan.name, exits)
 
 
 def kafka_reader(spark: SparkSession, bootstrap: str, name: str) -> DataStreamReader:

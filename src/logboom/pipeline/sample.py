@@ -13,8 +13,8 @@ from logboom.pipeline.plan import SampleTransform
 SEED: Final = 42
 """The seed of Spark's `xxhash64`."""
 
-_BITS: Final = 53
-_SPACE: Final = 1 << _BITS
+BITS: Final = 53
+SPACE: Final = 1 << BITS
 _MASK: Final = (1 << 64) - 1
 _P1: Final = 0x9E3779B185EBCA87
 _P2: Final = 0xC2B2AE3D27D4EB4F
@@ -25,7 +25,7 @@ _P5: Final = 0x27D4EB2F165667C5
 
 def keep_condition(transform: SampleTransform) -> str:
     """SQL over an event's columns: true where the event stays, never null."""
-    kept = f"shiftrightunsigned(xxhash64({_key(transform)}), {64 - _BITS}) < {_threshold_sql(transform)}"
+    kept = f"shiftrightunsigned(xxhash64({_key(transform)}), {64 - BITS}) < {_threshold_sql(transform)}"
     if transform.exclude is None:
         return kept
     return f"coalesce(({transform.exclude}), false) OR {kept}"
@@ -41,7 +41,7 @@ def weight_expression(transform: SampleTransform) -> str:
 
 def keeps(key: str, rate: float, weight: float = 1.0) -> bool:
     """The same decision in Python; `weight` is that of the event where the transform follows weights, else 1."""
-    return xxh64(key.encode()) >> (64 - _BITS) < int(_SPACE / (weight * rate))
+    return xxh64(key.encode()) >> (64 - BITS) < int(SPACE / (weight * rate))
 
 
 def _key(transform: SampleTransform) -> str:
@@ -50,8 +50,8 @@ def _key(transform: SampleTransform) -> str:
 
 def _threshold_sql(transform: SampleTransform) -> str:
     if transform.follows_weight:
-        return f"CAST({float(_SPACE)!r}D / (weight * {float(transform.rate)!r}D) AS BIGINT)"
-    return f"{int(_SPACE / transform.rate)}L"
+        return f"CAST({float(SPACE)!r}D / (weight * {float(transform.rate)!r}D) AS BIGINT)"
+    return f"{int(SPACE / transform.rate)}L"
 
 
 def xxh64(data: bytes, seed: int = SEED) -> int:

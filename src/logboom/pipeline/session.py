@@ -36,7 +36,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # Sources are known by name, not by their place in the file, from the first checkpoint on.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
-    # Kafka through the second version of the source API: the first loses what `observe` saw.
+    # Kafka through the second version of the source API, for writing as well as for reading.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Nothing here shuffles; a batch that falls back to one must not start 200 tasks.
     "spark.sql.shuffle.partitions": "4",

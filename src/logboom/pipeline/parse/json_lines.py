@@ -8,6 +8,7 @@ record; text that is no UTF-8, lone surrogates and anything deeper than `DEPTH_M
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from logboom.pipeline.normalise_rows import Row
@@ -34,7 +35,7 @@ def read_json(values: pa.Array) -> list[Row]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
             del rows[start:]
             rows += map(_read_one, part)
-    for index in _deep_rows(given):
+    for index in _deep_rows(values, rows, given):
         row = rows[index]
         if isinstance(row, dict) and not is_shallow(row, DEPTH_MAX):
             rows[index] = f"JSON is nested deeper than {DEPTH_MAX}"
@@ -83,10 +84,27 @@ def _second_look(value: bytes | None, error: Exception) -> Row:
     return reason if reason.startswith("JSON") else f"no JSON object: {reason}"
 
 
-def _deep_rows(values: list[bytes | None]) -> list[int]:
-    """Rows with so many opening brackets that they could be too deep; nearly always none."""
+def _deep_rows(column: pa.Array, rows: list[Row], values: list[bytes | None]) -> list[int]:
+    """Rows with so many opening brackets that they could be too deep; nearly always none.
+
+    Where lines are flat all brackets together show it: every row that is an object has one at least.
+    """
+    objects = sum(type(row) is dict for row in rows)
+    if _brackets(column) - objects < DEPTH_MAX:
+        return []
     return [
         index
         for index, value in enumerate(values)
         if value is not None and value.count(b"{") + value.count(b"[") > DEPTH_MAX
     ]
+
+
+def _brackets(column: pa.Array) -> int:
+    """Opening brackets in all values of a binary array."""
+    offsets, data = column.buffers()[1:3]
+    if data is None:
+        return 0
+    ends = np.frombuffer(offsets, np.int32)
+    start, end = int(ends[column.offset]), int(ends[column.offset + len(column)])
+    whole: bytes = data.slice(start, end - start).to_pybytes()
+    return whole.count(b"{") + whole.count(b"[")

@@ -1,0 +1,172 @@
+"""Conditions and samples that the kernels answer themselves: the same answers as Spark's, NULLs and all."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.pipeline.conditions import simple_condition
+from logboom.pipeline.kernels import segments
+from logboom.pipeline.layout import FALSE, TRUE, Condition, Layer
+from logboom.pipeline.moves import needs_spark
+from logboom.pipeline.parse import EVENT_SCHEMA
+from logboom.pipeline.plan import SampleTransform
+from logboom.pipeline.sample import keep_condition, weight_expression
+from logboom.pipeline.sample_columns import sampler, true_rows
+
+WORDS = ("error", "Error", "", "50%", "a b", "ä€\U0001f600", "x\ny", "it's", "_", "e")
+NUMBERS = (-1, 0, 9, 13, 17, 2_147_483_647)
+_TEXT_COLUMNS = ("service", "SERVICE", "body", "severity_text")
+_LITERALS = tuple("'" + word + "'" for word in WORDS if "'" not in word)
+
+
+def _predicates() -> st.SearchStrategy[str]:
+    signs = st.sampled_from(("=", "==", "!=", "<>", "<", "<=", ">", ">="))
+    texts, numbers = st.sampled_from(_LITERALS), st.sampled_from(("-1", "0", "13", "17", "999999999"))
+    named, counted = st.sampled_from(_TEXT_COLUMNS), st.sampled_from(("severity_number", "`offset`".strip("`")))
+    negation = st.sampled_from(("", "NOT "))
+    patterns = st.sampled_from(("'%'", "'e%'", "'%r'", "'%r%'", "'error'", "''", "'%\n%'", "'50%%'"))
+    return st.one_of(
+        st.builds("{} {} {}".format, named, signs, texts),
+        st.builds("{} {} {}".format, counted, signs, numbers),
+        st.builds("{} {}IN ({}, {})".format, named, negation, texts, texts),
+        st.builds("{} {}IN ({})".format, counted, negation, numbers),
+        st.builds("{} {}BETWEEN {} AND {}".format, counted, negation, numbers, numbers),
+        st.builds("{} {}BETWEEN {} AND {}".format, named, negation, texts, texts),
+        st.builds("{} {}LIKE {}".format, named, negation, patterns),
+        st.builds("{} IS {}NULL".format, st.one_of(named, counted), negation),
+        st.sampled_from(("true", "FALSE")),
+    )
+
+
+def _conditions() -> st.SearchStrategy[str]:
+    return st.recursive(
+        _predicates(),
+        lambda inner: st.one_of(
+            st.builds("{} AND {}".format, inner, inner),
+            st.builds("{} or {}".format, inner, inner),
+            st.builds("NOT {}".format, inner),
+            st.builds("({})".format, inner),
+        ),
+        max_leaves=6,
+    )
+
+
+def _rows() -> list[dict[str, Any]]:
+    dice = random.Random(3)
+    rows = []
+    for number in range(120):
+        row: dict[str, Any] = {name: dice.choice((*WORDS, None)) for name in ("service", "body", "severity_text")}
+        row |= {"severity_number": dice.choice((*NUMBERS, None)), "offset": dice.choice((-1, 0, 13, 2**40))}
+        rows.append({**row, "event_id": f"web:0:{number}", "weight": dice.choice((1.0, 10.0))})
+        rows[-1]["trace_id"] = dice.choice((None, f"{dice.getrandbits(128):032x}"))
+    return rows
+
+
+@pytest.mark.spark
+def test_conditions_are_answered_as_spark_answers_them(spark: Any) -> None:
+    rows = _rows()
+    names = list(rows[0])
+    events = pa.RecordBatch.from_pylist(rows, schema=pa.schema([EVENT_SCHEMA.field(name) for name in names]))
+    kinds = {"severity_number": "int", "offset": "bigint", "weight": "double"}
+    frame = spark.createDataFrame(
+        [tuple(row.values()) for row in rows], ", ".join(f"`{name}` {kinds.get(name, 'string')}" for name in names)
+    ).coalesce(1)
+    asked: list[str] = []
+
+    @settings(max_examples=250, deadline=None, derandomize=True, database=None)
+    @given(_conditions())
+    def gather(sql: str) -> None:
+        asked.append(sql)
+
+    gather()
+    unique = list(dict.fromkeys(asked))
+    assert len(unique) > 100
+    answers = {sql: simple_condition(sql) for sql in unique}
+    # A literal with more digits than all ints have is Spark's; everything else drawn here is to be answered here.
+    assert all(answer is not None for answer in answers.values()), [s for s, answer in answers.items() if not answer]
+    for start in range(0, len(unique), 60):
+        some = unique[start : start + 60]
+        told = frame.selectExpr(*(f"({sql}) AS c{number}" for number, sql in enumerate(some))).collect()
+        for number, sql in enumerate(some):
+            answer = answers[sql]
+            assert answer is not None
+            assert answer(events).to_pylist() == [row[f"c{number}"] for row in told], sql
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "service = 'a\\'b'",
+        "service = 'a' 'b'",
+        "service = 'it''s'",
+        'service = "a"',
+        "severity_number > 17L",
+        "severity_number > 1.5",
+        "severity_number > '17'",
+        "service > 17",
+        "severity_number = 3000000000",
+        "time > '2026-01-01'",
+        "weight > 1",
+        "variant_get(attributes, '$.a', 'int') = 1",
+        "lower(service) = 'a'",
+        "service LIKE 'a_b'",
+        "service RLIKE 'a'",
+        "service <=> 'a'",
+        "service IS TRUE",
+        "service IN ()",
+        "service IN ('a', NULL)",
+        "service = NULL",
+        "service = host",
+        "severity_number = - -1",
+        "severity_number -- 17",
+        "service = 'a' /* b */",
+        "true = false",
+        "service",
+        "",
+        "nobody = 'a'",
+        "service = 'a' AND",
+        "((((" * 40 + "true" + "))))" * 40,
+    ],
+)
+def test_whatever_is_in_doubt_is_spark_s(sql: str) -> None:
+    assert simple_condition(sql) is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("rate", "follows_weight", "exclude"), [(3, False, None), (2.5, True, None), (4, True, "severity_number >= 17")]
+)
+def test_samples_keep_what_spark_keeps(spark: Any, rate: float, follows_weight: bool, exclude: str | None) -> None:
+    node = SampleTransform(name="s", line=1, inputs=("p",), rate=rate, follows_weight=follows_weight, exclude=exclude)
+    rows = [{name: row[name] for name in ("trace_id", "event_id", "weight", "severity_number")} for row in _rows()]
+    frame = spark.createDataFrame(
+        [tuple(row.values()) for row in rows], "trace_id string, event_id string, weight double, severity_number int"
+    ).coalesce(1)
+    told = frame.selectExpr(f"{keep_condition(node)} AS kept", f"{weight_expression(node)} AS grown").collect()
+    events = pa.RecordBatch.from_pylist(rows, schema=pa.schema([EVENT_SCHEMA.field(name) for name in rows[0]]))
+    weights = np.array([row["weight"] for row in rows])
+    sample = sampler(node)
+    assert sample is not None
+    assert sample.stays(events, weights).tolist() == [row.kept for row in told]
+    assert sample.grown(events, weights).tolist() == [row.grown for row in told]
+    assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, key="lower(host)")) is None
+    assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, exclude="weight > 1")) is None
+
+
+def test_null_is_neither_true_nor_false() -> None:
+    assert true_rows(pa.array([True, None, False])).tolist() == [True, False, False]
+    assert (TRUE, FALSE) == (1, 0)
+
+
+def test_a_layout_is_cut_where_spark_has_to_be_asked() -> None:
+    simple = Layer((), (Condition("is_0", "severity_number >= 17", (0,)),), ())
+    other = Layer((), (Condition("is_0", "length(body) > 3", (0,)),), ())
+    assert (needs_spark(simple), needs_spark(other)) == (False, True)
+    first, second = segments((simple, other, simple))
+    assert (first.asked, first.steps) == (None, (simple,))
+    assert (second.asked, second.steps) == (other, (simple,))
