@@ -21,6 +21,7 @@ def machine() -> dict[str, object]:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": model,
         "cores": os.cpu_count(),
+        "load_average_1_min": round(os.getloadavg()[0], 2),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -37,6 +38,16 @@ def _commit() -> str:
         return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def busy() -> str:
+    """A warning where the machine has other work; empty on a quiet one."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < cores / 2:
+        return ""
+    return (
+        f"this machine is busy (load average {load:.1f} on {cores} cores): trust ratios taken in one run, nothing else"
+    )
 
 
 def cpu_seconds(pid: int) -> float:

@@ -37,6 +37,8 @@ bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.
 @bench.callback()
 def _prepare() -> None:
     keep_buffers()  # the load generator must not be the limit
+    if warning := report.busy():
+        note(warning)
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, _ended)
 

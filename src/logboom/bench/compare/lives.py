@@ -86,7 +86,7 @@ def _until(holds: Callable[[], bool], otherwise: str) -> None:
 
 
 def _make(server: Server, stream: str, partitions: int, contestant: Contestant) -> None:
-    admin = AdminClient({"bootstrap.servers": server.address})
+    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
     topic = NewTopic(stream, num_partitions=partitions, replication_factor=1, config=dict(contestant.config))
     admin.create_topics([topic], request_timeout=60)[stream].result(90)
 
