@@ -409,9 +409,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- quotas -------------------------------------------------------------------------------------------------
 
     @property
-    def held(self) -> tuple[int, int, int]:
-        """Requests under way, their memory, and the reply bytes that its peer has not read."""
-        return self._inflight_requests, self._inflight_bytes, self._unsent_bytes
+    def held(self) -> tuple[int, int]:
+        """Requests under way, and their memory."""
+        return self._inflight_requests, self._inflight_bytes
 
     def quotas_changed(self) -> None:
         """Some client's quota is another now; whoever waits for one is judged anew."""

@@ -9,14 +9,10 @@ from logboom.kafka.shared import Shared
 def door_limits(shared: Shared) -> Iterator[Filling]:
     """Every limit that fills up; of those for each connection or address, the one that is nearest to it."""
     config, metrics = shared.config, shared.metrics
-    requests = size_bytes = unsent_bytes = 0
+    requests = size_bytes = 0
     for connection in shared.connections:
-        held = connection.held
-        requests, size_bytes, unsent_bytes = (
-            max(requests, held[0]),
-            max(size_bytes, held[1]),
-            max(unsent_bytes, held[2]),
-        )
+        held_requests, held_bytes = connection.held
+        requests, size_bytes = max(requests, held_requests), max(size_bytes, held_bytes)
     yield Filling("kafka.max_connections", config.max_connections, metrics.connections)
     if config.max_connections_per_address is not None:
         most = shared.admission.most_from_one_address
@@ -25,7 +21,6 @@ def door_limits(shared: Shared) -> Iterator[Filling]:
     yield Filling("kafka.max_inflight_bytes", config.max_inflight_bytes, size_bytes)
     in_hand = metrics.inflight_bytes + metrics.arriving_bytes + metrics.waiting_bytes
     yield Filling("kafka.max_inflight_total_bytes", config.max_inflight_total_bytes, in_hand)
-    yield Filling("kafka.max_unsent_bytes", config.max_unsent_bytes, unsent_bytes)
     taken = metrics.unsent_bytes + shared.reply_reserved_bytes
     yield Filling("kafka.max_unsent_total_bytes", config.max_unsent_total_bytes, taken)
     yield Filling("kafka.max_waiting_fetches", config.max_waiting_fetches, metrics.waiting_fetches)

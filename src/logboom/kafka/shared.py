@@ -117,9 +117,9 @@ class Shared:
         self.metrics.crossed[limit] += 1
         self.complaints.say(f"limit {limit}", "limit reached", limit=limit, why=why, **fields)
 
-    def note_pause(self, held: tuple[int, int, int], *, clogged: bool, writable: bool) -> None:
+    def note_pause(self, held: tuple[int, int], *, clogged: bool, writable: bool) -> None:
         """A connection with so much in hand is not read any more: count the limit that is the reason."""
-        requests, size_bytes, _ = held
+        requests, size_bytes = held
         config, counts = self.config, self.metrics.crossed
         if clogged:
             why = f"{self.staging.staged_bytes} bytes wait for the disk: produce requests wait too"
@@ -143,8 +143,8 @@ class Shared:
     def reply_room(self, wanted_bytes: int) -> int:
         """How much of what a fetch wants its reply may hold."""
         room_bytes = self.reply_room_bytes
-        if not room_bytes:
-            why = f"{self.metrics.unsent_bytes} bytes wait for peers to read them: each fetch gets one batch"
+        if room_bytes < wanted_bytes:
+            why = f"{self.metrics.unsent_bytes} bytes wait for peers to read them: fetches get less than they ask for"
             self.crossed("kafka.max_unsent_total_bytes", why)
         return min(wanted_bytes, room_bytes)
 
