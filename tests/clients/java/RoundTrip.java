@@ -26,16 +26,23 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
+import org.apache.kafka.common.errors.InvalidRequestException;
+import org.apache.kafka.common.quota.ClientQuotaAlteration;
+import org.apache.kafka.common.quota.ClientQuotaEntity;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
+import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * The Java client against a broker, in three verbs that a test drives:
  * produce BOOTSTRAP TOPIC FROM COUNT CODEC, consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR, admin BOOTSTRAP TOPIC,
- * flood BOOTSTRAP TOPIC.
+ * flood BOOTSTRAP TOPIC, quotas BOOTSTRAP TOPIC.
  * Each prints "ok ..." as its last line, or dies with a stack trace and a non-zero exit.
  */
 public final class RoundTrip {
@@ -45,6 +52,7 @@ public final class RoundTrip {
             case "consume" -> consume(args[1], args[2], args[3], Integer.parseInt(args[4]), args[5]);
             case "flood" -> flood(args[1], args[2]);
             case "admin" -> admin(args[1], args[2]);
+            case "quotas" -> quotas(args[1], args[2]);
             default -> throw new IllegalArgumentException("unknown verb " + args[0]);
         }
     }
@@ -177,6 +185,76 @@ public final class RoundTrip {
             check(!admin.listTopics().names().get().contains(topic), "deleted topic is gone");
             System.out.println("ok admin " + Arrays.asList(topic));
         }
+    }
+
+    /** Quotas are set, told and taken away again; a producer and a consumer that have some are told to wait. */
+    private static void quotas(String bootstrap, String topic) throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "client.id", "admin"))) {
+            var held = new ClientQuotaEntity(Map.of(ClientQuotaEntity.CLIENT_ID, "held"));
+            var all = new HashMap<String, String>();
+            all.put(ClientQuotaEntity.CLIENT_ID, null);
+            var byDefault = new ClientQuotaEntity(all);
+            var user = new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, "ann"));
+            var rate = List.of(
+                    new ClientQuotaAlteration.Op("producer_byte_rate", 500_000.0),
+                    new ClientQuotaAlteration.Op("consumer_byte_rate", 500_000.0));
+            var percent = List.of(new ClientQuotaAlteration.Op("request_percentage", 90.0));
+            admin.alterClientQuotas(List.of(
+                    new ClientQuotaAlteration(held, rate), new ClientQuotaAlteration(byDefault, percent))).all().get();
+            try {
+                admin.alterClientQuotas(List.of(new ClientQuotaAlteration(user, rate))).all().get();
+                throw new IllegalStateException("a quota for a user was taken");
+            } catch (ExecutionException refused) {
+                check(refused.getCause() instanceof InvalidRequestException, "users have no quotas: " + refused);
+            }
+            var told = admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get();
+            check(told.equals(Map.of(
+                    held, Map.of("producer_byte_rate", 500_000.0, "consumer_byte_rate", 500_000.0),
+                    byDefault, Map.of("request_percentage", 90.0))), "the quotas are told: " + told);
+            var only = ClientQuotaFilter.containsOnly(
+                    List.of(ClientQuotaFilterComponent.ofDefaultEntity(ClientQuotaEntity.CLIENT_ID)));
+            check(admin.describeClientQuotas(only).entities().get().keySet().equals(Set.of(byDefault)), "the default");
+            heldBack(bootstrap, topic);
+            for (var entity : told.keySet()) {
+                var removals = told.get(entity).keySet().stream()
+                        .map(name -> new ClientQuotaAlteration.Op(name, null)).toList();
+                admin.alterClientQuotas(List.of(new ClientQuotaAlteration(entity, removals))).all().get();
+            }
+            check(admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().isEmpty(), "no quotas are left");
+            System.out.println("ok quotas");
+        }
+    }
+
+    private static void heldBack(String bootstrap, String topic) throws Exception {
+        Properties config = new Properties();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("client.id", "held");
+        config.put("group.id", "held");
+        config.put("auto.offset.reset", "earliest");
+        int count = 60;
+        try (var producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                sent.add(producer.send(new ProducerRecord<>(topic, 0, null, "x".repeat(20_000))));
+            }
+            for (var one : sent) {
+                one.get();
+            }
+            check(most(producer.metrics(), "produce-throttle-time-max") > 0, "the producer was told to wait");
+        }
+        try (var consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer())) {
+            consumer.assign(List.of(new TopicPartition(topic, 0)));
+            int got = 0;
+            while (got < count) {
+                got += consumer.poll(Duration.ofSeconds(1)).count();
+            }
+            check(most(consumer.metrics(), "fetch-throttle-time-max") > 0, "the consumer was told to wait");
+        }
+    }
+
+    private static double most(Map<MetricName, ? extends Metric> metrics, String name) {
+        return metrics.values().stream().filter(one -> one.metricName().name().equals(name))
+                .mapToDouble(one -> (Double) one.metricValue()).filter(value -> !Double.isNaN(value)).max().orElse(0);
     }
 
     /** A broker's own setting over the default of all, with where each comes from and what it means; then none. */
