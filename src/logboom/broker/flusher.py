@@ -120,6 +120,7 @@ class Flusher:
         self._marked_bytes = 0
         self._arrived: list[Arriving] = []
         self._arrived_bytes = 0
+        self._taking_in = False
         self._mailbox: SimpleQueue[_Marked | _Job | None] = SimpleQueue()
         self._failure: StorageError | None = None
         self._failing = threading.Lock()
@@ -137,7 +138,7 @@ class Flusher:
         """Loop: `target` has staged so many bytes."""
         if not target.marked:
             target.marked = True
-            if not self._marked:
+            if not self._marked and not self._taking_in:
                 self._loop.call_soon(self._hand_over)
             self._marked.append(target)
         self._marked_bytes += size_bytes
@@ -169,6 +170,7 @@ class Flusher:
 
     def _take_in(self) -> None:
         arrived, self._arrived, self._arrived_bytes = self._arrived, [], 0
+        self._taking_in = True
         for target in arrived:
             try:
                 target.take_in()
@@ -176,6 +178,7 @@ class Flusher:
                 self._log.error("staging went wrong in a way that should not be", exc_info=error)
                 target.flush_failed(StorageError(f"a fault in Logboom stopped this partition: {error!r}"))
                 target.take_in()
+        self._taking_in = False
 
     def _hand_over(self) -> None:
         if self._arrived:

@@ -275,12 +275,9 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if self._closed else begun
 
     def _begin_run(self, most: int) -> int:
-        """Begin the requests at the head of the backlog that are alike, as one; how many they are.
-
-        Those of a client with quotas are begun and measured one by one.
-        """
+        """Begin the requests at the head of the backlog that are alike, as one; how many they are."""
         if self._quota is not None:
-            return 0
+            return 0  # a client with quotas is measured request by request
         config = self._config
         most = min(most, max(1, config.max_inflight_requests - self._inflight_requests))
         bytes_max = min(config.max_inflight_bytes - self._inflight_bytes, _RUN_BYTES)
@@ -448,7 +445,11 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
             return
         if self._slots and slot is self._slots[0]:
-            self.schedule_turn()
+            more = self._backlog or not self._reading or self._said_all or self._shared.stopping
+            if isinstance(reply, bytes) and not more:
+                self._send()
+            else:
+                self.schedule_turn()
 
     def _finish(self, slot: Slot, reply: Any) -> None:
         route = slot.route
