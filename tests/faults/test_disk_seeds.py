@@ -22,9 +22,9 @@ CONFIGS = (
 )
 FAULTS = (None, None, None, errno.EIO, errno.ENOSPC, errno.EMFILE)
 LIVES = 5
-FOUND = (3, 1449, 2467)
+FOUND = (3, 1449, 2467, 13224)
 """Seeds that failed once: names of segments lost out of order; index entries of bytes that were cut; an epoch that was
-noted and then forgotten with the tail before it."""
+noted and then forgotten with the tail before it; a cut that noted as durable what was only written."""
 SHORT, LONG = 100, 6_000
 
 
@@ -88,7 +88,8 @@ def _told_by(life: Life, disk: MemDisk) -> Told:
     assert opened.log is not None
     found = dict(all_batches(opened.log))
     start = opened.log.log_start_offset
-    return Told(opened.log.durable_end, start, start, dict(found), {base: [data] for base, data in found.items()})
+    ever = {base: [data] for base, data in found.items()}
+    return Told(opened.log.durable_end, start, {start}, dict(found), ever)
 
 
 def seeds(count: int) -> list[int]:

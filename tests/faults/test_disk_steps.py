@@ -45,6 +45,7 @@ HISTORIES: dict[str, tuple[LogConfig, list[Step]]] = {
     "truncated": (FLAT, [OPEN, ONE, BIG, BIG, SYNC, ("truncate", 0.4), TWO, SYNC]),
     "truncated to nothing": (ROOMY, [OPEN, BIG, BIG, SYNC, ("truncate", 0.0), TWO, SYNC, CLOSE]),
     "truncated far": (FLAT, [OPEN, BIG, BIG, BIG, BIG, BIG, SYNC, ("truncate", 0.3)]),
+    "truncated unsynced": (FLAT, [OPEN, ONE, SYNC, ONE, TWO, ONE, WRITE, ("truncate", 0.5), ONE, SYNC]),
     "checkpoint": (FLAT, [OPEN, ONE, SYNC, ("checkpoint",), ONE, WRITE, ("checkpoint",), ONE, SYNC]),
 }
 

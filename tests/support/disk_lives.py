@@ -81,8 +81,8 @@ class Told:
     end: int = 0
     """Acked below here."""
     start: int = 0
-    start_asked: int = 0
-    """A start that was asked for; it is in force or it is not."""
+    starts_asked: set[int] = field(default_factory=set)
+    """Starts that were asked for; each is in force or it is not."""
     now: dict[int, bytes] = field(default_factory=dict)
     """What lies at each base offset as far as the log knows."""
     ever: dict[int, list[bytes]] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class Life:
         assert self.log is not None
         bases = [base for base in sorted(self.told.now) if self.log.log_start_offset <= base <= self.log.durable_end]
         wanted = (*bases, int(self.log.durable_end))[int(share * len(bases))]
-        self.told.start_asked = max(self.told.start_asked, wanted)
+        self.told.starts_asked.add(wanted)
         self.log.delete_before(Offset(wanted))
 
     def truncate(self, share: float) -> None:
@@ -256,7 +256,7 @@ class Life:
         told = self.told
         assert log.durable_end == log.written_end == log.log_end_offset
         assert log.log_end_offset >= told.end, f"acked up to {told.end}, found up to {log.log_end_offset}"
-        starts = (told.start, told.start_asked)
+        starts = {told.start, *(asked for asked in told.starts_asked if asked > told.start)}
         assert log.log_start_offset in starts or (self.helps_lost and log.log_start_offset <= max(starts))
 
     def _check_batches(self, log: PartitionLog, found: dict[int, bytes]) -> None:

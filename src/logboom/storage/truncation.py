@@ -26,6 +26,8 @@ def truncate(log: "PartitionLog", offset: Offset, now_ms: int) -> None:
         position, end = last.locate(offset, cached_only=False)
     # The batch that goes may be one whose first records were deleted before.
     log.log_start_offset = min(log.log_start_offset, end)
+    if log.durable_end < end:  # what stays must be durable before it is noted so
+        log.write_checkpoint(sync=False)
     log.durable_end = min(log.durable_end, end)
     log.note_durable_end(end, last, position)
     for segment in reversed(log.segments[len(kept) :]):
