@@ -126,9 +126,10 @@ def test_the_fast_way_gives_the_same_answer_or_steps_aside(data: st.DataObject, 
     frame_ = bare(version, produce_request(version, STREAM, {3: records}))
     position = body_at(version)
     usual = learned(version, frame_, position)
-    assert usual is not None
     expected = said(version, frame_, position)
-    assert expected is not None
+    assert (usual is None) == (expected is None)
+    if usual is None or expected is None:
+        return  # it looks like zstd, in a version that has none
     for _ in range(40):
         # Changed, cut, stretched, blown up: behind the beginning mostly, for that is where it would go unnoticed.
         place = usual.end if chance.random() < 0.7 else 0
