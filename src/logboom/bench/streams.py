@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -26,10 +26,11 @@ def bench_stream(bootstrap: str, *, partitions: int = 1, config: Mapping[str, st
     try:
         _wait_until_served(admin, name, partitions)
         yield name
-    finally:
-        made = sorted({name, *(topic for topic in admin.list_topics(timeout=15).topics if name in topic)})
-        for deleted in admin.delete_topics(made, request_timeout=30).values():
-            deleted.result(35)
+    except BaseException:
+        with suppress(BenchError):  # what went wrong first is what is told
+            _remove(admin, name)
+        raise
+    _remove(admin, name)
 
 
 def _wait_until_served(admin: AdminClient, stream: str, partitions: int) -> None:
@@ -46,3 +47,12 @@ def _wait_until_served(admin: AdminClient, stream: str, partitions: int) -> None
             time.sleep(0.02)
         else:
             return
+
+
+def _remove(admin: AdminClient, stream: str) -> None:
+    try:
+        made = sorted({stream, *(topic for topic in admin.list_topics(timeout=15).topics if stream in topic)})
+        for deleted in admin.delete_topics(made, request_timeout=30).values():
+            deleted.result(35)
+    except KafkaException as error:
+        raise BenchError(f"{stream} could not be removed again: {error.args[0].str()}") from None

@@ -21,6 +21,7 @@ from logboom.bench.produce import ProduceLoad, produce
 from logboom.bench.servers import NatsServer, Server
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import FETCH_MAX_BYTES, run_throughput
+from logboom.bench.wire import BenchError
 
 MAX_MESSAGE_CONFIG: Final = {"max.message.bytes": "2000000"}
 Sample = dict[str, Any]
@@ -53,11 +54,17 @@ class _Cpu:
     """The server's CPU time from here on."""
 
     def __init__(self, server: Server) -> None:
-        self._pid = server.pid
-        self._before = report.cpu_seconds(self._pid)
+        self._server = server
+        self._before = self._now_s()
+
+    def _now_s(self) -> float:
+        try:
+            return report.cpu_seconds(self._server.pid)
+        except OSError:
+            raise BenchError(f"{self._server.name} has ended") from None
 
     def per_million(self, messages: float) -> float:
-        return round((report.cpu_seconds(self._pid) - self._before) / (messages / 1e6), 4)
+        return round((self._now_s() - self._before) / (messages / 1e6), 4)
 
 
 class Case(ABC):
