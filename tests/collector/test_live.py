@@ -21,9 +21,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield broker
 
 
-def write_config(directory: Path, bootstrap: str, inputs: str, more: str = "") -> None:
+def write_config(directory: Path, bootstrap: str, inputs: str, more: str = "", client: str = "auto") -> None:
     (directory / "logs").mkdir(exist_ok=True)
-    text = f"data_dir: ./state\nhost: web-1\noutput: {{bootstrap: '{bootstrap}'}}\n{more}\ninputs:\n{inputs}"
+    output = f"{{bootstrap: '{bootstrap}', client: {client}}}"
+    text = f"data_dir: ./state\nhost: web-1\noutput: {output}\n{more}\ninputs:\n{inputs}"
     (directory / "collector.yaml").write_text(text)
 
 
@@ -213,19 +214,22 @@ def check_balance(writers: Writers, got: list[bytes]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kills", "victim"),
+    ("kills", "victim", "client"),
     [
-        (2, "both"),
-        pytest.param(8, "collector", marks=pytest.mark.slow),
-        pytest.param(8, "broker", marks=pytest.mark.slow),
-        pytest.param(20, "both", marks=pytest.mark.slow),
+        (2, "both", "auto"),
+        pytest.param(8, "collector", "auto", marks=pytest.mark.slow),
+        pytest.param(8, "broker", "auto", marks=pytest.mark.slow),
+        pytest.param(20, "both", "auto", marks=pytest.mark.slow),
+        pytest.param(4, "collector", "librdkafka", marks=pytest.mark.slow),
+        pytest.param(4, "broker", "librdkafka", marks=pytest.mark.slow),
     ],
 )
-def test_kill_9_loses_no_line_of_a_file(tmp_path: Path, kills: int, victim: str) -> None:
+def test_kill_9_loses_no_line_of_a_file(tmp_path: Path, kills: int, victim: str, client: str) -> None:
     chance = random.Random(kills)
     with BrokerProcess(tmp_path / "data") as broker:
         http = f"127.0.0.1:{free_port()}"
-        write_config(tmp_path, broker.kafka, files_input("killed"), more=f"http: {http}\ncheckpoint_ms: 200ms")
+        more = f"http: {http}\ncheckpoint_ms: 200ms"
+        write_config(tmp_path, broker.kafka, files_input("killed"), more, client)
         with Writers(tmp_path / "logs", 4) as writers, CollectorProcess(tmp_path, "collector.yaml") as collector:
             for _ in range(kills):
                 until(lambda: metric(http, "logboom_collector_file_files") >= 4, "the collector at work")

@@ -208,7 +208,8 @@ def test_values_that_no_longer_fit_are_left_out_at_the_start_and_can_be_taken_ba
             await changed(client, "num.partitions", "4")
         async with running(tmp_path, groups={"session_timeout_max_ms": 8000}) as node, node.client() as client:
             mine = await told(client, *MINE)
-            assert mine["group.min.session.timeout.ms"].value == "6000"
+            told_min = mine["group.min.session.timeout.ms"]
+            assert (told_min.value, told_min.config_source) == ("6000", DEFAULT)
             assert mine["num.partitions"].value == "4", "what fits stays"
             said = [str(call.args) for call in node.log.calls if call.method_name == "error"]
             assert any("no longer fit" in text for text in said)

@@ -167,6 +167,8 @@ class DynamicSettings:
         self.shared: Layer = shared or {}
         """What was set for all brokers."""
         self.table: dict[str, Entry] = {}
+        self.left_out: set[str] = set()
+        """What of it did not fit together with what the process was started with, and so is not in force."""
         self._rooms: dict[str, Current[Any]] = {}
 
     def add(self, room: str, started_with: Model) -> Current[Model]:
@@ -192,6 +194,8 @@ class DynamicSettings:
                 except InvalidConfigError:
                     continue
                 kept[name] = text
+        ours = {name for name in {**self.own, **self.shared} if name in self.table and self.table[name].path[0] == room}
+        self.left_out |= {name for name in ours if name not in own and name not in shared}
         return self._combined(room, own, shared)
 
     def value(self, entry: Entry) -> Any:
@@ -242,6 +246,7 @@ class DynamicSettings:
     def take(self, own: Layer, shared: Layer) -> None:
         """Put other layers in force; they were checked."""
         self.own, self.shared = own, shared
+        self.left_out.clear()
         for room, current in self._rooms.items():
             current.take(self._combined(room, own, shared))
 

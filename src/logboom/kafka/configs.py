@@ -116,7 +116,7 @@ def _synonyms(settings: DynamicSettings, entry: Entry) -> list[Synonym]:
             (settings.own, Source.DYNAMIC_BROKER),
             (settings.shared, Source.DYNAMIC_DEFAULT_BROKER),
         )
-        if entry.name in layer and entry.dynamic
+        if entry.name in layer and entry.dynamic and entry.name not in settings.left_out
     ]
     given, value = settings.started_with(entry)
     if given:
