@@ -63,8 +63,10 @@ class _Socket:
 
 def _pass(connection: _Socket, stream: str, end: int, max_bytes: int) -> _Passed:
     passed, offset = _Passed(), 0
+    frame = wire.fetch_frame(stream, 0, 0, max_bytes)
     while offset < end:
-        fetched = wire.read_fetched(connection.ask(wire.fetch_frame(stream, 0, offset, max_bytes)), stream)
+        struct.pack_into(">q", frame, len(frame) - wire.FETCH_OFFSET_FROM_END, offset)
+        fetched = wire.read_fetched(connection.ask(frame), stream)
         if fetched.error:
             raise wire.BenchError(f"fetch failed with code {fetched.error}")
         for _, header in iter_batches(fetched.records):

@@ -22,8 +22,6 @@ from logboom.bench.servers import Server
 from logboom.bench.streams import bench_stream
 
 _RECEIVE_BYTES = 256 * 1024
-_OFFSET_FROM_END = 12
-"""Where a Fetch v4 for one partition has its offset: before it come partition and all else, behind it the limit."""
 _FETCH_BYTES = 1024 * 1024
 _STALL_S = 60.0
 
@@ -63,7 +61,7 @@ class _Consumer:
         self._left = 0
 
     def ask(self) -> None:
-        struct.pack_into(">q", self._frame, len(self._frame) - _OFFSET_FROM_END, self.offset)
+        struct.pack_into(">q", self._frame, len(self._frame) - wire.FETCH_OFFSET_FROM_END, self.offset)
         self.link.send(self._frame)
 
     def read(self, scratch: memoryview) -> bool:

@@ -61,6 +61,10 @@ def produce_frame(stream: str, partition: int, batch: bytes | bytearray) -> Fram
     return _framed(0, 3, out.getvalue())
 
 
+FETCH_OFFSET_FROM_END = 12
+"""Where the offset stands in what `fetch_frame` gives, from its end: behind it comes the limit of the partition."""
+
+
 def fetch_frame(stream: str, partition: int, offset: int, max_bytes: int) -> Frame:
     """A Fetch request for one partition that waits up to half a second for a first byte."""
     request = fetch_v4.FetchRequest(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kio.schema.errors import ErrorCode
 
 from logboom.base.errors import LogboomError
-from logboom.base.ids import Offset
+from logboom.base.ids import NO_EPOCH, Offset
 from logboom.base.ports import Bytes
 from logboom.base.units import KIB
 from logboom.kafka import encoding
@@ -58,7 +58,7 @@ class Want:
     high_watermark: int = -1
     log_start_offset: int = -1
     size_bytes: int = 0
-    """The partition's size when it was read: what it grew by since is new."""
+    """The partition's size when it was read, where more than any byte is asked for: what it grew by since is new."""
     offline: bool = False
 
     @property
@@ -199,21 +199,26 @@ class Fetch:
         return limits
 
     def _prepare(self, want: Want) -> bool:
-        """Note where the partition stands; False where there is nothing to read."""
+        """Note where the partition stands; False where there is nothing to read.
+
+        Most partitions of a large fetch are at their end, again and again: that is seen without asking the log.
+        """
         want.records = _NOTHING
-        partition = want.partition
+        partition, position = want.partition, want.position
         if partition is None or want.error is not None:
             return False
-        try:
-            partition.check_leader_epoch(want.position.leader_epoch)
-        except LogboomError as error:
-            want.fail(error)
-            return False
-        want.high_watermark = partition.high_watermark
+        if position.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
+            try:
+                partition.check_leader_epoch(position.leader_epoch)
+            except LogboomError as error:
+                want.fail(error)
+                return False
+        want.high_watermark = high_watermark = partition.high_watermark
         want.log_start_offset = partition.log_start_offset
-        want.size_bytes = partition.size_bytes
-        want.offline = partition.offline
-        return True
+        want.offline = offline = partition.offline
+        if self._min_bytes > 1:
+            want.size_bytes = partition.size_bytes
+        return offline or position.offset != high_watermark
 
     def _read_from_disk(self) -> None:
         # What is being read has its room already: many who read at once must not all count on the same.
