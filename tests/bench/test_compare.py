@@ -26,6 +26,9 @@ SHORT = CompareLoad(
 )
 
 
+MACHINE: dict[str, object] = {"time": "now", "cpu": "x", "cores": 2, "memory_gib": 1, "kernel": "6"}
+
+
 def outcome_of(samples: dict[str, dict[str, list[dict[str, float]]]]) -> Outcome:
     titles = dict.fromkeys(samples, "a title")
     versions = dict.fromkeys(("logboom", "kafka", "nats", "nats-always", "nothing"), "1")
@@ -56,8 +59,7 @@ def test_the_table_names_who_failed_and_who_is_left_out() -> None:
     outcome = outcome_of({"produce-100": {"logboom": rates(2_000), "kafka": rates(1_000)}})
     outcome.failures["produce-100"] = {"kafka-fsync": "it broke"}
     outcome.left_out = {"nats": "no Go here", "nats-always": "no Go here"}
-    machine = {"time": "now", "cpu": "x", "cores": 2, "memory_gib": 1, "kernel": "6"}
-    text = as_markdown(outcome, machine)
+    text = as_markdown(outcome, MACHINE)
     assert "| Logboom, fsync | 2,000 | - | 200 |" in text
     assert "| Kafka, no fsync | 1,000 | 2.00 | 100 |" in text
     assert "| Kafka, fsync | failed: it broke |" in text
@@ -123,6 +125,20 @@ def test_a_comparison_without_peers_goes_on_and_names_them(tmp_path: Path, monke
         "lives.png",
     }
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "what the servers kept is gone"
+
+
+def test_a_run_that_is_ended_tells_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends_in_the_second_case(words: str) -> None:
+        if "throughput-1024" in words:
+            raise SystemExit(143)
+
+    monkeypatch.setattr(compare_run, "SIZES", (256, 1_024))
+    outcome = run_compare(replace(SHORT, only=("throughput",)), tmp_path, ends_in_the_second_case)
+    assert outcome.ended_early
+    assert list(outcome.samples) == ["throughput-256"]
+    assert "ended before everything" in as_markdown(outcome, MACHINE)
+    assert write_outcome(tmp_path / "out", outcome)[0].is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.slow

@@ -251,6 +251,8 @@ def compare(
         print_json({**outcome.as_json(), "folder": str(target)})
     else:
         typer.echo(f"{text}\n{target}/result.json, table.md and pictures")
+    if outcome.ended_early:
+        raise typer.Exit(1)
 
 
 @bench.command()

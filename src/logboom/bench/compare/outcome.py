@@ -82,6 +82,8 @@ def as_markdown(outcome: Outcome, machine: dict[str, object]) -> str:
         lines.append(f"| {each.label} | {outcome.versions[each.server]} | {each.fsync} |")
     for name, reason in outcome.left_out.items():
         lines.append(f"| {CONTESTANTS[name].label} | left out | {reason} |")
+    if outcome.ended_early:
+        lines += ["", "The run was ended before everything was measured."]
     for case, title in outcome.titles.items():
         lines += ["", f"## {title}", "", *_case_table(outcome, case)]
     decided = goals(outcome)
@@ -178,7 +180,7 @@ def _pictures(target: Path, outcome: Outcome) -> None:
         panels = {
             title.partition(" (")[0]: {labels[name]: taken for name, taken in _samples(outcome, case, metric).items()}
             for case, title in outcome.titles.items()
-            if case.startswith(group)
+            if case.startswith(group) and outcome.samples.get(case)
         }
         if panels:
             plots.grouped_bars(target / f"{file}.png", _headline(group), panels, unit, COLOURS)
@@ -186,7 +188,7 @@ def _pictures(target: Path, outcome: Outcome) -> None:
         word: {labels[name]: taken for name, taken in _samples(outcome, case, key).items()}
         for case in ("start", "restart")
         for key, word in METRICS[case]
-        if case in outcome.titles and key != "kept_gb"
+        if outcome.samples.get(case) and key != "kept_gb"
     }
     if lives:
         plots.grouped_bars(target / "lives.png", "Start, idle, restart after kill -9", lives, "", COLOURS)
@@ -208,7 +210,7 @@ def _curves(target: Path, outcome: Outcome, labels: dict[str, str]) -> None:
             for name, samples in outcome.samples.get(case, {}).items()
         }
         for case, title in outcome.titles.items()
-        if case.startswith("latency")
+        if case.startswith("latency") and outcome.samples.get(case)
     }
     if panels:
         title = "End-to-end latency, open loop, from the intended moment"

@@ -81,6 +81,8 @@ class Outcome:
     left_out: dict[str, str]
     versions: dict[str, str]
     settings: dict[str, dict[str, object]]
+    ended_early: bool = False
+    """Whether somebody ended the run: what had been measured by then is told."""
 
     def add(self, case: str, contestant: str, take: Callable[[], Sample]) -> None:
         """Take a sample; a contestant that fails a case once is not asked for it again."""
@@ -101,6 +103,7 @@ class Outcome:
             "versions": self.versions,
             "settings": self.settings,
             "left_out": self.left_out,
+            "ended_early": self.ended_early,
             "titles": self.titles,
             "samples": self.samples,
             "failures": self.failures,
@@ -115,7 +118,8 @@ class Outcome:
 def run_compare(load: CompareLoad, directory: Path, note: Note) -> Outcome:
     """Measure; what the servers keep lies in `directory` meanwhile and is gone at the end.
 
-    A peer that cannot be had or does not start is left out with the reason. BenchError where nobody is left.
+    A peer that cannot be had or does not start is left out with the reason. BenchError where nobody is left. A run that
+    is ended by Ctrl-C or SIGTERM returns what it has measured.
     """
     outcome = Outcome(load, {}, {}, {}, {}, {}, {})
     lives.room_for(directory, max(load.size_max_bytes, load.restart_bytes, load.consume_bytes * 2))
@@ -127,6 +131,8 @@ def run_compare(load: CompareLoad, directory: Path, note: Note) -> Outcome:
                 raise BenchError(f"nobody could be started: {outcome.left_out}")
             _rounds(outcome, servers, note)
         _lives(outcome, work, note)
+    except (KeyboardInterrupt, SystemExit):
+        outcome.ended_early = True
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return outcome
