@@ -3,7 +3,12 @@
 import resource
 from pathlib import Path
 
+import structlog
+from structlog.testing import capture_logs
 from tests.support.server import BrokerProcess
+
+from logboom.app.config import NodeConfig
+from logboom.app.node import _tell_of_handles
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
@@ -12,5 +17,15 @@ def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
         with BrokerProcess(tmp_path / "data") as broker:
             assert resource.prlimit(broker.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+            assert "fewer open files" not in broker.log_text()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_hard_limit_below_the_brokers_own_is_told() -> None:
+    node = NodeConfig()
+    with capture_logs() as logs:
+        _tell_of_handles(node, 1_024, structlog.get_logger())
+        _tell_of_handles(node, 65_536, structlog.get_logger())
+        _tell_of_handles(node, resource.RLIM_INFINITY, structlog.get_logger())
+    assert [line["needed"] for line in logs] == [4_096 + 8_192 + 512]

@@ -78,7 +78,8 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
                         await other.ask(18, 0)
                     reply = await other.ask(3, 5, topics=None, allow_auto_topic_creation=False)
                     assert [topic.name for topic in reply.topics if topic.name == "t"] == ["t"]
-                    assert limit <= staging.staged_bytes <= limit + 2 * size
+                    # Beyond the limit is what one turn of the loop brings from each connection: one read.
+                    assert limit <= staging.staged_bytes <= limit + 5 * size
                     assert staging.clogs == 1
                 finally:
                     disk.going.set()
@@ -116,7 +117,7 @@ def test_long_requests_on_their_way_leave_room_for_whole_ones(tmp_path: Path) ->
             try:
                 for client in clients:
                     client.writer.write((8 << 20).to_bytes(4, "big") + bytes(4 << 20))
-                await until(lambda: node.metrics.connections <= 4)
+                await until(lambda: node.metrics.connections_total == 20 and node.metrics.connections <= 4)
                 assert 0 < node.metrics.arriving_bytes <= limit // 2 + (8 << 20)
                 async with node.client() as other:
                     send(other, batch(bytes(900_000)), -1)

@@ -44,6 +44,9 @@ STOP_MAX_S: Final = 20.0
 START_CANCEL_MAX_S: Final = 1.0
 """A start that is told to stop has nothing to answer and ends after this whatever it is doing."""
 
+_SPARE_HANDLES: Final = 512
+"""Files a node opens beside connections and partitions, and those of the moment, generously."""
+
 _SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread that is back from the disk waits for a busy loop to let go of the interpreter. With Python's own
 5 ms an ack could wait ten times as long as the sync it waits for."""
@@ -211,6 +214,18 @@ def _end_now(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _tell_of_handles(config: NodeConfig, most_files: int, log: FilteringBoundLogger) -> None:
+    """The limits on files are this program's own; the system's should lie behind them."""
+    needed = config.kafka.max_connections + config.broker.max_open_log_files + _SPARE_HANDLES
+    if most_files != resource.RLIM_INFINITY and most_files < needed:
+        log.warning(
+            "the system allows fewer open files than the limits add up to",
+            allowed=most_files,
+            needed=needed,
+            settings="kafka.max_connections, broker.max_open_log_files",
+        )
+
+
 def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     """Run a node until it is told to stop. Raises LogboomError or OSError where it cannot start."""
     faulthandler.enable()
@@ -218,6 +233,7 @@ def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     log = open_log(config.log)
+    _tell_of_handles(config, most_files, log)
     keep_buffers()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -150,6 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         if not unbegun.arriving or self._closed:
             return
         if unbegun.crowds_out(self._config.max_inflight_total_bytes):
+            unbegun.release()  # at once, or others were closed for it too
             self._refuse("request that finds no room", CROWDED, limit="kafka.max_inflight_total_bytes")
         elif self._shared.is_full:
             self._regulate_reading()
