@@ -81,3 +81,13 @@ def test_completion_knows_commands_and_options() -> None:
         "COMP_CWORD": "3",
     }
     assert "--partitions" in logboom(**environment).out
+
+
+def test_serve_loads_no_library_that_a_broker_has_no_use_for() -> None:
+    code = (
+        "import sys; from logboom.cli.main import _load; _load('serve');"
+        "print([name for name in ('hypothesis', 'rich', 'matplotlib', 'confluent_kafka') if name in sys.modules]);"
+        "import hypothesis, rich"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -40,6 +40,13 @@ _COMMANDS: Final = {
 }
 
 
+_UNUSED_ANYWHERE: Final = ("hypothesis",)
+"""kio offers its types to hypothesis wherever that is installed; loading it costs a command 0.1 s and 8 MB."""
+
+_UNUSED: Final = {"serve": (*_UNUSED_ANYWHERE, "rich")}
+"""structlog prepares itself to draw tracebacks with rich, which the broker's log does not."""
+
+
 class _Later(TyperCommand):
     """A command that is known by name and help, and loaded when it is run or completed."""
 
@@ -57,7 +64,7 @@ def _module(name: str) -> str:
 def _load(name: str) -> Any:
     app = typer.Typer()
     app.callback()(lambda: None)  # with it, one command alone is still a command of a group
-    with _absent("hypothesis"):
+    with _absent(*_UNUSED.get(name, _UNUSED_ANYWHERE)):
         module = importlib.import_module(_module(name))
     module.register(app)
     group = typer.main.get_command(app)
@@ -66,19 +73,16 @@ def _load(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _absent(name: str) -> Iterator[None]:
-    """As if a package were not installed, unless it is loaded already.
-
-    kio offers its types to hypothesis wherever that is installed, and loading it costs a command 0.1 s and 8 MB.
-    """
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # this is how Python marks what cannot be imported
+def _absent(*names: str) -> Iterator[None]:
+    """As if some packages were not installed, but for those that are loaded already."""
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # this is how Python marks what cannot be imported
     try:
         yield
     finally:
-        del sys.modules[name]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def _version(value: bool) -> None:
