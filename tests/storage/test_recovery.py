@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_one
-from tests.support.memdisk import MemDisk
+from tests.support.memdisk import MemDisk, MemFile
 
 from logboom.base.ids import Epoch, Offset
 from logboom.storage import LogConfig, PartitionLog
@@ -272,6 +272,28 @@ def test_recovery_reads_only_past_the_checkpoint() -> None:
     assert again.log_end_offset == 1000
     # Index and producers know most of it; only the heads since the last hint are read.
     assert len(read) < 30
+
+
+def test_a_killed_log_of_large_batches_is_opened_by_their_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemDisk()
+    log = open_log(disk, LogConfig())
+    for _ in range(120):
+        append(log, batch(1, 40_000))
+        log.flush(sync=True)
+    expected = log.segments[0].size_bytes
+    read_bytes = 0
+    whole = MemFile.read
+
+    def read(self: MemFile, offset: int, length: int) -> bytes:
+        nonlocal read_bytes
+        data = whole(self, offset, length)
+        read_bytes += len(data)
+        return data
+
+    monkeypatch.setattr(MemFile, "read", read)
+    again = open_log(disk.copy(), LogConfig())
+    assert (again.log_end_offset, again.segments[0].size_bytes) == (120, expected)
+    assert read_bytes < expected / 20, "notes of index and producers tell the rest"
 
 
 @pytest.mark.parametrize("lost", ["active", "all"])
