@@ -15,13 +15,31 @@ _BROKER: Final = 4
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """Describe each resource."""
+    """Describe each resource, once."""
     cls = response_class(_API_KEY, context.api_version)
-    results = tuple(_result(context, request, resource) for resource in request.resources)
+    wanted = _wanted(request.resources)
+    results = tuple(_result(context, request, resource, keys) for resource, keys in wanted.values())
     return make(cls, throttle_time=milliseconds(0), results=results)
 
 
-def _result(context: RequestContext, request: Any, resource: Any) -> Entity:
+_Keys = set[str] | None
+"""Settings asked for; None for all."""
+
+
+def _wanted(resources: Iterable[Any]) -> dict[tuple[int, str], tuple[Any, _Keys]]:
+    """Each resource once, however often it is named, with all that is asked of it."""
+    wanted: dict[tuple[int, str], tuple[Any, _Keys]] = {}
+    for resource in resources:
+        keys: _Keys = None if resource.configuration_keys is None else set(resource.configuration_keys)
+        name = resource.resource_type, resource.resource_name
+        if name in wanted:
+            _, others = wanted[name]
+            keys = None if keys is None or others is None else others | keys
+        wanted[name] = resource, keys
+    return wanted
+
+
+def _result(context: RequestContext, request: Any, resource: Any, keys: _Keys) -> Entity:
     cls = nested(response_class(_API_KEY, context.api_version), "results")
     error = None
     described: Iterable[Described] = ()
@@ -29,7 +47,6 @@ def _result(context: RequestContext, request: Any, resource: Any) -> Entity:
         described = _describe(context, resource)
     except LogboomError as refused:
         error = refused
-    keys = resource.configuration_keys
     return make(
         cls,
         error_code=error_code(error),

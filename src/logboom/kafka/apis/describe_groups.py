@@ -18,11 +18,11 @@ _READ_DELETE_DESCRIBE: Final = 1 << 3 | 1 << 6 | 1 << 8
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """Each group has an answer of its own."""
+    """Each group has an answer of its own, and one alone however often it is named."""
     cls = response_class(_API_KEY, context.api_version)
     one = nested(cls, "groups")
     operations = _READ_DELETE_DESCRIBE if getattr(request, "include_authorized_operations", False) else _NOT_ASKED
-    groups = tuple(_describe(context, one, group_id, operations) for group_id in request.groups)
+    groups = tuple(_describe(context, one, group_id, operations) for group_id in dict.fromkeys(request.groups))
     return make(cls, throttle_time=milliseconds(0), groups=groups)
 
 

@@ -1,9 +1,10 @@
 """ListOffsets: earliest, latest, by time, and the record with the highest timestamp (KIP-734)."""
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import InvalidRequestError, LogboomError
 from logboom.kafka.errors import UnsupportedVersionError, error_code
 from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
 from logboom.kafka.lookup import find_partition
@@ -37,8 +38,11 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     cls = response_class(_API_KEY, context.api_version)
     topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
     gate = asyncio.Semaphore(_PARALLEL)
+    times = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
 
     async def look_up(name: str, part: Any) -> Entity:
+        if times[name, part.partition_index] > 1:
+            return _answer(part_cls, part, InvalidRequestError("a request names a partition once"))
         async with gate:
             return await _look_up(context, part_cls, name, part)
 
@@ -63,6 +67,17 @@ async def _look_up(context: RequestContext, part_cls: Any, name: str, part: Any)
         offset, timestamp_ms, epoch = await _find(partition, part.timestamp, context.api_version)
     except LogboomError as refused:
         error = refused
+    return _answer(part_cls, part, error, offset, timestamp_ms, epoch)
+
+
+def _answer(
+    part_cls: Any,
+    part: Any,
+    error: LogboomError | None,
+    offset: int = _UNKNOWN,
+    timestamp_ms: int = _UNKNOWN,
+    epoch: int = _UNKNOWN,
+) -> Entity:
     return make(
         part_cls,
         partition_index=part.partition_index,

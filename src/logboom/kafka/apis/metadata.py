@@ -1,5 +1,6 @@
 """Metadata: the broker, and the streams with their partitions; asking for an unknown stream may create it.
 
+A stream that a request names often is described once, as in Kafka: a short request must not ask for gigabytes.
 Clients ask often and mostly for what has not changed, and ten thousand partitions take tens of milliseconds to write:
 the bytes of each stream are kept per version, for as long as the stream is the same object.
 """
@@ -43,12 +44,13 @@ def _wanted(context: RequestContext, request: Any) -> _Wanted | None:
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return None
     if context.api_version < 10:
-        return [(topic.name, None) for topic in request.topics]
+        return [(name, None) for name in dict.fromkeys(topic.name for topic in request.topics)]
     # An id counts only without a name, as in Kafka: clients up to version 11 may send zeros beside the name.
-    return [
+    wanted = (
         (topic.name, None) if topic.name is not None else (None, StreamId(topic.topic_id) if topic.topic_id else None)
         for topic in request.topics
-    ]
+    )
+    return list(dict.fromkeys(wanted))
 
 
 async def _create_and_describe(context: RequestContext, wanted: _Wanted, missing: Iterable[str]) -> Encoded:

@@ -3,7 +3,7 @@
 There are no transactions, so every committed offset is stable and `require_stable` asks for nothing more.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from logboom.base.errors import LogboomError
@@ -26,7 +26,9 @@ def handle(context: RequestContext, request: Any) -> Reply:
     cls = response_class(_API_KEY, context.api_version)
     if context.api_version >= _FIRST_OF_SEVERAL_GROUPS:
         one = nested(cls, "groups")
-        groups = tuple(make(one, group_id=group.group_id, **_group(context, one, group)) for group in request.groups)
+        # A group that is named twice is told of once.
+        asked = {group.group_id: group for group in request.groups}
+        groups = tuple(make(one, group_id=name, **_group(context, one, group)) for name, group in asked.items())
         return make(cls, throttle_time=milliseconds(0), groups=groups)
     return make(cls, throttle_time=milliseconds(0), **_group(context, cls, request))
 
@@ -58,14 +60,20 @@ def _wanted(context: RequestContext, asked: Any, committed: _Committed, error: L
     if asked.topics is None:
         yield from _all(context, committed, by_id)
         return
-    for topic in asked.topics:
+    for topic in _once(asked.topics, by_id):
         named: dict[str, object] = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
         name, failed = "", error
         try:
             name = find_stream(context.broker, topic.topic_id).name if by_id else topic.name
         except LogboomError as unknown:
             failed = unknown
-        yield named, [(index, committed.get((name, index))) for index in topic.partition_indexes], failed
+        indexes = dict.fromkeys(topic.partition_indexes)
+        yield named, [(index, committed.get((name, index))) for index in indexes], failed
+
+
+def _once(topics: Iterable[Any], by_id: bool) -> Iterable[Any]:
+    """Each stream once, however often a request names it: the offset of each may carry a note of kilobytes."""
+    return {topic.topic_id if by_id else topic.name: topic for topic in topics}.values()
 
 
 def _all(context: RequestContext, committed: _Committed, by_id: bool) -> Iterator[_Topic]:
