@@ -23,6 +23,8 @@ from logboom.base.units import SECOND_MS
 _PREFIX: Final = "logboom."
 _NO_LIMIT: Final = "-1"
 _FULL: Final = 100
+_FAULTS_MAX: Final = 20
+"""So many faults of one change are told: looking for the name that was meant takes time."""
 """Characters of a value that an error repeats."""
 
 Model = TypeVar("Model", bound=Settings)
@@ -221,6 +223,8 @@ class DynamicSettings:
                     fine[name] = None if text is None else entry.text(entry.parse(text))
             except InvalidConfigError as error:
                 faults.append(str(error))
+            if len(faults) == _FAULTS_MAX:
+                break
         if faults:
             raise InvalidConfigError("; ".join(faults))
         return fine

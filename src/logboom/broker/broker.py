@@ -64,6 +64,7 @@ from logboom.metadata import (
 from logboom.storage import Damage, Notice, OpenFiles
 
 Result = TypeVar("Result")
+_QUOTAS_PER_TURN: Final = 50
 _QUOTAS_PER_COMMIT: Final = 500
 _NAMED_MAX: Final = 10
 _NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
@@ -497,7 +498,9 @@ class Broker:
         async with self._metadata_lock:
             image, records = self._image, list[MetadataRecord]()
             results: list[LogboomError | None] = []
-            for entity, changes in wanted:
+            for number, (entity, changes) in enumerate(wanted):
+                if number % _QUOTAS_PER_TURN == 0:
+                    await asyncio.sleep(0)  # each looks at all there are: others get their turn
                 try:
                     made = change_quotas(image, entity, changes, self._limits)
                 except LogboomError as error:

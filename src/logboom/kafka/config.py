@@ -55,7 +55,7 @@ class KafkaConfig(Settings):
     )
     """Longest request; a longer one closes the connection before its body is read."""
 
-    max_request_elements: Annotated[int, Dynamic()] = Field(default=200_000, ge=100)
+    max_request_elements: Annotated[int, Dynamic()] = Field(default=50_000, ge=100)
     """Most array elements and tagged fields in one request; more of them close the connection."""
 
     max_inflight_requests: Annotated[int, Dynamic()] = Field(default=512, ge=1)

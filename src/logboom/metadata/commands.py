@@ -29,7 +29,7 @@ from logboom.metadata.records import (
     StreamCreated,
     StreamDeleted,
 )
-from logboom.metadata.stream_config import INT64_MAX, stream_setting
+from logboom.metadata.stream_config import FAULTS_MAX, INT64_MAX, stream_setting
 
 NAME_LENGTH_MAX: Final = 249
 """Kafka's: name, `-` and a partition of five digits make a file name of 255."""
@@ -192,6 +192,9 @@ def _check_config(image: Image, changes: Mapping[str, str | None]) -> None:
                 setting.parse(value)
         except InvalidConfigError as error:
             faults.append(str(error))
+        if len(faults) == FAULTS_MAX < len(changes):
+            faults.append(f"{len(changes)} settings are named, and there are more faults perhaps")
+            break
     if faults:
         raise InvalidConfigError("; ".join(faults))
 

@@ -40,6 +40,9 @@ class Flush(StrEnum):
     NONE = "none"
 
 
+FAULTS_MAX: Final = 20
+"""So many faults of one request are told: looking for the name that was meant takes time, and strangers have names."""
+
 BATCH_PREFIX_BYTES: Final = 12
 """Base offset and length in front of every batch; Kafka counts them in its limit of 1048588."""
 
@@ -76,6 +79,8 @@ class StreamConfig:
                 values[setting.field] = setting.parse(text)
             except InvalidConfigError as error:
                 faults.append(str(error))
+            if len(faults) == FAULTS_MAX:
+                break
         if faults:
             raise InvalidConfigError("; ".join(faults))
         return replace(self, **values)

@@ -3,19 +3,24 @@
 import asyncio
 from typing import Any, Final
 
-from logboom.groups import DeleteGroup
+from logboom.groups import DeleteGroup, DeleteGroupReply
 from logboom.kafka.errors import error_code
 from logboom.kafka.handler import Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 42
+_TOGETHER: Final = 256
+"""Groups that are deleted at one time; then others get their turn."""
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
     """Each group has an answer of its own; a group named twice has one."""
     names = tuple(dict.fromkeys(request.groups_names))
     groups = context.broker.groups
-    replies = await asyncio.gather(*(groups.delete_group(DeleteGroup(group_id=name)) for name in names))
+    replies: list[DeleteGroupReply] = []
+    for start in range(0, len(names), _TOGETHER):
+        some = names[start : start + _TOGETHER]
+        replies += await asyncio.gather(*(groups.delete_group(DeleteGroup(group_id=name)) for name in some))
     cls = response_class(_API_KEY, context.api_version)
     one = nested(cls, "results")
     results = tuple(

@@ -39,7 +39,7 @@ def _topics(context: RequestContext, cls: Any, wanted: Any) -> Iterator[Entity]:
 
 
 def _partitions(context: RequestContext, cls: Any, name: str, indexes: Any) -> Iterator[Entity]:
-    for index in indexes:
+    for index in dict.fromkeys(indexes):
         try:
             partition = context.broker.partition(name, index)
         except LogboomError:
