@@ -180,10 +180,16 @@ class UsualProduce:
             return None
         if self._flexible:
             # Lengths are written plus one; 0 is null, 1 is empty.
-            try:
-                length, start = read_uvarint(memoryview(frame), start)
-            except (IndexError, MalformedError):
-                return None
+            length, high = frame[start], frame[start + 1]
+            if length < 128:
+                start += 1
+            elif high < 128:
+                length, start = length & 127 | high << 7, start + 2
+            else:
+                try:
+                    length, start = read_uvarint(memoryview(frame), start)
+                except (IndexError, MalformedError):
+                    return None
             end -= len(_NO_TAGS)
             if length - 1 != end - start or not frame.endswith(_NO_TAGS):
                 return None
