@@ -18,6 +18,7 @@ from logboom.kafka.writing import encode
 from logboom.metadata import Stream, check_name
 
 _API_KEY: Final = 3
+_WITH_THROTTLE: Final = 3
 _NOT_ASKED: Final = -(2**31)
 """What stands for authorized operations where nobody asked, and where there is no authorization to tell of."""
 
@@ -193,7 +194,8 @@ def _response(context: RequestContext, topics: list[bytes | bytearray]) -> Encod
     behind = (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0) + (1 if flexible else 0)
     end = len(without_topics) - behind
     before = without_topics[: end - len(count(0, flexible=flexible))] + count(len(topics), flexible=flexible)
-    return Encoded((b"".join((before, *topics, without_topics[end:])),))
+    whole = bytearray().join((before, *topics, without_topics[end:]))
+    return Encoded((whole,), throttle_at=0 if version >= _WITH_THROTTLE else -1)
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=13, handle=handle)
