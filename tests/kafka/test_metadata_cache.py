@@ -10,7 +10,8 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, run, running
 
 from logboom.kafka.apis import metadata
-from logboom.kafka.messages import make, nested
+from logboom.kafka.handler import RequestContext
+from logboom.kafka.messages import make, nested, put_wait
 
 VERSIONS = [0, 1, 4, 7, 8, 9, 10, 11, 12, metadata.HANDLER.max_version]
 
@@ -94,4 +95,18 @@ def test_it_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert sorted(written) == sorted(node.broker.streams()), "what has not changed is not written again"
 
     monkeypatch.setattr(metadata, "_describe", counted)
+    run(body)
+
+
+def test_the_wait_of_one_client_is_not_told_to_the_next(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node:
+            await node.broker.create_stream("a")
+            context = RequestContext(node.broker, node.door._shared, "c", "127.0.0.1", 12, object())
+            throttled, free = (node.door._shared.metadata_cache.all(context) for _ in range(2))
+            put_wait(throttled, 500)
+            assert bytes(throttled.pieces[0][:4]) == (500).to_bytes(4, "big")
+            assert bytes(free.pieces[0][:4]) == bytes(4)
+            assert bytes(node.door._shared.metadata_cache.all(context).pieces[0][:4]) == bytes(4)
+
     run(body)

@@ -27,14 +27,14 @@ def handle(context: RequestContext, request: Any) -> Reply:
     """Describe what is there at once; go on in a task only where a stream has to be created."""
     wanted = _wanted(context, request)
     if wanted is None:
-        return _response_of_all(context)
+        return context.shared.metadata_cache.all(context)
     may_create = context.broker.config.auto_create_streams and (
         context.api_version < 4 or request.allow_auto_topic_creation
     )
     missing = [name for name, _ in wanted if name is not None and context.broker.stream(name) is None]
     if missing and may_create:
         return _create_and_describe(context, wanted, missing)
-    return _response(context, [_find(context, name, id_) for name, id_ in wanted])
+    return _response(context, len(wanted), b"".join(_find(context, name, id_) for name, id_ in wanted))
 
 
 _Wanted = list[tuple[str | None, StreamId | None]]
@@ -67,7 +67,7 @@ async def _create_and_describe(context: RequestContext, wanted: _Wanted, missing
         _refuse(context, name, None, errors[name]) if name in errors else _find(context, name, id_)
         for name, id_ in wanted
     ]
-    return _response(context, described)
+    return _response(context, len(described), b"".join(described))
 
 
 def _find(context: RequestContext, name: str | None, id_: StreamId | None) -> bytes | bytearray:
@@ -110,7 +110,7 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self._streams: dict[int, dict[StreamId, tuple[Stream, bytes]]] = {}
-        self._all: dict[int, tuple[Mapping[Any, Stream], Encoded]] = {}
+        self._all: dict[int, tuple[Mapping[Any, Stream], bytes]] = {}
 
     def stream(self, context: RequestContext, stream: Stream) -> bytes:
         """A stream's bytes."""
@@ -125,18 +125,13 @@ class MetadataCache:
         return data
 
     def all(self, context: RequestContext) -> Encoded:
-        """A reply about every stream."""
+        """A reply about every stream. Its head is new each time, for a client's wait is written into it."""
         streams = context.broker.streams()
         found = self._all.get(context.api_version)
-        if found is not None and found[0] is streams:
-            return found[1]
-        reply = _response(context, [self.stream(context, stream) for stream in streams.values()])
-        self._all[context.api_version] = (streams, reply)
-        return reply
-
-
-def _response_of_all(context: RequestContext) -> Encoded:
-    return context.shared.metadata_cache.all(context)
+        if found is None or found[0] is not streams:
+            data = b"".join(self.stream(context, stream) for stream in streams.values())
+            found = self._all[context.api_version] = (streams, data)
+        return _response(context, len(streams), found[1])
 
 
 def _describe(context: RequestContext, stream: Stream) -> Entity:
@@ -173,7 +168,7 @@ def _partition(context: RequestContext, part_cls: Any, stream: Stream, index: in
     )
 
 
-def _response(context: RequestContext, topics: list[bytes | bytearray]) -> Encoded:
+def _response(context: RequestContext, topics: int, data: bytes) -> Encoded:
     cls, version = response_class(_API_KEY, context.api_version), context.api_version
     host, port = context.shared.advertised
     identity = context.broker.identity
@@ -193,9 +188,8 @@ def _response(context: RequestContext, topics: list[bytes | bytearray]) -> Encod
     # Behind the topics come the authorized operations (versions 8 to 10), the error code (from 13 on), the tags.
     behind = (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0) + (1 if flexible else 0)
     end = len(without_topics) - behind
-    before = without_topics[: end - len(count(0, flexible=flexible))] + count(len(topics), flexible=flexible)
-    whole = bytearray().join((before, *topics, without_topics[end:]))
-    return Encoded((whole,), throttle_at=0 if version >= _WITH_THROTTLE else -1)
+    before = without_topics[: end - len(count(0, flexible=flexible))] + count(topics, flexible=flexible)
+    return Encoded((before, data, without_topics[end:]), throttle_at=0 if version >= _WITH_THROTTLE else -1)
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=13, handle=handle)
