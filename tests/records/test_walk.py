@@ -90,3 +90,20 @@ def test_what_is_wrong_is_wrong(
         changed[int(where * len(changed))] = byte
     broken = bytes(changed[: len(changed) - cut])
     assert (walked(broken, max(1, count + more)) is None) == (by_the_book(broken, max(1, count + more)) is None)
+
+
+def test_headers_that_differ_in_their_last_value_alone_are_still_read_to_their_end() -> None:
+    def body(time: bytes, last: bytes) -> bytes:
+        headers = (("time", time), ("position", last))
+        return bytes(build_batch([Record(Offset(n), 5, b"k", b"v" * (n % 3), headers) for n in range(20)]))[
+            HEADER_BYTES:
+        ]
+
+    for last in (b"12", b"34", b"5", b"678", b""):
+        assert walked(body(b"1", last), 20) is None
+        assert walked(body(b"2", last), 20) is None
+    good = body(b"2", b"90")
+    for at in range(len(good)):
+        for bit in (1, 2, 128):
+            bad = good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :]
+            assert (walked(bad, 20) is None) == (by_the_book(bad, 20) is None), (at, bit)

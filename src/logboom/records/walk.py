@@ -28,8 +28,9 @@ _SECOND_BYTES: Final = bytes(delta[-1] for delta in _DELTAS)
 _FROM_128: Final = bytes(range(128, 256))
 _HEADERS_MAX_BYTES: Final = 4096
 _LAYOUTS_MAX: Final = 1024
-_layouts: Final[dict[tuple[int, bytes], tuple[Callable[[bytes], object], object]]] = {}
-"""What headers were found right: by their size and first two bytes, where their lengths stand and which they are.
+_layouts: Final[dict[tuple[int, bytes], tuple[Callable[[bytes], object], object, int]]] = {}
+"""What headers were found right: by their size and first two bytes, where their lengths stand, which they are, and
+where the last value begins.
 
 Producers send the same headers again and again with values of few sizes. Equal bytes at these places are read alike,
 so what is remembered never changes a verdict; it is only a short cut, and bounded.
@@ -192,7 +193,10 @@ def _known_headers(body: bytes, position: int, end: int) -> bool:
         return True
     block = body[position:end]
     layout = _layouts.get((len(block), block[:2]))
-    return layout is not None and layout[0](block) == layout[1]
+    if layout is None or layout[0](block) != layout[1]:
+        return False
+    _fronts[size] = block[: layout[2]]
+    return True
 
 
 def _learn_headers(block: bytes) -> None:
@@ -206,18 +210,17 @@ def _learn_headers(block: bytes) -> None:
         places.extend(range(position, behind))
         return value, behind
 
-    count, position = number(0)
+    length, (count, position) = 0, number(0)
     for _ in range(2 * count):
         length, position = number(position)
         position += max(length, 0)
     if len(_layouts) >= _LAYOUTS_MAX:
         _layouts.clear()
         _fronts.clear()
-    if count > 0:
-        # Everything up to the last value: what follows is that value, of a length that stands in here.
-        _fronts[len(block)] = block[: len(block) - max(length, 0)]
+    # Everything up to the last value: what follows is that value, of a length that stands in here.
+    front = len(block) - max(length, 0)
     getter = itemgetter(*places)
-    _layouts[len(block), block[:2]] = (getter, getter(block))
+    _layouts[len(block), block[:2]] = (getter, getter(block), front)
 
 
 def _walk_record(body: bytes, position: int, expected: bytes) -> int:
