@@ -251,8 +251,8 @@ def test_other_acks_are_refused(tmp_path: Path, complaints: list[dict[str, Any]]
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_decompression_bomb_costs_its_limit_and_no_more(tmp_path: Path, codec: Codec) -> None:
-    """250 MiB of zeros in 9 KiB (zstd) to 12 MiB (snappy); what unpacks to the limit is taken."""
-    data, right = bomb(codec, 250 * MIB), bomb(codec, 4 * MIB - 100)
+    """120 MiB of zeros in 4 KiB (zstd) to 6 MiB (snappy); what unpacks to the limit is taken."""
+    data, right = bomb(codec, 120 * MIB), bomb(codec, 4 * MIB - 100)
     settings = ("--set", "broker.max_decompressed_bytes=4MiB")
     with BrokerProcess(tmp_path / "data", *settings) as broker, Raw(broker.kafka) as client:
         assert client.create("s", max_message_bytes=str(16 * MIB)) is ErrorCode.none
