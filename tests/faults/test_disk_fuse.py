@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
 from kio.schema.errors import ErrorCode
 from tests.faults.talk import Talk, get, metric
 from tests.support.fusedisk import CannotMountError, FuseDisk
@@ -43,25 +44,56 @@ def fill(talk: Talk, chance: random.Random, acked: dict[int, dict[int, bytes]], 
         acked[index][answer.offset] = value
 
 
+class Load:
+    """A client with many records under way. What it was told, and what it sent."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.acked: dict[tuple[int, int], bytes] = {}
+        self.sent: set[bytes] = set()
+        self._chance = chance
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        index, offset, value = message.partition(), message.offset(), message.value()
+        if error is None and index is not None and offset is not None and value is not None:
+            self.acked[index, offset] = value
+
+    def until_cut_off(self, broker: BrokerProcess, records: int) -> None:
+        """Write until so many more were acked, then kill the broker in the middle of it."""
+        producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 1, "batch.size": 12_000})
+        goal = len(self.acked) + records
+        while len(self.acked) < goal:
+            value = self._chance.randbytes(self._chance.choice((10, 300, 3_000)))
+            self.sent.add(value)
+            producer.produce("orders", value, partition=self._chance.randrange(2), on_delivery=self._told)
+            producer.poll(0 if len(producer) < 200 else 0.05)
+        broker.kill9()
+        producer.purge()
+        producer.flush(30)
+
+    def check(self, talk: Talk) -> None:
+        found = {
+            (index, offset): value for index in range(2) for offset, value in talk.read_all("orders", index).items()
+        }
+        assert {place: found.get(place) for place in self.acked} == self.acked
+        assert set(found.values()) <= self.sent, "nothing but what was sent, and that whole"
+
+
 @pytest.mark.timeout(600)
 def test_a_power_failure_takes_nothing_that_was_acked(disk: FuseDisk, tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    acked: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
+    load = Load(chance)
     survival: list[Chance] = [Always(False), *([chance] * ROUNDS)]
     with broker_on(disk, tmp_path / "log") as broker:
         with Talk(broker.kafka) as talk:
             assert talk.create("orders", 2, segment_bytes="16384") is ErrorCode.none
         for survives in survival:
-            with Talk(broker.kafka) as talk:
-                fill(talk, chance, acked)
-            broker.kill9()
+            load.until_cut_off(broker, chance.randrange(50, 300))
             disk.power_cut(survives)
             broker.start()
             with Talk(broker.kafka) as talk:
-                for index, values in acked.items():
-                    assert talk.read_all("orders", index) == values
+                load.check(talk)
     assert "damage" not in broker.log_text()
 
 
