@@ -171,14 +171,19 @@ class Flusher:
     def _take_in(self) -> None:
         arrived, self._arrived, self._arrived_bytes = self._arrived, [], 0
         self._taking_in = True
-        for target in arrived:
-            try:
-                target.take_in()
-            except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
-                self._log.error("staging went wrong in a way that should not be", exc_info=error)
-                target.flush_failed(StorageError(f"a fault in Logboom stopped this partition: {error!r}"))
-                target.take_in()
-        self._taking_in = False
+        try:
+            for target in arrived:
+                self._take_in_one(target)
+        finally:
+            self._taking_in = False
+
+    def _take_in_one(self, target: Arriving) -> None:
+        try:
+            target.take_in()
+        except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
+            self._log.error("staging went wrong in a way that should not be", exc_info=error)
+            target.flush_failed(StorageError(f"a fault in Logboom stopped this partition: {error!r}"))
+            target.take_in()
 
     def _hand_over(self) -> None:
         if self._arrived:
