@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from logboom.base.units import MIB
-from logboom.pipeline.jars import spark_settings
+from logboom.pipeline.jars import PACKAGES, spark_settings
 from logboom.pipeline.jvm import PipelineError, java_command
 
 QUIET: Final = "OFF"
@@ -82,6 +82,11 @@ def start_session(name: str, options: SessionOptions) -> SparkSession:
         with _quiet(options.log_level):
             session = builder.getOrCreate()
     except PySparkException as error:
+        if PACKAGES in settings:
+            raise PipelineError(
+                "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
+                "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.jars"
+            ) from error
         said = str(error).splitlines()[0]
         raise PipelineError(f"Spark does not start ({said}); --spark-log WARN shows what it says") from error
     session.sparkContext.setLogLevel(options.log_level)

@@ -19,6 +19,7 @@ from logboom.base.errors import LogboomError
 POM: Final = Path(__file__).with_name("pom.xml")
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _NAMESPACE: Final = {"m": "http://maven.apache.org/POM/4.0.0"}
+PACKAGES: Final = "spark.jars.packages"
 _TIMEOUT_S: Final = 600
 _ERROR_LINES: Final = 5
 
@@ -111,5 +112,5 @@ def spark_settings() -> dict[str, str]:
         if shutil.which("mvn") is not None:
             raise
         # Spark resolves what the connector needs by itself, without the pins of pom.xml.
-        return {"spark.jars.packages": str(coordinates()[0])}
+        return {PACKAGES: str(coordinates()[0])}
     return {"spark.jars": ",".join(str(path) for path in jars)}
