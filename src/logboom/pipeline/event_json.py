@@ -114,10 +114,19 @@ _DAY_S: Final = 86_400
 _TEMPLATE: Final = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
 _FRACTION_AT: Final = 20
 _WHOLE_BYTES: Final = 19
+_REPEATED: Final = 4
+"""From so many rows per time on each time is written once: records arrive many to a millisecond."""
 
 
 def time_texts(column: pa.Array) -> pa.Array:
     """RFC 3339 in UTC with the digits of the fraction that are needed, of whole microseconds; null stays null."""
+    coded = column.dictionary_encode()
+    if _REPEATED * len(coded.dictionary) > len(column):
+        return _written(column)
+    return _written(coded.dictionary).take(coded.indices)
+
+
+def _written(column: pa.Array) -> pa.Array:
     micros: Longs = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     seconds, fraction = np.divmod(micros, _SECOND_US)
     days, in_day = np.divmod(seconds, _DAY_S)
