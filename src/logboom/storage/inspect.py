@@ -183,6 +183,15 @@ class LogView:
 
         return read_help(self.disk, segment.index_path, load, None)
 
+    def should_have_index(self, segment: SegmentView) -> bool:
+        """Whether a segment's index is complete on the disk by now, and the segment still there.
+
+        It is written when the segment has ended, which is before the checkpoint names the next one; retention removes
+        it behind the segment itself.
+        """
+        behind = self.segments[-1].base if self.checkpoint is None else self.checkpoint.segment
+        return segment.base < behind and self.disk.exists(segment.path)
+
     def _walk(self, segment: SegmentView, file: File, position: int, expected: Offset) -> Iterator[Found]:
         end = segment.sure_bytes
         window = _Window(file, end)
@@ -334,7 +343,7 @@ def _index_check(view: LogView, segment: SegmentView, take: Callable[[Damage | N
     index = view.index_of(segment)
     if index is not None:
         return _IndexCheck(index, segment)
-    if segment.base < view.segments[-1].base:
+    if view.should_have_index(segment):
         take(Notice(segment.index_path, "is missing or garbled and will be made again"))
     return None
 
