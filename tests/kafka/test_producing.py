@@ -291,6 +291,21 @@ def test_many_kinds_on_one_connection(tmp_path: Path) -> None:
     run(body)
 
 
+def test_a_kind_that_another_connection_has_learned(tmp_path: Path) -> None:
+    """Requests of versions 3 to 8 differ in the version alone: what one client sent, another may send first thing."""
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as first, node.client() as second:
+            stream = await node.broker.create_stream("orders")
+            for client, version in ((second, 7), (first, 8), (second, 8), (first, 7), (second, 7)):
+                request = written(produce_request(version, stream, {0: batch(b"x")}))
+                client.writer.write(frame(0, version, 9, request, b"same"))
+                reply = await client.frame()
+                assert reply.startswith(struct.pack(">iih", 9, 1, 6) + b"orders" + struct.pack(">iih", 1, 0, 0))
+
+    run(body)
+
+
 def test_failed_replies_are_those_of_the_general_way(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:

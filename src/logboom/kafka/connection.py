@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         count = len(payloads)
         slot = self._take_place(route, correlation_ids[0], size_bytes, count * _USUAL_BYTES, count)
         try:
-            self._await_reply(slot, usual.start(self._contexts[route], correlation_ids, payloads))
+            self._await_reply(slot, usual.start(self._context_of(route), correlation_ids, payloads))
         except Exception as error:  # noqa: BLE001  # as in _begin
             self._fail(error)
         return count
@@ -323,9 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         if route is None:
             self._unsupported(api_key, version, correlation_id, memoryview(frame), position)
             return
-        context = self._contexts.get(route)
-        if context is None:
-            context = self._contexts[route] = self._context(version)
+        context = self._context_of(route)
         request, elements = self._read(route, context, frame, position)
         slot = self._take_place(route, correlation_id, len(frame), elements * _ELEMENT_BYTES)
         if self._quota is None:
@@ -360,6 +358,13 @@ class Connection(asyncio.BufferedProtocol):
         self._contexts.clear()
         self._recent.forget(self._client_bytes)
         self._quota = self._shared.quotas.of(self.client_id)
+
+    def _context_of(self, route: Route) -> RequestContext:
+        """Made once per route, also by a usual request whose kind another connection has learned."""
+        context = self._contexts.get(route)
+        if context is None:
+            context = self._contexts[route] = self._context(route.version)
+        return context
 
     def _context(self, version: int) -> RequestContext:
         return RequestContext(self._shared.broker, self._shared, self.client_id, self._host, version, self)
