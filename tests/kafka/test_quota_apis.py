@@ -1,6 +1,9 @@
 """Quotas at the door: set, told, kept over a restart, and kept to; no test asks how long anything took."""
 
+import asyncio
+import dataclasses
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import pytest
@@ -8,7 +11,9 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, batch, run, running, until
 
+from logboom.kafka.handler import RequestContext
 from logboom.kafka.messages import as_milliseconds, make, milliseconds, nested
+from logboom.kafka.registry import load_handlers
 
 QUICK = {"quota_window_num": 2, "quota_window_size_s": 0.1}
 """A window of a tenth of a second, so that no wait is long."""
@@ -284,6 +289,34 @@ def test_who_takes_too_much_time_is_told_by_every_api(tmp_path: Path) -> None:
             assert reply.responses[0].partitions[0].records, "its records come all the same"
             await alter(client, {"client-id": "test"}, request_percentage=None)
             assert wait_of(await produce(client, batch(b"x"))) == 0
+
+    run(body)
+
+
+def test_a_handler_that_waits_is_charged_for_its_steps_and_not_for_its_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata's handler, made to sleep for a second and to work for a fifth of one: 20 % and not 120 of a quota."""
+    handler = load_handlers()[3]
+
+    async def slow(context: RequestContext, request: Any) -> Any:
+        until_ns = perf_counter_ns() + 200_000_000
+        while perf_counter_ns() < until_ns:
+            pass
+        await asyncio.sleep(1)
+        reply = handler.handle(context, request)
+        return await reply if hasattr(reply, "__await__") else reply
+
+    async def body() -> None:
+        window = {"quota_window_num": 2, "quota_window_size_s": 1}
+        async with running(tmp_path, window) as node, node.client() as client:
+            routes = node.door._shared.routes
+            monkeypatch.setattr(routes, "handlers", {**routes.handlers, 3: dataclasses.replace(handler, handle=slow)})
+            await alter(client, {"client-id": "test"}, request_percentage=10)
+            wait_ms = wait_of(await client.ask(3, 5, topics=(), allow_auto_topic_creation=False))
+            assert wait_ms > 500, (
+                "20 percent-seconds less the 10 of a window, at 10 a second: a second, the most there is"
+            )
 
     run(body)
 

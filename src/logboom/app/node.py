@@ -29,7 +29,7 @@ from logboom.app.notify import notify_systemd
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address
 from logboom.broker.broker import Broker
-from logboom.broker.limits import broker_limits
+from logboom.broker.limits import broker_crossings, broker_limits
 from logboom.host import SystemClock, keep_buffers
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
@@ -126,7 +126,11 @@ class Node:
             host, port = await door.start()
         self._kafka = door
         self._sources.append(lambda: kafka_metrics(door.metrics, door.quotas))
-        self._sources.append(lambda: limit_metrics([*broker_limits(broker), *door.limits()], door.metrics.crossed))
+        self._sources.append(
+            lambda: limit_metrics(
+                [*broker_limits(broker), *door.limits()], {**broker_crossings(broker), **door.crossings()}
+            )
+        )
         return join_address(host, port)
 
     def _not_ready(self) -> str | None:

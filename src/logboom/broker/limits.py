@@ -6,6 +6,11 @@ from logboom.base.limits import Filling
 from logboom.broker.broker import Broker
 
 
+def broker_crossings(broker: Broker) -> dict[str, int]:
+    """How often limits were reached that no client is told of."""
+    return {"broker.max_open_log_files": broker.open_files.let_go_count}
+
+
 def broker_limits(broker: Broker) -> Iterator[Filling]:
     """Every limit that fills up; of those for each group, the group that is nearest to it."""
     config, streams = broker.config, broker.streams()

@@ -423,11 +423,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_measured(self, meters: ClientMeters, slot: Slot, context: RequestContext, request: Any) -> None:
         """Handle a request of a client that has quotas. The reply goes out at once; the connection waits (KIP-219)."""
-        reply = slot.route.handler.handle(context, request)
-        slot.throttle_ms = meters.charge_request(slot)
-        if slot.throttle_ms:
-            self._muting.wait(slot.throttle_ms)
-        self._await_reply(slot, reply)
+        self._await_reply(slot, meters.handle(slot, context, request, self._muting.wait))
         meters.charge_rest(slot)
 
     # --- replies ------------------------------------------------------------------------------------------------
@@ -467,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
             if reply.throttle_ms:
                 self._muting.wait(reply.throttle_ms)
             if slot.throttle_ms:
-                put_wait(reply, slot.throttle_ms)
+                pieces = put_wait(reply, slot.throttle_ms)
         elif reply is None or isinstance(reply, Close | Failed):
             self._finish_without_reply(slot, reply)
             return

@@ -15,7 +15,7 @@ from logboom.base.limits import Filling
 from logboom.base.settings import split_address
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection import Connection
-from logboom.kafka.limits import door_limits
+from logboom.kafka.limits import door_crossings, door_limits
 from logboom.kafka.metrics import KafkaMetrics
 from logboom.kafka.quota_desk import QuotaDesk
 from logboom.kafka.shared import Shared
@@ -45,6 +45,10 @@ class KafkaDoor:
     def limits(self) -> Iterator[Filling]:
         """How near each limit of the door is."""
         return door_limits(self._shared)
+
+    def crossings(self) -> dict[str, int]:
+        """How often each limit was reached."""
+        return door_crossings(self._shared)
 
     @property
     def quotas(self) -> QuotaDesk:

@@ -32,7 +32,7 @@ class Encoded:
 
     pieces: Sequence[Bytes]
     throttle_at: int = -1
-    """Where the throttle time stands in the first piece, then a bytearray of this reply alone; -1 where it does not."""
+    """Where the throttle time stands in the first piece; -1 where it does not."""
     throttle_ms: int = 0
     """How long the client has to wait for its next request, as the reply already says."""
 

@@ -6,6 +6,12 @@ from logboom.base.limits import Filling
 from logboom.kafka.shared import Shared
 
 
+def door_crossings(shared: Shared) -> dict[str, int]:
+    """How often each limit was reached."""
+    sessions = shared.metrics.fetch_sessions
+    return {**shared.metrics.crossed, "kafka.max_fetch_sessions": sessions.declined + sessions.evictions}
+
+
 def door_limits(shared: Shared) -> Iterator[Filling]:
     """Every limit that fills up; of those for each connection or address, the one that is nearest to it."""
     config, metrics = shared.config, shared.metrics

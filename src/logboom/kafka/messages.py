@@ -5,7 +5,7 @@ knows kio's schema and nothing of connections or brokers.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from struct import Struct
@@ -15,6 +15,7 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
+from logboom.base.ports import Bytes
 from logboom.kafka.handler import Encoded
 
 E = TypeVar("E")
@@ -70,12 +71,13 @@ def make_wait(response: Any, throttle_ms: int) -> Any:
     return dataclasses.replace(response, throttle_time=milliseconds(throttle_ms))
 
 
-def put_wait(response: Encoded, throttle_ms: int) -> None:
-    """The same for a response that is bytes already; one that tells of a longer wait goes on doing so."""
-    if response.throttle_ms < throttle_ms and response.throttle_at >= 0:
-        head = response.pieces[0]
-        assert isinstance(head, bytearray), "whoever names a place for the wait makes the bytes for one reply alone"
-        _THROTTLE.pack_into(head, response.throttle_at, throttle_ms)
+def put_wait(response: Encoded, throttle_ms: int) -> Sequence[Bytes]:
+    """The same for a response that is bytes already, which others may share; a longer wait that it tells of stays."""
+    if response.throttle_at < 0 or response.throttle_ms >= throttle_ms:
+        return response.pieces
+    head = bytearray(response.pieces[0])
+    _THROTTLE.pack_into(head, response.throttle_at, throttle_ms)
+    return (head, *response.pieces[1:])
 
 
 def milliseconds(value: int) -> timedelta:

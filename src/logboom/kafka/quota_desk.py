@@ -5,12 +5,14 @@ memory. Knows clients by name and the broker's quotas; not sockets, nor what a r
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Set
+from collections.abc import Awaitable, Callable, Collection, Generator, Set
+from functools import partial
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 from logboom.broker.broker import Broker
 from logboom.kafka.config import KafkaConfig
+from logboom.kafka.handler import Reply, RequestContext
 from logboom.kafka.quotas import THROTTLE_MS_MAX, Meter
 from logboom.kafka.slots import Slot
 from logboom.metadata import (
@@ -53,13 +55,25 @@ class ClientMeters:
         """Whether nothing is left to pay off."""
         return all(meter is None or not meter.used(now_ms) for meter in (self._produce, self._fetch, self._request))
 
-    def charge_request(self, slot: Slot) -> int:
-        """A request was handled: how long the client has to wait, in milliseconds."""
+    def handle(self, slot: Slot, context: RequestContext, request: Any, wait: Callable[[int], None]) -> Reply:
+        """Handle a request and charge for it; `wait` is told for how long, in milliseconds, where that is not 0."""
+        reply = slot.route.handler.handle(context, request)
+        slot.charged_ns = perf_counter_ns()
+        if hasattr(reply, "__await__"):
+            return _Measured(reply, partial(self._settle, slot, wait))
+        self._settle(slot, wait, slot.charged_ns - slot.started_ns)
+        return reply
+
+    def _settle(self, slot: Slot, wait: Callable[[int], None], spent_ns: int) -> None:
+        slot.throttle_ms = self._charge_request(slot, spent_ns)
+        if slot.throttle_ms:
+            wait(slot.throttle_ms)
+
+    def _charge_request(self, slot: Slot, spent_ns: int) -> int:
         now_ms = self._desk.now_ms()
         wait_ms = 0
         if self._request is not None:
-            slot.charged_ns = perf_counter_ns()
-            wait_ms = self._request.charge((slot.charged_ns - slot.started_ns) / _NS_PER_PERCENT_SECOND, now_ms)
+            wait_ms = self._request.charge(spent_ns / _NS_PER_PERCENT_SECOND, now_ms)
             self._desk.count(REQUEST_PERCENTAGE, wait_ms)
         if slot.route.handler.api_key == _PRODUCE and self._produce is not None:
             too_much_ms = self._produce.charge(slot.size_bytes, now_ms)
@@ -85,6 +99,35 @@ class ClientMeters:
     def fetch_bytes_max(self, wanted: int) -> int:
         """As much of `wanted` as one reply may hold: more than a window allows could never be sent."""
         return wanted if self._fetch is None else min(wanted, int(self._fetch.window_amount))
+
+
+class _Measured:
+    """A handler that works in several steps, and the time of these alone; it is settled before the reply is there."""
+
+    def __init__(self, work: Awaitable[Reply], settle: Callable[[int], None]) -> None:
+        self._work = work
+        self._settle = settle
+
+    def __await__(self) -> Generator[Any, Any, Reply]:
+        steps: Any = self._work.__await__()
+        spent_ns = 0
+        error: BaseException | None = None
+        while True:
+            started_ns = perf_counter_ns()
+            try:
+                step = steps.send(None) if error is None else steps.throw(error)
+            except StopIteration as done:
+                self._settle(spent_ns + perf_counter_ns() - started_ns)
+                return done.value
+            spent_ns += perf_counter_ns() - started_ns
+            error = None
+            try:
+                yield step
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001  # it is the handler's to see, as if nothing stood between
+                error = thrown
 
 
 class QuotaDesk:

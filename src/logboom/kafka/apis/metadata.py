@@ -11,6 +11,7 @@ from typing import Any, Final
 from logboom.base.errors import LogboomError, StreamExistsError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import StreamId
 from logboom.kafka.encoding import count
+from logboom.kafka.error_counts import count_errors
 from logboom.kafka.errors import error_code
 from logboom.kafka.handler import Encoded, Entity, Handler, Reply, RequestContext
 from logboom.kafka.messages import make, milliseconds, nested, response_class
@@ -98,6 +99,7 @@ def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, err
         partitions=(),
         topic_authorized_operations=_NOT_ASKED,
     )
+    count_errors(topic, context.shared.metrics.api(_API_KEY).errors)
     return encode(topic)
 
 
