@@ -431,6 +431,8 @@ def test_a_handler_that_goes_wrong_costs_one_connection(tmp_path: Path, monkeypa
                 raise AssertionError("a promise was broken")
 
             partition = type(node.broker.partition("s", 0))
+            client.send(0, 9, produce_request(9, stream, {0: batch(b"x")}))  # nobody reads where there is nothing
+            await client.reply()
             with monkeypatch.context() as patch:
                 patch.setattr(partition, "read_cached", broken)
                 client.send(1, 12, fetch_request(12, stream, {0: 0}))
