@@ -53,7 +53,6 @@ _RUN_BYTES: Final = 128 * 1024
 _REQUEST_HEADER: Final = Struct(">hhih")
 _HEADER_BYTES: Final = _REQUEST_HEADER.size
 _API_KEY: Final = Struct(">h")
-_REPLY_HEADER: Final = Struct(">ii")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -401,8 +400,7 @@ class Connection(asyncio.BufferedProtocol):
                 newest = self._shared.routes.find(api_key, handler.max_version)
                 assert newest is not None
                 slot = self._take_place(newest, correlation_id, len(frame))
-                head = _REPLY_HEADER.pack(length(reply.pieces) + 4, correlation_id)
-                self._complete(slot, (head, *reply.pieces))
+                self._complete(slot, with_head(slot, reply.pieces))
                 return
         self._metrics.unsupported += 1
         known = "no such API here" if handler is None else handler.served
