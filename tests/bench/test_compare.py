@@ -148,7 +148,8 @@ def test_everybody_takes_part_in_a_quick_run(tmp_path: Path) -> None:
     missing = [tool for tool in ("java", "mvn", "go") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} not here")
-    load = CompareLoad.quick(CompareLoad.contestants, ("produce", "consume", "start"))
+    quick = CompareLoad.quick(CompareLoad.contestants, ("produce", "consume", "start"))
+    load = replace(quick, warm_s=2.0, produce_s=0.5, consume_bytes=20_000_000, idle_s=1.0)
     outcome = run_compare(load, tmp_path, lambda _: None)
     if outcome.left_out:  # their packages could not be fetched
         pytest.skip(f"left out: {outcome.left_out}")
