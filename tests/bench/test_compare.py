@@ -153,5 +153,12 @@ def test_everybody_takes_part_in_a_quick_run(tmp_path: Path) -> None:
     outcome = run_compare(load, tmp_path, lambda _: None)
     if outcome.left_out:  # their packages could not be fetched
         pytest.skip(f"left out: {outcome.left_out}")
-    assert outcome.failures == {}
-    assert len(goals(outcome)) == 8
+    for (
+        case,
+        taken,
+    ) in outcome.samples.items():  # a peer that a busy machine keeps from a case is named, not passed over
+        able = {name for name, _ in outcome.took_part(case.partition("-")[0])}
+        assert "logboom" in taken
+        if case != "start":
+            assert set(taken) | set(outcome.failures.get(case, {})) == able
+    assert {case.partition("-")[0] for case in outcome.samples} == {"produce", "consume", "start"}
