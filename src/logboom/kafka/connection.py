@@ -29,7 +29,7 @@ from logboom.kafka.patience import Patience
 from logboom.kafka.quota_desk import ClientMeters
 from logboom.kafka.reading import MalformedError, skip_tags
 from logboom.kafka.registry import Route
-from logboom.kafka.slots import Slot, abandon, expire, length, with_head
+from logboom.kafka.slots import Slot, abandon, expire, length, with_head, with_plain_head
 from logboom.kafka.unbegun import CROWDED, Unbegun
 from logboom.kafka.usuals import ELEMENTS, Recent
 from logboom.kafka.writing import encode
@@ -400,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
                 newest = self._shared.routes.find(api_key, handler.max_version)
                 assert newest is not None
                 slot = self._take_place(newest, correlation_id, len(frame))
-                self._complete(slot, with_head(slot, reply.pieces))
+                self._complete(slot, with_plain_head(correlation_id, reply.pieces))
                 return
         self._metrics.unsupported += 1
         known = "no such API here" if handler is None else handler.served

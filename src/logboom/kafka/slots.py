@@ -78,11 +78,19 @@ def abandon(slots: deque[Slot]) -> int:
 
 def with_head(slot: Slot, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
     """The body of a reply behind its head, in one piece where it is short."""
+    if not slot.route.response_tags:
+        return with_plain_head(slot.correlation_id, pieces)
     size = length(pieces)
-    if slot.route.response_tags:
-        head = _REPLY_HEADER_TAGS.pack(size + 5, slot.correlation_id, 0)
-    else:
-        head = _REPLY_HEADER.pack(size + 4, slot.correlation_id)
+    return _joined(_REPLY_HEADER_TAGS.pack(size + 5, slot.correlation_id, 0), pieces, size)
+
+
+def with_plain_head(correlation_id: int, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
+    """The same with the oldest head, which clients of every age read."""
+    size = length(pieces)
+    return _joined(_REPLY_HEADER.pack(size + 4, correlation_id), pieces, size)
+
+
+def _joined(head: bytes, pieces: Sequence[Bytes], size: int) -> Sequence[Bytes]:
     return (b"".join((head, *pieces)),) if size <= _JOIN_BYTES_MAX else (head, *pieces)
 
 
