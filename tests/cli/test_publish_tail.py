@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,8 @@ def test_tail_creates_no_stream(broker: BrokerProcess, name: Name) -> None:
 
 def following(broker: BrokerProcess, stream: str, *arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "logboom.cli", "tail", stream, "-b", broker.kafka, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    heeds_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where nohup started these tests
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heeds_interrupts)
 
 
 def test_follow_shows_what_arrives_until_interrupted(broker: BrokerProcess, name: Name) -> None:
