@@ -104,8 +104,7 @@ def test_the_wait_of_one_client_is_not_told_to_the_next(tmp_path: Path) -> None:
             await node.broker.create_stream("a")
             context = RequestContext(node.broker, node.door._shared, "c", "127.0.0.1", 12, object())
             throttled, free = (node.door._shared.metadata_cache.all(context) for _ in range(2))
-            put_wait(throttled, 500)
-            assert bytes(throttled.pieces[0][:4]) == (500).to_bytes(4, "big")
+            assert bytes(put_wait(throttled, 500)[0][:4]) == (500).to_bytes(4, "big")
             assert bytes(free.pieces[0][:4]) == bytes(4)
             assert bytes(node.door._shared.metadata_cache.all(context).pieces[0][:4]) == bytes(4)
 
