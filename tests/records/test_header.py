@@ -108,6 +108,7 @@ def test_a_run_of_whole_batches_ends_at_the_first_doubt(
         run += one
         ends.append((len(run), ends[-1][1] + count))
     if flip is not None:
+        flip %= 8 * len(run)
         run[flip // 8] ^= 1 << flip % 8
     data = bytes(run[: len(run) - cut])
     right = 0
