@@ -127,14 +127,15 @@ def _named(word: str, counts: dict[str, int]) -> list[str]:
 
 def _line(snapshot: Snapshot) -> str:
     last = snapshot.now
+    records_in = sum(last.records_in.values())
     parts = [
         f"batch {snapshot.batch}",
         f"{snapshot.batch_ms} ms",
-        f"in {sum(last.records_in.values()):,} ({_size(last.bytes_in)})",
+        f"in {records_in:,} ({_size(last.bytes_in)})",
         f"out {sum(last.out.values()):,}",
         f"dropped {sum(last.dropped.values()):,}",
         f"dead {sum(last.dead.values()):,}",
-        f"{snapshot.events_per_s:,.0f} events/s",
+        f"{records_in * 1_000 / max(snapshot.batch_ms, 1):,.0f} events/s",
         f"lag {snapshot.lag if snapshot.lag is not None else '?'}",
     ]
     failing = [f"{name}: {sink.error}" for name, sink in snapshot.sinks.items() if sink.error]
