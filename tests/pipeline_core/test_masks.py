@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.pipeline_core.batches import KEYS, mask, parser, raw
 
 from logboom.pipeline.mask import MaskKeyError, load_keys, mask_batch
+from logboom.pipeline.mask_columns import rows_with_digit_runs
 from logboom.pipeline.mask_detect import SECRET_KEY, detector_for, luhn
 from logboom.pipeline.mask_replace import keep_last
 from logboom.pipeline.parse import parse_batch
@@ -377,3 +379,18 @@ def test_rows_do_not_depend_on_their_neighbours(bodies: list[str]) -> None:
     transform = mask(*({"kind": kind, "action": "hash"} for kind in KINDS))
     together, _, _ = masked(transform, *bodies)
     assert together == [masked(transform, body)[0][0] for body in bodies]
+
+
+digit_texts = st.text("0123456789 -x\u00e9", max_size=40)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.none() | digit_texts, min_size=1, max_size=6), st.integers(0, 5))
+@example(["", "x4111111111111", "1", "4111-1111-1111-1"], 1)
+def test_no_row_with_a_card_number_is_passed_over(rows: list[str | None], start: int) -> None:
+    column = pa.array(rows, pa.string())[start:]
+    looked_at = rows_with_digit_runs(column).tolist()
+    assert looked_at == sorted(set(looked_at))
+    compiled = re.compile(detector_for(rule("card")).expression)
+    hits = {row for row, text in enumerate(column.to_pylist()) if text and compiled.search(text)}
+    assert hits <= set(looked_at) <= set(range(len(column)))

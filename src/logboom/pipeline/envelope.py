@@ -162,6 +162,7 @@ class _Dressing:
         else:
             self._texts, self._weights = open_texts(self._events), weights
         self._partition_of = partition_hashes(self._events)
+        self._origins: pa.Array | None = None
 
     def values(self, way: Exit, here: Index) -> pa.Array:
         """What the records of these leaving rows hold."""
@@ -195,12 +196,11 @@ class _Dressing:
 
     def _ids(self, here: Index) -> tuple[tuple[str, pa.Array], ...]:
         event_ids = self._of(self._events.column("event_id"), here).cast(pa.binary())
-        origins = self._of(self._origins(), here).cast(pa.binary())
+        if self._origins is None:
+            parts = [self._events.column(name).cast(pa.string()) for name in ("stream", "partition", "offset")]
+            self._origins = pc.binary_join_element_wise(*parts, "/")
+        origins = self._of(self._origins, here).cast(pa.binary())
         return (names.HEADER_EVENT_ID, event_ids), (names.HEADER_ORIGIN, origins)
-
-    def _origins(self) -> pa.Array:
-        parts = [self._events.column(name).cast(pa.string()) for name in ("stream", "partition", "offset")]
-        return pc.binary_join_element_wise(*parts, "/")
 
 
 def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[tuple[Slot, Packed]]:

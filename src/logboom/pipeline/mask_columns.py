@@ -26,6 +26,9 @@ _ATTRIBUTES: Final = "attributes"
 _VALUE_ENDS: Final = frozenset(b",}]")
 _MEMORY_MAX: Final = 65_536
 _ZERO: Final = np.uint8(ord("0"))
+_BLANK: Final = ord(" ")
+_DASH: Final = ord("-")
+_FOUR_TRUE: Final = 0x01010101
 _REMEMBERED_BYTES_MAX: Final = 128
 
 
@@ -57,16 +60,17 @@ def mask_column_of(
     Finds of most kinds are rare. Where several rules look for such, one expression made of all of theirs tells the rows
     they have to look at; no replacement can add a row to these (the compiler refuses those that hold a find).
     """
-    rare = [masker for masker in maskers if not _is_fast(masker, path)]
+    rare = [masker for masker in maskers if not (_is_fast(masker, path) or masker.detector.digit_runs)]
     worth = _rows_to_touch(rare, name, column) if len(rare) > 1 else None
     for masker, count in zip(maskers, counts, strict=True):
         if _is_fast(masker, path):
             column = _mask_context_free(masker, name, column, count)
+        elif masker.detector.digit_runs:
+            column = _mask_some(rows_with_digit_runs(column), column, count, partial(_mask_rows, masker, name, path))
         elif worth is None or 2 * len(worth) > len(column):
             column = _mask_rows(masker, name, path, column, count)
-        elif len(worth):
-            mask = partial(_mask_rows, masker, name, path)
-            column = _within(worth, column, count, mask)
+        else:
+            column = _within(worth, column, count, partial(_mask_rows, masker, name, path))
     return column
 
 
@@ -74,10 +78,19 @@ def _is_fast(masker: Masker, path: tuple[str, ...] | None) -> bool:
     return masker.detector.context_free and masker.lasting and path is None
 
 
+def _mask_some(
+    rows: npt.NDArray[np.int64], column: pa.Array, counts: Counts, mask: Callable[[pa.Array, Counts], pa.Array]
+) -> pa.Array:
+    """Mask at least these rows of a column: taking many of them apart from the others would not pay."""
+    return _within(rows, column, counts, mask) if 2 * len(rows) < len(column) else mask(column, counts)
+
+
 def _within(
     rows: npt.NDArray[np.int64], column: pa.Array, counts: Counts, mask: Callable[[pa.Array, Counts], pa.Array]
 ) -> pa.Array:
     """Mask some rows of a column."""
+    if not len(rows):
+        return column
     some_counts = np.zeros(len(rows), np.int32)
     some = mask(column.take(pa.array(rows)), some_counts)
     if not some_counts.any():
@@ -158,25 +171,43 @@ def _replaced(column: pa.Array, rows: npt.NDArray[np.int64] | list[int], texts: 
 def _mask_context_free(masker: Masker, name: str, column: pa.Array, counts: Counts) -> pa.Array:
     """The fast way for what stands in nearly every line, such as addresses: RE2 says over the whole column where the
     first candidate of each row is and whether it is the only one; then a row costs a look-up and a slice."""
-    worth = rows_with_marks(column, masker.detector.marks)
-    if 2 * len(worth) < len(column):
-        return _within(worth, column, counts, partial(_mask_candidates, masker, name)) if len(worth) else column
-    return _mask_candidates(masker, name, column, counts)
+    rows = rows_with_marks(column, masker.detector.marks)
+    return _mask_some(rows, column, counts, partial(_mask_candidates, masker, name))
 
 
 def rows_with_marks(column: pa.Array, marks: Sequence[Mark]) -> npt.NDArray[np.int64]:
     """The rows that hold one of these marks, found in the bytes of all rows at once: what a find costs is what counts,
     not how many rows there are."""
-    offsets, data = column.buffers()[1:3]
-    if data is None:
-        return np.zeros(0, np.int64)
-    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    text = np.frombuffer(data, np.uint8)[: ends[-1]]
+    ends, text = _buffer_of(column)
     found = [_places(text, mark) for mark in marks]
     places = np.sort(np.concatenate(found)) if len(found) > 1 else found[0]
-    places = places[places >= ends[0]]
-    rows = np.searchsorted(ends, places, side="right") - 1
-    return np.unique(rows).astype(np.int64)
+    return _rows_of(places[places >= ends[0]], ends)
+
+
+def rows_with_digit_runs(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The rows that may hold thirteen characters in a row that are digits, blanks or dashes, and some others.
+
+    Asked of four bytes at a time: wherever thirteen begin, two of these fours behind one another lie within.
+    """
+    ends, text = _buffer_of(column)
+    text = text[ends[0] :]
+    wanted = (text - _ZERO < 10) | (text == _BLANK) | (text == _DASH)
+    fours = wanted[: len(wanted) // 4 * 4].view(np.uint32) == _FOUR_TRUE
+    return _rows_of(np.flatnonzero(fours[:-1] & fours[1:]) * 4 + ends[0], ends)
+
+
+def _buffer_of(column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Where the texts of all rows begin and end, and the bytes from the buffer's start to the end of the last one."""
+    offsets, data = column.buffers()[1:3]
+    if data is None:
+        return np.zeros(len(column) + 1, np.int32), np.zeros(0, np.uint8)
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return ends, np.frombuffer(data, np.uint8)[: ends[-1]]
+
+
+def _rows_of(places: npt.NDArray[np.int64], ends: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """The rows that these places, in order, lie in, each once."""
+    return np.unique(np.searchsorted(ends, places, side="right") - 1).astype(np.int64)
 
 
 def _places(text: npt.NDArray[np.uint8], mark: Mark) -> npt.NDArray[np.int64]:

@@ -105,6 +105,9 @@ class Detector(NamedTuple):
     """Marks of which one is in every find, for those that need no look around; a byte is found far faster than a
     match."""
 
+    digit_runs: bool
+    """Whether every find has thirteen digits or more with nothing but blanks and dashes between: found faster still."""
+
     context_free: bool
     """Whether a candidate is a find or not whatever stands around it."""
 
@@ -152,7 +155,8 @@ def detector_for(rule: MaskRule) -> Detector:
         return compiled.search(text) is not None
 
     exact = rule.kind in ("token", "pattern")
-    return Detector(expression, find, may_find, marks, context_free, exact, prose, is_masked)
+    digit_runs = rule.kind == "card"
+    return Detector(expression, find, may_find, marks, digit_runs, context_free, exact, prose, is_masked)
 
 
 def finds_itself(rule: MaskRule) -> bool:
