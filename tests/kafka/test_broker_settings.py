@@ -62,6 +62,30 @@ def test_a_value_comes_from_the_broker_then_the_default_of_all_then_the_start_th
     run(body)
 
 
+def test_a_change_that_many_partitions_take_lets_others_have_their_turn(tmp_path: Path) -> None:
+    count, seen = 1_200, set[int]()
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await node.broker.create_stream("s", partitions=count)
+
+            async def look() -> None:
+                while True:
+                    partitions = [one for one in node.broker.partitions() if one.stream.name == "s"]
+                    seen.add(sum(one.stream.config.retention_ms == 5 for one in partitions))
+                    await asyncio.sleep(0)
+
+            looking = asyncio.create_task(look())
+            assert await altered(client, 44, 1, [("log.retention.ms", "5")], resource=MINE) == (NONE, None)
+            looking.cancel()
+            assert {0 < of < count for of in seen} == {False, True}
+            assert all(
+                one.stream.config.retention_ms == 5 for one in node.broker.partitions() if not one.stream.internal
+            )
+
+    run(body)
+
+
 def test_settings_outlive_a_restart_and_are_written_as_the_wire_has_them(tmp_path: Path) -> None:
     changes = [("log.retention.ms", "2d"), ("max.connections", " 77 "), ("logboom.flush", "none")]
 

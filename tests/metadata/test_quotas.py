@@ -15,7 +15,7 @@ DEFAULT = quota_entity([("client-id", None)])
 
 
 def changed(image: Image, entity: tuple[tuple[str, str | None], ...], **changes: float | None) -> Image:
-    for record in change_quotas(image, entity, changes, LIMITS):
+    for record in change_quotas(image.quotas, entity, changes, LIMITS):
         image = apply(image, decode(encode(record)))
     return image
 
@@ -32,7 +32,9 @@ def test_a_quota_is_set_changed_and_removed() -> None:
 
 def test_what_changes_nothing_leaves_no_record() -> None:
     image = changed(Image(), ORDERS, producer_byte_rate=1_000.0)
-    assert change_quotas(image, ORDERS, {"producer_byte_rate": 1_000.0, "consumer_byte_rate": None}, LIMITS) == ()
+    assert (
+        change_quotas(image.quotas, ORDERS, {"producer_byte_rate": 1_000.0, "consumer_byte_rate": None}, LIMITS) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,14 +69,14 @@ def test_entities_that_cannot_have_a_quota(parts: list[tuple[str, str | None]], 
 )
 def test_quotas_that_cannot_be_set(name: str, value: float) -> None:
     with pytest.raises(InvalidRequestError, match=name):
-        change_quotas(Image(), ORDERS, {name: value}, LIMITS)
+        change_quotas({}, ORDERS, {name: value}, LIMITS)
 
 
 def test_an_address_has_its_own_kind_of_quota() -> None:
     address = quota_entity([("ip", "10.0.0.1")])
     assert changed(Image(), address, connection_creation_rate=5.0).quotas[address] == {"connection_creation_rate": 5}
     with pytest.raises(InvalidRequestError, match="no quota for ip"):
-        change_quotas(Image(), address, {"producer_byte_rate": 5.0}, LIMITS)
+        change_quotas({}, address, {"producer_byte_rate": 5.0}, LIMITS)
 
 
 def test_there_are_only_so_many() -> None:

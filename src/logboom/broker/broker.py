@@ -8,7 +8,7 @@ Life: `start` (recovers and leads everything), then any number of calls on the l
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -60,11 +60,13 @@ from logboom.metadata import (
     change_quotas,
     create_stream,
     delete_stream,
+    take_quotas,
 )
 from logboom.storage import Damage, Notice, OpenFiles
 
 Result = TypeVar("Result")
-_QUOTAS_PER_TURN: Final = 50
+_QUOTAS_PER_TURN: Final = 500
+_PARTITIONS_PER_TURN: Final = 500
 _QUOTAS_PER_COMMIT: Final = 500
 _NAMED_MAX: Final = 10
 _NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
@@ -244,9 +246,9 @@ class Broker:
             partition.go_offline(error)
 
     def _settings_changed(self, config: BrokerConfig) -> None:
-        self._image = self._image.with_defaults(config.stream_defaults.as_stream_config())
-        for stream in self._image:
-            self._reconfigure(stream)
+        defaults = config.stream_defaults.as_stream_config()
+        if defaults != self._image.defaults:
+            self._image = self._image.with_defaults(defaults)
         self.groups.configure(config.groups)
         self._flusher.limit_staged(config.max_staged_bytes)
         self.open_files.limit = config.max_open_log_files
@@ -386,7 +388,7 @@ class Broker:
             stream = apply(self._image, records[0]).by_name[before.name]
             if not validate_only:
                 await self._commit_with(records, stream, range(before.partitions, total))
-                self._reconfigure(stream)
+                await self._reconfigure(_keys(stream))
                 self.log.info("partitions added", stream=stream.name, partitions=total)
             return stream
 
@@ -423,7 +425,7 @@ class Broker:
                 return self._image.by_name[StreamName(name)]
             await self._commit(records)
             stream = self._image.by_name[StreamName(name)]
-            self._reconfigure(stream)
+            await self._reconfigure(_keys(stream))
             self.log.info("stream settings changed", stream=name, settings=dict(stream.overrides))
             return stream
 
@@ -455,7 +457,10 @@ class Broker:
             if validate_only:
                 return
             await self._commit(records)
+            before = _of_partitions(self.config)
             self.dynamic.take(own, shared)
+            if before != _of_partitions(self.config):
+                await self._reconfigure(tuple(self._partitions))
             self.log.info("broker settings changed", broker=broker or "all", settings=records[0].config)
 
     def check_broker_name(self, broker: str) -> None:
@@ -463,11 +468,14 @@ class Broker:
         if broker not in ("", str(self.identity.broker_id)):
             raise InvalidRequestError(f"this is broker {self.identity.broker_id}, not {broker!r}")
 
-    def _reconfigure(self, stream: Stream) -> None:
-        for index in range(stream.partitions):
-            partition = self._partitions.get((stream.name, PartitionIndex(index)))
+    async def _reconfigure(self, keys: Iterable[Key]) -> None:
+        """Partitions take the settings in force; many of them in several turns of the loop, so that nobody waits."""
+        for number, key in enumerate(keys, 1):
+            partition = self._partitions.get(key)
             if partition is not None:
-                partition.configure(stream)
+                partition.configure(self._image.by_name[key[0]])
+            if number % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def delete_stream(self, name: str) -> None:
         """Delete a stream and all its records; once this returns its name is free and its files are out of the way."""
@@ -478,7 +486,7 @@ class Broker:
             records = delete_stream(self._image, name)
             stream = self._image.by_name[StreamName(name)]
             await self._commit(records)
-            keys = [(stream.name, PartitionIndex(index)) for index in range(stream.partitions)]
+            keys = _keys(stream)
             partitions = [self._partitions.pop(key) for key in keys if key in self._partitions]
             for key in keys:
                 self._failed.pop(key, None)
@@ -496,18 +504,18 @@ class Broker:
         self, wanted: Sequence[tuple[QuotaEntity, Mapping[str, float | None]]], validate_only: bool
     ) -> list[LogboomError | None]:
         async with self._metadata_lock:
-            image, records = self._image, list[MetadataRecord]()
+            quotas, records = dict(self._image.quotas), list[MetadataRecord]()
             results: list[LogboomError | None] = []
             for number, (entity, changes) in enumerate(wanted):
                 if number % _QUOTAS_PER_TURN == 0:
-                    await asyncio.sleep(0)  # each looks at all there are: others get their turn
+                    await asyncio.sleep(0)  # others get their turn
                 try:
-                    made = change_quotas(image, entity, changes, self._limits)
+                    made = change_quotas(quotas, entity, changes, self._limits)
                 except LogboomError as error:
                     results.append(error)
                     continue
                 for record in made:
-                    image = apply(image, record)
+                    take_quotas(quotas, record)
                     records.append(record)
                 results.append(None)
             if not validate_only:
@@ -568,6 +576,15 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # seen, also when whoever asked is gone
+
+
+def _keys(stream: Stream) -> list[Key]:
+    return [(stream.name, PartitionIndex(index)) for index in range(stream.partitions)]
+
+
+def _of_partitions(config: BrokerConfig) -> tuple[object, ...]:
+    """The settings that every partition goes by."""
+    return config.stream_defaults, config.max_decompressed_bytes, config.max_batch_records
 
 
 def _layers(image: Image, identity: Identity) -> tuple[Mapping[str, str], Mapping[str, str]]:

@@ -31,6 +31,7 @@ from logboom.metadata.quotas import (
     change_quotas,
     quota_entity,
     quota_for,
+    take_quotas,
 )
 from logboom.metadata.records import (
     BrokerConfigChanged,
@@ -108,4 +109,5 @@ __all__ = [
     "quota_entity",
     "quota_for",
     "stream_setting",
+    "take_quotas",
 ]

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from logboom.base.ids import ProducerId, StreamId, StreamName
-from logboom.metadata.quotas import QuotaEntity, Quotas
+from logboom.metadata.quotas import QuotaEntity, Quotas, take_quotas
 from logboom.metadata.records import (
     BrokerConfigChanged,
     ClientQuotasChanged,
@@ -146,10 +146,7 @@ class _Draft:
                 assert record.next_id > self._next_producer_id, "producer ids are never given twice"
                 self._next_producer_id = record.next_id
             case ClientQuotasChanged():
-                entity = tuple(sorted(record.entity.items()))
-                self._quotas.pop(entity, None)
-                if record.quotas:
-                    self._quotas[entity] = MappingProxyType(dict(record.quotas))
+                take_quotas(self._quotas, record)
             case BrokerConfigChanged():
                 self._broker_configs.pop(record.broker, None)
                 if record.config:

@@ -6,6 +6,7 @@ Knows names and rules alone. How a rate is measured and who is made to wait is t
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from logboom.base.errors import InvalidRequestError, PolicyViolationError
@@ -13,7 +14,6 @@ from logboom.metadata.records import ClientQuotasChanged
 
 if TYPE_CHECKING:
     from logboom.metadata.commands import Limits
-    from logboom.metadata.image import Image
 
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
@@ -112,11 +112,11 @@ def quota_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def change_quotas(
-    image: "Image", entity: QuotaEntity, changes: Mapping[str, float | None], limits: "Limits"
+    quotas: Mapping[QuotaEntity, Quotas], entity: QuotaEntity, changes: Mapping[str, float | None], limits: "Limits"
 ) -> tuple[ClientQuotasChanged, ...]:
-    """Set (or, with None, remove) quotas of an entity; no record where nothing changes."""
+    """Set (or, with None, remove) quotas of an entity beside those there are; no record where nothing changes."""
     ((entity_type, _),) = entity
-    before = image.quotas.get(entity, {})
+    before = quotas.get(entity, {})
     after = dict(before)
     for name, value in changes.items():
         kind = _kind(name, entity_type)
@@ -126,11 +126,19 @@ def change_quotas(
             after[name] = kind.check(value)
     if after == before:
         return ()
-    if not before and len(image.quotas) >= limits.quotas_max:
+    if not before and len(quotas) >= limits.quotas_max:
         raise PolicyViolationError(
-            f"{len(image.quotas)} entities have quotas and max_quotas is {limits.quotas_max}", limit="broker.max_quotas"
+            f"{len(quotas)} entities have quotas and max_quotas is {limits.quotas_max}", limit="broker.max_quotas"
         )
     return (ClientQuotasChanged(entity=dict(entity), quotas=after),)
+
+
+def take_quotas(quotas: dict[QuotaEntity, Quotas], record: ClientQuotasChanged) -> None:
+    """Make of all quotas there are what a record says."""
+    entity = tuple(sorted(record.entity.items()))
+    quotas.pop(entity, None)
+    if record.quotas:
+        quotas[entity] = MappingProxyType(dict(record.quotas))
 
 
 def _kind(name: str, entity_type: str) -> QuotaKind:
