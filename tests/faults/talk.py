@@ -5,6 +5,8 @@ No client library: those hide retriable errors by trying again, and the errors a
 
 import asyncio
 import http.client
+import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -69,10 +71,12 @@ class Talk:
         code: ErrorCode = reply.topics[0].error_code
         return code
 
-    def produce(self, stream: str, *values: bytes, index: int = 0, timestamp_ms: int = 1_000) -> Answer:
+    def produce(
+        self, stream: str, *values: bytes, index: int = 0, timestamp_ms: int = 1_000, timeout_ms: int = 50_000
+    ) -> Answer:
         """Send one batch with acks=all."""
         records = {index: batch(*values, timestamp_ms=timestamp_ms)}
-        request = produce_request(9, SimpleNamespace(name=stream, id=None), records, timeout=milliseconds(50_000))
+        request = produce_request(9, SimpleNamespace(name=stream, id=None), records, timeout=milliseconds(timeout_ms))
         part = self._send(PRODUCE, 9, request).responses[0].partition_responses[0]
         return Answer(part.error_code, part.base_offset, part.error_message)
 
@@ -96,6 +100,14 @@ class Talk:
                 return found
             found |= more
             offset = max(found) + 1
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Return once it holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def get(address: str, path: str) -> tuple[int, str]:

@@ -5,13 +5,14 @@ FUSE; needs the right to mount.
 
 import errno
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from kio.schema.errors import ErrorCode
-from tests.faults.talk import Talk, get, metric
+from tests.faults.talk import Answer, Talk, get, metric, until
 from tests.support.fusedisk import CannotMountError, FuseDisk
 from tests.support.memdisk import Always, Chance
 from tests.support.server import BrokerProcess
@@ -136,6 +137,42 @@ def test_a_failed_sync_is_told_everywhere_and_never_tried_again(disk: FuseDisk, 
                 assert talk.read_all("orders", index) == values
             assert talk.produce("orders", b"again").ok
         assert get(broker.http, "/readyz") == (200, "ready\n")
+
+
+def test_a_disk_that_hangs_is_told_and_what_is_durable_is_read_meanwhile(disk: FuseDisk, tmp_path: Path) -> None:
+    """No error and no answer: to a sync, of whatever it is."""
+    answers: list[Answer] = []
+    with broker_on(disk, tmp_path / "log", "--set", "broker.disk_hang_s=0.5") as broker:
+        with Talk(broker.kafka) as talk, Talk(broker.kafka) as patient:
+            assert talk.create("orders") is ErrorCode.none
+            assert talk.produce("orders", b"durable").ok
+            disk.hang = lambda operation, path: operation in ("fsync", "fsyncdir")
+            waits = threading.Thread(target=lambda: answers.append(patient.produce("orders", b"patient")))
+            waits.start()
+            try:
+                timed_out = talk.produce("orders", b"late", timeout_ms=300)
+                assert timed_out.error is ErrorCode.request_timed_out
+                until(lambda: get(broker.http, "/readyz")[0] == 503)
+                assert get(broker.http, "/readyz")[1].startswith("the disk hangs")
+                assert metric(broker.http, "logboom_flush_running_seconds") > 0
+                assert metric(broker.http, "logboom_log_dir_offline") == 0
+                until(lambda: "the disk hangs: writes wait for it" in broker.log_text())
+                assert get(broker.http, "/healthz") == (200, "ok\n")
+                assert talk.fetch("orders", 0) == (ErrorCode.none, {0: b"durable"})
+                assert disk.hanging
+            finally:
+                disk.go_on()
+                waits.join()
+            (patience,) = answers
+            assert patience.ok
+            assert talk.produce("orders", b"again").ok
+            found = talk.read_all("orders")
+            assert found[0] == b"durable"
+            assert sorted(found.values()) == [b"again", b"durable", b"late", b"patient"]
+        until(lambda: "the disk answers again" in broker.log_text())
+        assert get(broker.http, "/readyz") == (200, "ready\n")
+        until(lambda: metric(broker.http, "logboom_flush_running_seconds") == 0)
+        assert broker.sigterm() == 0
 
 
 def test_a_directory_that_cannot_be_synced_takes_the_log_dir_offline(disk: FuseDisk, tmp_path: Path) -> None:

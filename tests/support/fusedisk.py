@@ -32,6 +32,9 @@ _SIZE_IS_SET: Final = 1 << 3
 Fault = Callable[[str, str], int | None]
 """Given the name of an operation and a path, the errno to answer with, or None."""
 
+Hang = Callable[[str, str], bool]
+"""Given the name of an operation and a path, whether it is not to be answered before `go_on`."""
+
 
 class CannotMountError(Exception):
     """There is no /dev/fuse, or no right to mount."""
@@ -52,6 +55,8 @@ class FuseDisk:
         self.path = path
         self.capacity_bytes = capacity_bytes
         self.fault: Fault = lambda operation, where: None
+        self.hang: Hang = lambda operation, where: False
+        self._hanging: list[bytes] = []
         self.counts: dict[str, int] = {}
         """How often each operation was asked for."""
         self._inodes: dict[int, Node | Directory] = {_ROOT: Directory()}
@@ -84,10 +89,24 @@ class FuseDisk:
         self._thread.start()
 
     def _unmount(self) -> None:
+        self.go_on()  # not even SIGKILL ends a process that waits for an answer
         self._libc.umount2(str(self.path).encode(), _MNT_DETACH)
         assert self._thread is not None
         self._thread.join(30)
         os.close(self._fd)
+
+    def go_on(self) -> None:
+        """Answer what hangs, and let nothing hang any more."""
+        with self._lock:
+            self.hang = lambda operation, where: False
+            waiting, self._hanging = self._hanging, []
+        for request in waiting:
+            self._answer(request)
+
+    @property
+    def hanging(self) -> int:
+        """Operations that wait for their answer."""
+        return len(self._hanging)
 
     def power_cut(self, chance: Chance) -> None:
         """The machine went down, and is up again: what was not synced may be lost. Nobody may have a file open."""
@@ -125,24 +144,37 @@ class FuseDisk:
                 if error.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):
                     continue
                 return  # ENODEV: unmounted
-            _, opcode, unique, node, *_ = _HEAD.unpack_from(request)
-            handler = _HANDLERS.get(opcode)
-            if opcode in _WITHOUT_REPLY:
-                continue
-            try:
-                if handler is None:
-                    raise OSError(errno.ENOSYS, "not served")
-                name, handle = handler
-                with self._lock:
-                    self._look_for_fault(name, node)
-                    body = handle(self, node, memoryview(request)[_HEAD.size :])
-                code = 0
-            except OSError as error:
-                body, code = b"", -(error.errno or errno.EIO)
-            except KeyError:
-                body, code = b"", -errno.ENOENT
-            with contextlib.suppress(FileNotFoundError):  # whoever asked was killed meanwhile
-                os.write(self._fd, _REPLY.pack(_REPLY.size + len(body), code, unique) + body)
+            if not self._hangs(request):
+                self._answer(request)
+
+    def _hangs(self, request: bytes) -> bool:
+        _, opcode, _, node, *_ = _HEAD.unpack_from(request)
+        name, _ = _HANDLERS.get(opcode, ("", None))
+        with self._lock:
+            if name and self.hang(name, self._paths.get(node, "")):
+                self._hanging.append(request)
+                return True
+        return False
+
+    def _answer(self, request: bytes) -> None:
+        _, opcode, unique, node, *_ = _HEAD.unpack_from(request)
+        if opcode in _WITHOUT_REPLY:
+            return
+        handler = _HANDLERS.get(opcode)
+        try:
+            if handler is None:
+                raise OSError(errno.ENOSYS, "not served")
+            name, handle = handler
+            with self._lock:
+                self._look_for_fault(name, node)
+                body = handle(self, node, memoryview(request)[_HEAD.size :])
+            code = 0
+        except OSError as error:
+            body, code = b"", -(error.errno or errno.EIO)
+        except KeyError:
+            body, code = b"", -errno.ENOENT
+        with contextlib.suppress(FileNotFoundError):  # whoever asked was killed meanwhile
+            os.write(self._fd, _REPLY.pack(_REPLY.size + len(body), code, unique) + body)
 
     def _look_for_fault(self, name: str, node: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1

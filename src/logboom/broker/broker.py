@@ -7,10 +7,8 @@ Life: `start` (recovers and leads everything), then any number of calls on the l
 """
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -35,6 +33,7 @@ from logboom.broker.data_dir import METADATA_DIR, DataDir, Identity
 from logboom.broker.flusher import Flusher
 from logboom.broker.group_service import GroupService
 from logboom.broker.lacks import Lacks
+from logboom.broker.log_dir import LogDirState, log_dir_state
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
 from logboom.broker.ownership import lying_about
@@ -75,17 +74,8 @@ _BACKGROUND: Final[tuple[tuple[maintenance.Work, Callable[[BrokerConfig], float]
     (maintenance.checkpoints, lambda config: config.checkpoint_interval_s),
     (maintenance.background_syncs, lambda config: config.background_sync_interval_s),
     (maintenance.retention, lambda config: config.retention_check_interval_s),
+    (maintenance.standstills, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LogDirState:
-    """One log dir as DescribeLogDirs and /readyz tell of it."""
-
-    path: str
-    failure: StorageError | None
-    total_bytes: int
-    usable_bytes: int
 
 
 class Broker:
@@ -326,9 +316,10 @@ class Broker:
 
     def trouble(self) -> str | None:
         """One sentence on what this broker does not serve of what it should; None where there is nothing to say."""
-        failure = self.log_dir().failure
-        if failure is not None:
-            return str(failure)
+        if self.log_dir_failure is not None:
+            return str(self.log_dir_failure)
+        if (hanging_s := self._flusher.busy_s) >= self.config.disk_hang_s:
+            return f"the disk hangs: what it was told to write {hanging_s:.0f} s ago is not written; reads go on"
         offline = self.offline()
         if not offline:
             return None
@@ -336,15 +327,14 @@ class Broker:
         more = f" and {len(offline) - _NAMED_MAX} more" if len(offline) > _NAMED_MAX else ""
         return f"offline: {named}{more}; all others are served. {offline[min(offline)]}"
 
+    @property
+    def log_dir_failure(self) -> StorageError | None:
+        """Why the log dir takes no more writes, if so. Does not ask the disk, which may hang."""
+        return self._flusher.failure
+
     def log_dir(self) -> LogDirState:
-        """The state of the one log dir."""
-        path = str(self._data_dir.path.absolute())
-        try:
-            space = os.statvfs(path)
-        except OSError as error:
-            return LogDirState(path, self._flusher.failure or StorageError(f"{path}: {error}"), -1, -1)
-        size = space.f_frsize
-        return LogDirState(path, self._flusher.failure, space.f_blocks * size, space.f_bavail * size)
+        """The state of the one log dir. Asks the disk: off the loop."""
+        return log_dir_state(self._data_dir.path, self._flusher.failure)
 
     # --- changing what there is ---------------------------------------------------------------------------------
 

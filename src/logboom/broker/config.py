@@ -95,6 +95,8 @@ class BrokerConfig(Settings):
     """Threads that read from the disk what is not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads that open partitions at the start."""
+    disk_hang_s: Annotated[DurationS, Field(ge=0.1), Dynamic()] = 10.0
+    """A disk that has not ended a write or a sync in this time hangs: `/readyz` fails and the log says so."""
     checkpoint_interval_s: Annotated[DurationS, Field(ge=1), Dynamic()] = 60.0
     """How often the state that shortens recovery is made durable."""
     background_sync_interval_s: Annotated[DurationS, Field(ge=0.05), Dynamic()] = 1.0

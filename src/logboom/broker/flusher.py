@@ -124,6 +124,7 @@ class Flusher:
         self._mailbox: SimpleQueue[_Marked | _Job | None] = SimpleQueue()
         self._failure: StorageError | None = None
         self._failing = threading.Lock()
+        self._busy_since_ns = 0
         self._threads = threads
         self._helpers = ThreadPoolExecutor(threads, thread_name_prefix="flush")
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
@@ -133,6 +134,12 @@ class Flusher:
     def failure(self) -> StorageError | None:
         """Why the log dir takes no more writes, if so."""
         return self._failure
+
+    @property
+    def busy_s(self) -> float:
+        """How long the thread has been at the round or job in its hands; 0 where it waits for one."""
+        since_ns = self._busy_since_ns
+        return (time.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
 
     def staged(self, target: Flushed, size_bytes: int) -> None:
         """Loop: `target` has staged so many bytes."""
@@ -234,7 +241,9 @@ class Flusher:
                 ended = start + ROUND_MAX >= len(targets)
                 self._round(targets[start : start + ROUND_MAX], size_bytes if ended else 0)
             for job in jobs:
+                self._busy_since_ns = time.monotonic_ns()
                 self._do(job)
+            self._busy_since_ns = 0
             if last:
                 return
 
@@ -256,7 +265,7 @@ class Flusher:
             return list(targets), size_bytes, [], False
 
     def _round(self, targets: list[Flushed], size_bytes: int) -> None:
-        started_ns = time.monotonic_ns()
+        self._busy_since_ns = started_ns = time.monotonic_ns()
         outcomes = self._flush_all([target for target in targets if not target.blocked])
         self._counters.flush_rounds += 1
         self._counters.flushed_partitions += len(outcomes)

@@ -1,14 +1,15 @@
-"""Work that nobody waits for: old segments, state that shortens recovery, the disk for streams that do not wait for it.
+"""Work that nobody waits for: old segments, state that shortens recovery, the disk for streams that do not wait for it,
+and a look at whether the disk still answers.
 
 Knows when; the log knows how, and the flusher's thread does it, one partition at a time so that acks do not queue
-behind a thousand of them. Each function runs until it is cancelled or the log dir takes no more writes.
+behind a thousand of them. Each function runs until it is cancelled or, where it writes, the log dir takes no more.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
@@ -17,6 +18,9 @@ from logboom.base.errors import LogboomError, StorageError
 from logboom.broker.config import BrokerConfig
 from logboom.broker.flusher import Flusher
 from logboom.broker.partition import Partition
+
+LOOKS_PER_HANG: Final = 4
+"""How often the disk is looked at in the time after which it is said to hang."""
 
 Partitions = Callable[[], Iterable[Partition]]
 Work: TypeAlias = "Callable[[Partitions, Flusher, Pause, FilteringBoundLogger], Coroutine[Any, Any, None]]"
@@ -31,11 +35,16 @@ class Pause:
         self._changed = asyncio.Event()
         config.subscribe(lambda _: self._changed.set())
 
+    @property
+    def length_s(self) -> float:
+        """How long it is by the settings in force."""
+        return self._length_s(self._config.now)
+
     async def over(self) -> None:
         """Returns when it is over."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        while (left_s := began_s + self._length_s(self._config.now) - loop.time()) > 0:
+        while (left_s := began_s + self.length_s - loop.time()) > 0:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left_s)
@@ -83,6 +92,21 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
             if gone:
                 start = partition.log_start_offset
                 log.info("old segments deleted", partition=str(partition), segments=gone, log_start_offset=start)
+
+
+async def standstills(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
+    """Say, once, that the disk hangs, and that it goes on: nobody is told otherwise, since nothing has failed yet."""
+    told = False
+    while True:
+        await pause.over()
+        hanging_s = flusher.busy_s
+        if hanging_s >= LOOKS_PER_HANG * pause.length_s:
+            if not told:
+                log.error("the disk hangs: writes wait for it", seconds=round(hanging_s, 1))
+            told = True
+        elif told:
+            log.info("the disk answers again")
+            told = False
 
 
 def _sync(partition: Partition) -> None:

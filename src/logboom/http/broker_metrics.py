@@ -53,7 +53,12 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
     yield GaugeMetricFamily(
         "logboom_log_dir_offline",
         "1 where the disk failed and takes no more writes.",
-        value=int(broker.log_dir().failure is not None),
+        value=int(broker.log_dir_failure is not None),
+    )
+    yield GaugeMetricFamily(
+        "logboom_flush_running_seconds",
+        "How long the disk has been at what it was told to write or sync; 0 where nothing waits for it.",
+        value=broker.staging.busy_s,
     )
     yield _counter_by(
         "segments_deleted", "Segments deleted, by what deleted them.", "reason", broker.counters.segments_deleted

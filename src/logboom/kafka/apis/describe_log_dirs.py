@@ -1,5 +1,6 @@
 """DescribeLogDirs (KIP-113, KIP-827): where partitions lie and how big they are."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,10 +12,10 @@ from logboom.kafka.messages import make, milliseconds, nested, response_class
 _API_KEY: Final = 35
 
 
-def handle(context: RequestContext, request: Any) -> Reply:
+async def handle(context: RequestContext, request: Any) -> Reply:
     """The one log dir with the partitions asked for, or all of them."""
     cls = response_class(_API_KEY, context.api_version)
-    state = context.broker.log_dir()
+    state = await asyncio.to_thread(context.broker.log_dir)
     result = make(
         nested(cls, "results"),
         error_code=error_code(state.failure),
