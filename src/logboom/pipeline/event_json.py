@@ -34,7 +34,7 @@ def event_texts(events: pa.RecordBatch, weights: npt.NDArray[np.float64] | None)
     for name, kind in _FIELDS:
         parts += _member(name, kind, events.column(name))
     parts += _weight_parts(weights)
-    return _joined(parts)
+    return joined(parts)
 
 
 def open_texts(events: pa.RecordBatch) -> pa.Array:
@@ -43,12 +43,12 @@ def open_texts(events: pa.RecordBatch) -> pa.Array:
     parts: list[Any] = ['{"attributes":', attributes]
     for name, kind in _FIELDS:
         parts += _member(name, kind, events.column(name))
-    return _joined(parts)
+    return joined(parts)
 
 
 def closed_texts(opened: pa.Array, weights: npt.NDArray[np.float64]) -> pa.Array:
     """What `open_texts` gave, with a weight each."""
-    return _joined([opened, *_weight_parts(weights)])
+    return joined([opened, *_weight_parts(weights)])
 
 
 def _weight_parts(weights: npt.NDArray[np.float64] | None) -> list[Any]:
@@ -59,7 +59,7 @@ def _weight_parts(weights: npt.NDArray[np.float64] | None) -> list[Any]:
     return [',"weight":', texts.take(pa.array(index)), "}"]
 
 
-def _joined(parts: list[Any]) -> pa.Array:
+def joined(parts: list[Any]) -> pa.Array:
     """Neighbouring constants are made one: each part costs a step per row."""
     merged: list[Any] = []
     for part in parts:

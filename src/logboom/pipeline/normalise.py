@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.normalise_fields import Taken, taker_for
+from logboom.pipeline.normalise_fields import Filled, Values, taker_for
 from logboom.pipeline.normalise_origin import Origins
 from logboom.pipeline.normalise_rows import Fields, Row
 from logboom.pipeline.normalise_severity import SeverityReader
 from logboom.pipeline.normalise_time import read_times
 from logboom.pipeline.plan import ParseRule
 
+PATH: Final = "log.file.path"
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 
 _NEWLINE: Final = 10
@@ -42,21 +43,26 @@ def normalise(rule: ParseRule, rows: list[Row], origins: Origins) -> Normalised:
     reasons: list[str | None] = [row if type(row) is str else None for row in rows]
     _join_headers(rows, origins)
     taken = taker_for(rule).take(rows)
+    columns = slot_columns(rule, taken, origins, reasons)
+    columns["attributes"] = attributes_column(rows)
+    return Normalised(columns, reasons)
+
+
+def slot_columns(rule: ParseRule, taken: Filled, origins: Origins, reasons: list[str | None]) -> dict[str, pa.Array]:
+    """The columns that slots become; `reasons` gets those of rows that are no events after all."""
     time = _times(rule, taken, origins, reasons)
     number, text = _severities(rule, taken)
     trace_id, span_id = _traces(taken, origins)
-    columns = {
+    return {
         "time": time,
         "severity_number": number,
         "severity_text": text,
         "service": _texts(taken.values["service"], origins.header("service.name"), _default(rule, "service")),
         "host": _texts(taken.values["host"], origins.header("host.name"), _default(rule, "host")),
         "body": _texts(taken.values["body"], None, None),
-        "attributes": attributes_column(rows),
         "trace_id": trace_id,
         "span_id": span_id,
     }
-    return Normalised(columns, reasons)
 
 
 def attributes_column(rows: Sequence[Row]) -> pa.Array:
@@ -79,25 +85,26 @@ def _default(rule: ParseRule, field: str) -> str | None:
 
 def _join_headers(rows: list[Row], origins: Origins) -> None:
     """What the collector knows of a line and the line does not say itself."""
-    paths = origins.header("log.file.path")
+    paths = origins.header(PATH)
     if paths is None:
         return
     for row, path in zip(rows, paths.to_pylist(), strict=True):
         if path is not None and type(row) is dict:
-            row.setdefault("log.file.path", path)
+            row.setdefault(PATH, path)
 
 
 # --- time -------------------------------------------------------------------------------------------------------
 
 
-def _times(rule: ParseRule, taken: Taken, origins: Origins, reasons: list[str | None]) -> pa.Array:
+def _times(rule: ParseRule, taken: Filled, origins: Origins, reasons: list[str | None]) -> pa.Array:
     values = taken.values["time"]
     times = read_times(values, rule.time_formats, rule.timezone, origins.reference_us)
     for index in np.flatnonzero(~times.read).tolist():
-        if values[index] is None:
+        value = values[index].as_py() if isinstance(values, pa.Array) else values[index]
+        if value is None:
             continue
         if rule.time_formats and reasons[index] is None:
-            reasons[index] = f"the time {_short(values[index])} is not as {' or '.join(rule.time_formats)}"
+            reasons[index] = f"the time {_short(value)} is not as {' or '.join(rule.time_formats)}"
         taken.put_back("time", index)
     micros = pa.array(times.micros, mask=~times.read)
     return pc.coalesce(micros.cast(MICROSECONDS), origins.arrival)
@@ -111,7 +118,7 @@ def _short(value: object) -> str:
 # --- severity ---------------------------------------------------------------------------------------------------
 
 
-def _severities(rule: ParseRule, taken: Taken) -> tuple[pa.Array, pa.Array]:
+def _severities(rule: ParseRule, taken: Filled) -> tuple[pa.Array, pa.Array]:
     reader = SeverityReader(rule.severity_texts, rule.severity_scale)
     numbers, texts = _read_severities(reader, taken.values["severity"], _default(rule, "severity"))
     more_texts, more_numbers = _present(taken.values["severity_text"]), _present(taken.values["severity_number"])
@@ -130,13 +137,15 @@ def _severities(rule: ParseRule, taken: Taken) -> tuple[pa.Array, pa.Array]:
     return pa.array(number_list, pa.int32()), pa.array(text_list, pa.string())
 
 
-def _read_severities(reader: SeverityReader, values: list[Any], default: str | None) -> tuple[pa.Array, pa.Array]:
+def _read_severities(reader: SeverityReader, values: Values, default: str | None) -> tuple[pa.Array, pa.Array]:
     """Numbers and texts; a column has few different severities, so each is read once."""
-    try:
-        coded = pa.array(values, pa.string()).dictionary_encode()
+    words: list[Any]
+    column = _strings(values)
+    if column is None:
+        words, index = list(values), pa.array(range(len(values)))
+    else:
+        coded = column.dictionary_encode()
         words, index = coded.dictionary.to_pylist(), coded.indices
-    except (pa.ArrowTypeError, pa.ArrowInvalid, UnicodeEncodeError):
-        words, index = values, pa.array(range(len(values)))
     pairs = [reader.read(word if word is not None else default) for word in (*words, default)]
     index = pc.fill_null(index, len(words))
     numbers = pa.array([number for number, _ in pairs], pa.int32()).take(index)
@@ -144,10 +153,11 @@ def _read_severities(reader: SeverityReader, values: list[Any], default: str | N
     return numbers, texts
 
 
-def _present(values: list[Any]) -> list[tuple[int, Any]]:
-    if values.count(None) == len(values):
+def _present(values: Values) -> list[tuple[int, Any]]:
+    listed: list[Any] = values.to_pylist() if isinstance(values, pa.Array) else values
+    if listed.count(None) == len(listed):
         return []
-    return [(index, value) for index, value in enumerate(values) if value is not None]
+    return [(index, value) for index, value in enumerate(listed) if value is not None]
 
 
 def _otel_number(value: object) -> int | None:
@@ -159,11 +169,20 @@ def _otel_number(value: object) -> int | None:
 # --- texts ------------------------------------------------------------------------------------------------------
 
 
-def _texts(values: list[Any], header: pa.Array | None, default: str | None) -> pa.Array:
-    """A string column; where the line has nothing, the header, then the default."""
+def _strings(values: Values) -> pa.Array | None:
+    """As a string array; None where some are no texts."""
+    if isinstance(values, pa.Array):
+        return values
     try:
-        column = pa.array(values, pa.string())
+        return pa.array(values, pa.string())
     except (pa.ArrowTypeError, pa.ArrowInvalid, UnicodeEncodeError):
+        return None
+
+
+def _texts(values: Values, header: pa.Array | None, default: str | None) -> pa.Array:
+    """A string column; where the line has nothing, the header, then the default."""
+    column = _strings(values)
+    if column is None:
         column = pa.array([None if value is None else _as_text(value) for value in values], pa.string())
     if column.null_count and header is not None:
         column = pc.coalesce(column, header)
@@ -182,7 +201,7 @@ def _as_text(value: object) -> str:
 # --- traces -----------------------------------------------------------------------------------------------------
 
 
-def _traces(taken: Taken, origins: Origins) -> tuple[pa.Array, pa.Array]:
+def _traces(taken: Filled, origins: Origins) -> tuple[pa.Array, pa.Array]:
     trace_ids = _valid_ids(taken, "trace_id", 32, _trace_id)
     span_ids = _valid_ids(taken, "span_id", 16, _span_id)
     parents = [(index, value, True) for index, value in _present(taken.values["traceparent"])]
@@ -201,21 +220,20 @@ def _traces(taken: Taken, origins: Origins) -> tuple[pa.Array, pa.Array]:
     return pa.array(traces, pa.string()), pa.array(spans, pa.string())
 
 
-def _valid_ids(taken: Taken, slot: str, digits: int, read: Callable[[object], str | None]) -> pa.Array:
+def _valid_ids(taken: Filled, slot: str, digits: int, read: Callable[[object], str | None]) -> pa.Array:
     """Whole columns of ids as they should be are taken as they are; otherwise each is looked at."""
     values = taken.values[slot]
-    try:
-        column = pa.array(values, pa.string())
+    column = _strings(values)
+    if column is not None:
         fine = pc.and_(
             pc.equal(pc.binary_length(column), digits),
             pc.match_substring_regex(column, r"\A[0-9a-f]*[1-9a-f][0-9a-f]*\z"),
         )
         if pc.all(fine, min_count=0).as_py():
             return column
-    except (pa.ArrowTypeError, pa.ArrowInvalid, UnicodeEncodeError):
-        pass
-    result = [read(value) for value in values]
-    for index, (value, raw) in enumerate(zip(result, values, strict=True)):
+    listed: list[Any] = values.to_pylist() if isinstance(values, pa.Array) else values
+    result = [read(value) for value in listed]
+    for index, (value, raw) in enumerate(zip(result, listed, strict=True)):
         if value is None and raw is not None:
             taken.put_back(slot, index)
     return pa.array(result, pa.string())

@@ -1,17 +1,19 @@
 """Which of a line's fields fill which field of the event, and the taking of them out of the line's own.
 
-It knows names. It must not know how a value is read or what Arrow is. What a rule maps comes first, then the names that
+It knows names. It must not know how a value is read. What a rule maps comes first, then the names that
 programs commonly use; the first that is present with a plain value wins, and only the winner leaves the attributes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from logboom.pipeline.normalise_rows import Fields, Row
 from logboom.pipeline.plan import ParseRule
 
 Path = tuple[str, ...]
+Values = Any
+"""Of a slot, by row: a list, or a string array."""
 
 SLOTS: Final = (
     "time",
@@ -76,6 +78,19 @@ class _Shape(NamedTuple):
 
     searched: tuple[str, ...]
     """Slots whose best candidate lies deeper."""
+
+
+class Filled(Protocol):
+    """Raw values per slot and row, None where there is none, as a list or as a string array."""
+
+    @property
+    def values(self) -> Mapping[str, Values]:
+        """By slot."""
+        ...
+
+    def put_back(self, slot: str, index: int) -> None:
+        """The value turned out not to be what it seemed: it is an attribute after all."""
+        ...
 
 
 class Taken:
@@ -171,6 +186,18 @@ class FieldTaker:
                     taken.put_back("severity", index)
                     taken.values["severity"][index] = value
         return taken
+
+    def plain_slots(self, names: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
+        """For rows with these fields and none nested or null: the slots that are filled and by which field; None where
+        that cannot be told from the names."""
+        if self._severity_stays or len(set(names)) != len(names):
+            return None
+        shape = self._shapes.get(names) or self._shape(names)
+        return None if shape.searched else tuple((SLOTS[slot], name) for slot, name in shape.simple)
+
+    def looks_for(self, name: str) -> bool:
+        """Whether a field of this name may fill a slot."""
+        return any(path[0] == name for paths in self._candidates.values() for path in paths)
 
     def _shapes_of(self, rows: Sequence[Row]) -> tuple[list[_Shape | None], list[tuple[_Shape, list[int]]]]:
         """The shape of each row that has fields, and for each shape its rows."""

@@ -173,10 +173,13 @@ def _directive(letter: str, text: str, position: int) -> str:
 # --- whole columns ----------------------------------------------------------------------------------------------
 
 
-def read_times(values: list[Any], formats: tuple[str, ...], zone: str, reference: Micros) -> Times:
-    """Read raw values (texts, numbers, None) by the first of `formats` that fits, or by the common forms where none
-    is given. `reference` is the record's own time by row (micros; below 1971 means unknown), for texts without a year.
+def read_times(values: list[Any] | pa.Array, formats: tuple[str, ...], zone: str, reference: Micros) -> Times:
+    """Read raw values (texts, numbers, None; an array holds texts alone) by the first of `formats` that fits, or by the
+    common forms where none is given. `reference` is the record's own time by row (micros; below 1971 means unknown),
+    for texts without a year.
     """
+    if isinstance(values, pa.Array):
+        return _read_texts(values, formats, zone, reference)
     kinds = set(map(type, values))
     if kinds <= {str}:
         return _read_texts(pa.array(values, pa.string()), formats, zone, reference)

@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.normalise import MICROSECONDS, Normalised, normalise
+from logboom.pipeline.normalise_cuts import NormalisedCut, normalise_cut
 from logboom.pipeline.normalise_memory import no_collections
 from logboom.pipeline.normalise_origin import Origins
 from logboom.pipeline.normalise_rows import Row
 from logboom.pipeline.parse.bodies import open_bodies
 from logboom.pipeline.parse.csv_lines import read_csv
 from logboom.pipeline.parse.json_lines import read_json
+from logboom.pipeline.parse.json_spans import cut_json
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 from logboom.pipeline.parse.pairs import read_key_value, read_logfmt
 from logboom.pipeline.parse.patterns import read_pattern
@@ -133,6 +135,31 @@ def _read_rows(
 ) -> tuple[Rows, dict[str, pa.Array]]:
     """The rows a rule could read and their columns; for the others its reasons are noted."""
     part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+    pieces = _read_columns(rule, part)
+    done = np.zeros(len(rows), np.bool_)
+    for cut in pieces:
+        done[cut.rows] = True
+    if not done.any():
+        return _read_lines(rule, part, rows, reasons)
+    whole = [(rows[cut.rows], cut.columns) for cut in pieces]
+    if not done.all():
+        left = np.flatnonzero(~done)
+        whole.append(_read_lines(rule, part.take(pa.array(left)), rows[left], reasons))
+    return np.sort(np.concatenate([some for some, _ in whole])), _in_order(whole, len(rows))
+
+
+def _read_columns(rule: ParseRule, part: pa.RecordBatch) -> list[NormalisedCut]:
+    """The lines that can be read by columns; nearly all JSON of programs is flat and of few forms."""
+    if not isinstance(rule.format, JsonFormat) or rule.body_format is not None:
+        return []
+    cuts = (normalise_cut(rule, cut, part) for cut in cut_json(_binary(part.column("value"))))
+    return [cut for cut in cuts if cut is not None and len(cut.rows)]
+
+
+def _read_lines(
+    rule: ParseRule, part: pa.RecordBatch, rows: Rows, reasons: dict[int, list[str]]
+) -> tuple[Rows, dict[str, pa.Array]]:
+    """The same line by line; `rows` says which rows of the batch these are."""
     fields = read_fields(rule.format, part.column("value"))
     open_bodies(rule, fields)
     found = normalise(rule, fields, Origins(part))
@@ -151,8 +178,7 @@ def _read_rows(
 
 def read_fields(form: Format, values: pa.Array) -> list[Row]:
     """The fields of each value (a binary array), or why it has none."""
-    if not pa.types.is_binary(values.type):
-        values = values.cast(pa.binary())
+    values = _binary(values)
     match form:
         case JsonFormat():
             return read_json(values)
@@ -168,6 +194,10 @@ def read_fields(form: Format, values: pa.Array) -> list[Row]:
             return read_pattern(text_lines(values), form)
         case TextFormat():
             return _read_text(text_lines(values))
+
+
+def _binary(values: pa.Array) -> pa.Array:
+    return values if pa.types.is_binary(values.type) else values.cast(pa.binary())
 
 
 def _read_text(lines: pa.Array) -> list[Row]:
