@@ -18,6 +18,9 @@ def read_varint(buffer: bytes, position: int, max_bytes: int = MAX_INT_BYTES) ->
     >>> read_varint(bytes([0xC8, 0x01]), 0)
     (100, 2)
     """
+    raw = buffer[position]
+    if raw < 0x80:  # as nearly all are
+        return (raw >> 1) ^ -(raw & 1), position + 1
     raw = shift = 0
     for at in range(position, position + max_bytes):
         byte = buffer[at]

@@ -1,36 +1,37 @@
 """Walking the records of one batch without making an object of any: do the lengths add up?
 
 This is the one loop of the house that runs once per record on the way in, so it is written for the interpreter. Runs
-of records of one size (metrics, fixed messages) are checked a column at a time, by comparing slices. Of the others,
-the shapes that nearly all have (numbers of one or two bytes, no headers) are read inline, any other record goes to
-`_walk_record`, and one IndexError stands for a bounds check per byte. An index never goes below zero, so a read past
-the end is always that IndexError.
+of records of one shape are checked a column at a time (`columns`). Of the others, the shapes that nearly all have
+(numbers of one or two bytes, no headers) are read inline, any other record goes to `_walk_record`, and one IndexError
+stands for a bounds check per byte. An index never goes below zero, so a read past the end is always that IndexError.
 """
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from logboom.base.errors import CorruptBatchError, InvalidRecordError
+from logboom.records.columns import DELTAS, ONE_BYTE_DELTAS, TAIL_MAX_BYTES, Shape, behind_run, run_of_one_size
 from logboom.records.varint import MAX_LONG_BYTES, read_varint, varint
 
 MIN_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, null key, null value, no headers: one byte each."""
 
-_DELTAS: Final = tuple(varint(delta) for delta in range(8192))
-"""The offset deltas as they must stand in the bytes, one after another."""
-
-_ONE_BYTE_DELTAS: Final = 64
-"""Deltas below this take one byte, the others of `_DELTAS` two."""
-
-_FIRST_BYTES: Final = bytes(delta[0] for delta in _DELTAS)
-_SECOND_BYTES: Final = bytes(delta[-1] for delta in _DELTAS)
-_FROM_128: Final = bytes(range(128, 256))
 _HEADERS_MAX_BYTES: Final = 4096
 _LAYOUTS_MAX: Final = 1024
-_layouts: Final[dict[tuple[int, bytes], tuple[Callable[[bytes], object], object, int]]] = {}
-"""What headers were found right: by their size and first two bytes, where their lengths stand, which they are, and
-where the last value begins.
+
+
+class _Layout(NamedTuple):
+    """Where the lengths stand in headers, which they are, and where the last value begins."""
+
+    places: tuple[int, ...]
+    lengths_in: Callable[[bytes], object]
+    lengths: object
+    front: int
+
+
+_layouts: Final[dict[tuple[int, bytes], _Layout]] = {}
+"""What headers were found right, by their size and first two bytes.
 
 Producers send the same headers again and again with values of few sizes. Equal bytes at these places are read alike,
 so what is remembered never changes a verdict; it is only a short cut, and bounded.
@@ -39,11 +40,26 @@ so what is remembered never changes a verdict; it is only a short cut, and bound
 _fronts: Final[dict[int, bytes]] = {}
 """By the size of headers, the last that were found right, up to their last value: others often differ in that alone."""
 
+_NO_HEADERS: Final = (0,)
+"""Where the numbers stand in none: their count is all there is."""
+
+_RUNS_BEGIN_AT: Final = (0, ONE_BYTE_DELTAS)
+_NO_HEAD: Final[tuple[bytes, Shape | None]] = (b"", None)
+_heads: Final[dict[int, tuple[bytes, Shape | None]]] = {}
+"""How the last record without headers began up to its value, where runs do, and its shape: batches are much alike."""
+
 _STRETCH: Final = 64
-"""So many records are walked one by one before a run is looked for again."""
+"""So many records are walked one by one before a run is looked for again; twice as many each time there is none."""
 
 _RUN_MIN: Final = 8
 """Below so many records of one size, looking at columns costs more than it saves."""
+
+_SHAPED_MIN: Final = 32
+"""The same of records of one shape and any size."""
+
+_CHUNK_MIN: Final = 64
+_CHUNK_MAX: Final = 1024
+"""So many records of any size are laid side by side; more as long as it goes well."""
 
 
 def walk_records(body: bytes, count: int) -> None:
@@ -53,25 +69,56 @@ def walk_records(body: bytes, count: int) -> None:
     """
     if count * MIN_RECORD_BYTES > len(body):
         raise InvalidRecordError(f"{count} records cannot fit into {len(body)} bytes.")
+    stretch, chunk = _STRETCH, _CHUNK_MIN
     try:
         position = delta = 0
         if count < _RUN_MIN:
             position, delta = _walk_usual(body, 0, 0, count), count
-        while delta < min(count, len(_DELTAS)):
-            run = _run_of_one_size(body, position, delta, count)
+        while delta < min(count, len(DELTAS)):
+            run, behind = _walk_columns(body, position, delta, count, chunk)
             if run:
-                position += run * _size_of(body, position)
+                position = behind
                 delta += run
+                stretch, chunk = max(_STRETCH, stretch // 2), min(2 * chunk, _CHUNK_MAX)
             else:
-                stop = min(count, delta + _STRETCH)
+                stop = min(count, delta + stretch)
                 position = _walk_usual(body, position, delta, stop)
                 delta = stop
-        for delta in range(len(_DELTAS), count):
+                stretch, chunk = 2 * stretch, _CHUNK_MIN
+        for delta in range(len(DELTAS), count):
             position = _walk_record(body, position, varint(delta))
     except IndexError:
         raise CorruptBatchError("A record reaches past the end of its batch.") from None
     if position != len(body):
         raise InvalidRecordError(f"The batch says {count} records, but {len(body) - position} bytes follow the last.")
+
+
+def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int) -> tuple[int, int]:
+    """How many records from `position` on are surely right because each is shaped as the first, and what lies behind.
+
+    0 where none or few are.
+    """
+    step = _size_of(body, position)
+    most = min(count, ONE_BYTE_DELTAS if delta < ONE_BYTE_DELTAS else len(DELTAS)) - delta
+    following = position + step
+    of_one_size = most >= _RUN_MIN and body[following : following + 2] == body[position : position + 2]
+    if not of_one_size and most < _SHAPED_MIN:
+        return 0, position
+    shape = _shape(body, position, delta)
+    if shape is None or shape.step != step:
+        return 0, position
+    of_any_size = most >= _SHAPED_MIN and shape.size_bytes == 2 and shape.tail <= TAIL_MAX_BYTES
+    if of_one_size:
+        least = _SHAPED_MIN if of_any_size else _RUN_MIN
+        run = run_of_one_size(body, position, shape, delta, most, least)
+        if run:
+            return run, position + run * step
+    if of_any_size and (other := _shape(body, following, delta + 1)) is not None:
+        run = min(most, chunk)
+        behind = behind_run(body, position, shape, delta, run) if other.is_like(shape) else 0
+        if behind:
+            return run, behind
+    return 0, position
 
 
 def _size_of(body: bytes, position: int) -> int:
@@ -80,62 +127,62 @@ def _size_of(body: bytes, position: int) -> int:
     return 1 + (size >> 1) if size < 128 else 2 + (size >> 1 & 63 | body[position + 1] << 6)
 
 
-def _run_of_one_size(body: bytes, position: int, delta: int, count: int) -> int:
-    """How many records from `position` on are surely right because each is shaped as the first; 0 where few are.
+def _shape(body: bytes, position: int, delta: int) -> Shape | None:
+    """That of the record at `position`; None where it is not right."""
+    head, known = _heads.get(delta, _NO_HEAD)
+    if known is not None and body.startswith(head, position):
+        end = position + known.step
+        if end <= len(body) and not body[end - 1]:
+            return known
+    try:
+        size, at = read_varint(body, position)
+        end = at + size
+        _, delta_at = read_varint(body, at + 1, MAX_LONG_BYTES)
+        key_at = delta_at + len(DELTAS[delta])
+        key_size, key_end = read_varint(body, key_at)
+        value_at = key_end + key_size if key_size > 0 else key_end
+        value_size, value_end = read_varint(body, value_at)
+    except (IndexError, CorruptBatchError):
+        return None
+    tail_at = value_end + value_size if value_size > 0 else value_end
+    if key_size < -1 or value_size < -1 or body[delta_at:key_at] != DELTAS[delta] or not tail_at < end <= len(body):
+        return None
+    places = _NO_HEADERS if end - tail_at == 1 and not body[tail_at] else _places(body[tail_at:end])
+    if places is None:
+        return None
+    shape = Shape(
+        size_bytes=at - position,
+        step=end - position,
+        stamp_bytes=delta_at - at - 1,
+        key_at=key_at - position,
+        key_end=key_end - position,
+        value_at=value_at - position,
+        value_end=value_end - position,
+        tail=end - tail_at,
+        places=places,
+    )
+    if places is _NO_HEADERS and delta in _RUNS_BEGIN_AT:
+        _heads[delta] = body[position:value_end], shape
+    return shape
 
-    One shape: the same length, the same lengths of key and value, a timestamp delta of as many bytes, no headers.
-    """
-    step = _size_of(body, position)
-    most = min(count, _ONE_BYTE_DELTAS if delta < _ONE_BYTE_DELTAS else len(_DELTAS)) - delta
-    run = min(most, (len(body) - position) // step)
-    if run < _RUN_MIN or body[position + step] != body[position]:
-        return 0
-    at = position + (1 if body[position] < 128 else 2) + 1
-    stamps = 1 if body[at] < 128 else 2
-    key_at = at + stamps + len(_DELTAS[delta])
-    key = body[key_at]
-    value_at = key_at + 1 + (key >> 1)
-    last = position + step - 1
-    if value_at >= last:
-        return 0  # no such shape; what it really is may end before the byte that would be looked at next
-    value = body[value_at]
-    value_bytes, behind = (1, value >> 1) if value < 128 else (2, value >> 1 & 63 | body[value_at + 1] << 6)
-    if value_at + value_bytes + behind != last or key > 127 or body[last] or (key & 1 and key != 1):
-        return 0
-    if (value & 1 and value != 1) or behind > 8191 or body[position] & 1 or step > 8193:
-        return 0
-    fixed = (*range(position, at - 1), key_at, *range(value_at, value_at + value_bytes), last)
-    while run >= _RUN_MIN:
-        if _columns_agree(body, run, step, fixed) and _counting(body, run, step, at, stamps, delta):
-            return run
-        run //= 2
-    return 0
 
-
-def _columns_agree(body: bytes, run: int, step: int, fixed: tuple[int, ...]) -> bool:
-    """Whether each of the bytes at `fixed` is the same in all records of the run."""
-    reach = (run - 1) * step + 1
-    return all(body[at : at + reach : step] == body[at : at + 1] * run for at in fixed)
-
-
-def _counting(body: bytes, run: int, step: int, at: int, stamps: int, delta: int) -> bool:
-    """Whether the timestamp deltas have `stamps` bytes each, and the offset deltas behind them count up by one."""
-    reach = (run - 1) * step + 1
-    if stamps == 2 and body[at : at + reach : step].translate(None, _FROM_128):
-        return False
-    end = at + stamps
-    if not body[end - 1 : end - 1 + reach : step].isascii():
-        return False
-    if body[end : end + reach : step] != _FIRST_BYTES[delta : delta + run]:
-        return False
-    if delta < _ONE_BYTE_DELTAS:
-        return True
-    return body[end + 1 : end + 1 + reach : step] == _SECOND_BYTES[delta : delta + run]
+def _places(block: bytes) -> tuple[int, ...] | None:
+    """Where the numbers stand in headers; None where they are not right."""
+    layout = _layouts.get((len(block), block[:2]))
+    if layout is not None and layout.lengths_in(block) == layout.lengths:
+        return layout.places
+    try:
+        if _skip_headers(block, 0) != len(block):
+            return None
+    except (IndexError, CorruptBatchError):
+        return None
+    layout = _learn_headers(block)
+    return layout.places if layout is not None else None
 
 
 def _walk_usual(body: bytes, position: int, first: int, stop: int) -> int:
     """Walk records `first` to `stop` of a batch; a name for every step would cost more than the step."""
-    for expected in _DELTAS[first:stop]:
+    for expected in DELTAS[first:stop]:
         start = position
         # Length of the record.
         size = body[position]
@@ -193,16 +240,16 @@ def _known_headers(body: bytes, position: int, end: int) -> bool:
         return True
     block = body[position:end]
     layout = _layouts.get((len(block), block[:2]))
-    if layout is None or layout[0](block) != layout[1]:
+    if layout is None or layout.lengths_in(block) != layout.lengths:
         return False
-    _fronts[size] = block[: layout[2]]
+    _fronts[size] = block[: layout.front]
     return True
 
 
-def _learn_headers(block: bytes) -> None:
+def _learn_headers(block: bytes) -> _Layout | None:
     """Remember where the lengths stand in headers that were walked and found right, and which they are."""
     if not 2 < len(block) <= _HEADERS_MAX_BYTES:
-        return
+        return None
     places: list[int] = []
 
     def number(position: int) -> tuple[int, int]:
@@ -220,7 +267,9 @@ def _learn_headers(block: bytes) -> None:
     # Everything up to the last value: what follows is that value, of a length that stands in here.
     front = len(block) - max(length, 0)
     getter = itemgetter(*places)
-    _layouts[len(block), block[:2]] = (getter, getter(block), front)
+    layout = _Layout(tuple(places), getter, getter(block), front)
+    _layouts[len(block), block[:2]] = layout
+    return layout
 
 
 def _walk_record(body: bytes, position: int, expected: bytes) -> int:

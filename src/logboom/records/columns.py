@@ -1,0 +1,164 @@
+"""Checking many records at once: those of one shape, a column of bytes at a time, by comparing slices.
+
+Records are of one shape where the numbers that say how long their parts are stand at the same places, counted from
+the record's start up to its value and from its end back to its headers, and are the same but for the lengths of the
+record and of its value. What a record may hold beside these numbers is free, so equal numbers are read alike. It is
+said yes here or nothing: what is not surely right is walked record by record, which alone finds an error.
+"""
+
+from itertools import repeat
+from typing import Final, NamedTuple
+
+from logboom.records.varint import varint
+
+DELTAS: Final = tuple(varint(delta) for delta in range(8192))
+"""The offset deltas as they must stand in the bytes, one after another."""
+
+ONE_BYTE_DELTAS: Final = 64
+"""Deltas below this take one byte, the others of `DELTAS` two."""
+
+TAIL_MAX_BYTES: Final = 1024
+"""Longer headers would cost more to lay side by side than to walk."""
+
+_FIRST_BYTES: Final = bytes(delta[0] for delta in DELTAS)
+_SECOND_BYTES: Final = bytes(delta[-1] for delta in DELTAS)
+_FROM_128: Final = bytes(range(128, 256))
+_EVEN_FROM_128: Final = bytes(range(128, 256, 2))
+
+# Of a number of two bytes, by its first byte.
+_STEPS: Final = [2 + (byte >> 1 & 63) for byte in range(256)]
+_STEPS_MORE: Final = [byte << 6 for byte in range(256)]
+_DOUBLED: Final = bytes(byte << 1 & 255 for byte in range(256))
+_HAS_SECOND: Final = bytes(255 * (byte > 127) for byte in range(256))
+_SECOND_COUNTS_FOR: Final = bytes(4 * (byte > 127) for byte in range(256))
+
+
+class Shape(NamedTuple):
+    """Where the numbers of a record stand."""
+
+    size_bytes: int
+    """Of its length, the first number."""
+    step: int
+    """Bytes of the whole record."""
+    stamp_bytes: int
+    """Of the timestamp delta, behind the length and the attributes."""
+    key_at: int
+    """Where the key's length begins, counted from the record's start, and where it ends."""
+    key_end: int
+    value_at: int
+    """Where the value's length begins."""
+    value_end: int
+    tail: int
+    """Bytes of its headers, their count included."""
+    places: tuple[int, ...]
+    """Where the numbers of the headers stand, counted from their start."""
+
+    def is_like(self, other: "Shape") -> bool:
+        """Whether the two are of one shape, the lengths of record and value apart."""
+        return other._replace(step=self.step, value_end=self.value_end) == self
+
+
+def run_of_one_size(body: bytes, position: int, shape: Shape, delta: int, most: int, least: int) -> int:
+    """How many records from `position` on are right because each is shaped and as long as the first; 0 below `least`.
+
+    Of at most `most`, whose offset deltas from `delta` on are of one length.
+    """
+    step = shape.step
+    run = min(most, (len(body) - position) // step)
+    tail_at = position + step - shape.tail
+    fixed = (
+        *range(position, position + shape.size_bytes),
+        *range(position + shape.key_at, position + shape.key_end),
+        *range(position + shape.value_at, position + shape.value_end),
+        *(tail_at + place for place in shape.places),
+    )
+    while run >= least:
+        if _agree(body, run, step, fixed) and _counting(body, run, step, position, shape, delta):
+            return run
+        run //= 2
+    return 0
+
+
+def behind_run(body: bytes, position: int, shape: Shape, delta: int, run: int) -> int:
+    """Behind `run` records from `position` on, each shaped as the first, of whatever length; 0 where they are not.
+
+    Their offset deltas from `delta` on are of one length, and `shape` is that of a record whose length has two bytes.
+    """
+    tail, behind = shape.tail, shape.value_at + 2
+    stride = tail + behind
+    steps, steps_more = _STEPS, _STEPS_MORE
+    at = position
+    pieces = [body[at : at + behind]]
+    try:
+        for _ in repeat(None, run - 1):
+            at += steps[body[at]] + steps_more[body[at + 1]]
+            pieces.append(body[at - tail : at + behind])  # the end of a record, and how the next one begins
+        at += steps[body[at]] + steps_more[body[at + 1]]
+    except IndexError:
+        return 0
+    pieces.append(body[at - tail : at])
+    joined = b"".join(pieces)
+    if len(joined) != run * stride:
+        return 0  # one reaches over an end of the body
+    fixed = (*range(shape.key_at, shape.key_end), *(behind + place for place in shape.places))
+    if (
+        _agree(joined, run, stride, fixed)
+        and _counting(joined, run, stride, 0, shape, delta)
+        and _values_fill(joined, run, stride, shape)
+    ):
+        return at
+    return 0
+
+
+def _agree(data: bytes, run: int, stride: int, places: tuple[int, ...]) -> bool:
+    """Whether each of the bytes at `places` is the same in all records of the run."""
+    reach = (run - 1) * stride + 1
+    return all(data[at : at + reach : stride] == data[at : at + 1] * run for at in places)
+
+
+def _counting(data: bytes, run: int, stride: int, start: int, shape: Shape, delta: int) -> bool:
+    """Whether the timestamp deltas have as many bytes each, and the offset deltas behind them count up by one."""
+    reach = (run - 1) * stride + 1
+    at = start + shape.size_bytes + 1
+    end = at + shape.stamp_bytes
+    for more in range(at, end - 1):
+        if data[more : more + reach : stride].translate(None, _FROM_128):
+            return False
+    if not data[end - 1 : end - 1 + reach : stride].isascii():
+        return False
+    if data[end : end + reach : stride] != _FIRST_BYTES[delta : delta + run]:
+        return False
+    if delta < ONE_BYTE_DELTAS:
+        return True
+    return data[end + 1 : end + 1 + reach : stride] == _SECOND_BYTES[delta : delta + run]
+
+
+def _values_fill(data: bytes, run: int, stride: int, shape: Shape) -> bool:
+    """Whether each value, of a length of one or two bytes, ends where the headers of its record begin.
+
+    All records at once, in numbers of 16 bits for each: four times a record's length is four times that of its value
+    and of all else. No sum is above 65,534, so none runs over into the next, and equal sums are equal one by one.
+    """
+    reach = (run - 1) * stride + 1
+    first, second = data[0:reach:stride], data[1 : 1 + reach : stride]
+    value_at = shape.value_at
+    value_first = data[value_at : value_at + reach : stride]
+    value_second = data[value_at + 1 : value_at + 1 + reach : stride]
+    # What stands behind a length of one byte is no part of it.
+    mask = int.from_bytes(value_first.translate(_HAS_SECOND), "little")
+    value_second = (int.from_bytes(value_second, "little") & mask).to_bytes(run, "little")
+    if first.translate(None, _EVEN_FROM_128) or not second.isascii() or not value_second.isascii():
+        return False
+    others = value_at - 2 + 1 + shape.tail  # the record's length counts neither itself nor more than this and the value
+    return _lanes(first.translate(_DOUBLED), second) == (
+        _lanes(value_first.translate(_DOUBLED), value_second)
+        + _lanes(value_first.translate(_SECOND_COUNTS_FOR), bytes(run))
+        + int.from_bytes((4 * others).to_bytes(2, "little") * run, "little")
+    )
+
+
+def _lanes(low: bytes, high: bytes) -> int:
+    """One number whose 16-bit digits are made of these bytes, pair by pair."""
+    pairs = bytearray(2 * len(low))
+    pairs[::2], pairs[1::2] = low, high
+    return int.from_bytes(pairs, "little")
