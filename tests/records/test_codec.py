@@ -1,6 +1,7 @@
 import contextlib
 import gzip
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import cramjam
 import pytest
@@ -95,3 +96,22 @@ def test_a_zstd_frame_that_asks_for_a_huge_window_is_refused() -> None:
     window_of_2_gib = bytes.fromhex("28b52ffd00") + bytes([(31 - 10) << 3]) + b"\x01\x00\x00"
     with pytest.raises(CorruptBatchError):
         decompress(Codec.ZSTD, window_of_2_gib, LIMIT)
+
+
+def test_threads_that_decompress_at_once_get_each_its_own() -> None:
+    def work(number: int) -> bool:
+        codec = COMPRESSED[number % len(COMPRESSED)]
+        payloads = [bytes([number]) * size for size in (10, 200_000, 3_000_000, 5)]
+        packed = [compress(codec, payload) for payload in payloads]
+        return all(decompress(codec, packed[at % 4], 4 << 20) == payloads[at % 4] for at in range(40))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(8)))
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_was_decompressed_before_does_not_show(codec: Codec) -> None:
+    decompress(codec, compress(codec, b"secret" * 50_000), LIMIT)
+    assert decompress(codec, compress(codec, b"short"), LIMIT) == b"short"
+    with pytest.raises(MessageTooLargeError):
+        decompress(codec, compress(codec, b"x" * 1000), 999)

@@ -35,6 +35,10 @@ _FIRST_GUESS_BYTES: Final = 128 * 1024
 _GUESSED_RATIO: Final = 8
 _GROWTH: Final = 4
 
+_SPARE_MAX_BYTES: Final = _GUESSED_RATIO * 1024 * 1024
+_spare: Final[list[bytearray]] = []
+"""A buffer to decompress into, if no thread uses it right now. A new one for each batch costs its zeroing and more."""
+
 _DECOMPRESS = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
@@ -89,9 +93,10 @@ def _decompress_frames(codec: Codec, payload: Bytes, limit: int) -> bytes:
     """
     size = min(limit, max(_FIRST_GUESS_BYTES, _GUESSED_RATIO * len(payload)))
     while True:
-        out = bytearray(size)
+        out = _buffer(size)
         try:
-            written = _DECOMPRESS[codec](payload, out)
+            written = _DECOMPRESS[codec](payload, memoryview(out)[:size])
+            return bytes(memoryview(out)[:written])
         except cramjam.DecompressionError as error:
             if size < limit:
                 size = min(limit, size * _GROWTH)
@@ -99,7 +104,18 @@ def _decompress_frames(codec: Codec, payload: Bytes, limit: int) -> bytes:
             if "whole buffer" in str(error):
                 raise _too_large(limit) from None
             raise _corrupt(codec, error) from None
-        return bytes(memoryview(out)[:written])
+        finally:
+            if not _spare and len(out) <= _SPARE_MAX_BYTES:
+                _spare.append(out)
+
+
+def _buffer(size: int) -> bytearray:
+    """At least so many bytes, of any content."""
+    try:
+        out = _spare.pop()
+    except IndexError:
+        return bytearray(size)
+    return out if len(out) >= size else bytearray(size)
 
 
 def _decompress_snappy(payload: bytes, limit: int) -> bytes:
