@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from struct import Struct
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -22,12 +21,13 @@ from logboom.kafka.admission import Refusal
 from logboom.kafka.error_counts import count_errors
 from logboom.kafka.frames import FrameReader
 from logboom.kafka.handler import Close, Encoded, Failed, Later, RequestContext
+from logboom.kafka.heads import api_key_of, claimed_api, read_head, skip_head_tags
 from logboom.kafka.messages import make_wait, put_wait
 from logboom.kafka.metrics import api_name
 from logboom.kafka.muting import Muting
 from logboom.kafka.patience import Patience
 from logboom.kafka.quota_desk import ClientMeters
-from logboom.kafka.reading import MalformedError, skip_tags
+from logboom.kafka.reading import MalformedError
 from logboom.kafka.registry import Route
 from logboom.kafka.slots import Slot, abandon, expire, length, with_head, with_plain_head
 from logboom.kafka.unbegun import CROWDED, Unbegun
@@ -49,10 +49,6 @@ _USUAL_BYTES: Final = ELEMENTS * _ELEMENT_BYTES
 
 _RUN_BYTES: Final = 128 * 1024
 """Usual requests are begun together up to so many bytes: more are worth being begun while the disk works."""
-
-_REQUEST_HEADER: Final = Struct(">hhih")
-_HEADER_BYTES: Final = _REQUEST_HEADER.size
-_API_KEY: Final = Struct(">h")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -234,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         self._clogged = False
         if not self._slots and not shared.staging.clogged:
             return True
-        handler = shared.routes.handlers.get(_API_KEY.unpack_from(frame)[0])
+        handler = shared.routes.handlers.get(api_key_of(frame))
         if handler is None:
             return True
         self._clogged = handler.stages and shared.staging.clogged
@@ -299,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatch(frame)
         except MalformedError as error:
             self._metrics.malformed += 1
-            key, version = _REQUEST_HEADER.unpack_from(bytes(frame).ljust(_HEADER_BYTES))[:2]
+            key, version = claimed_api(frame)
             name = api_name(key)
             self._refuse("request that cannot be read", str(error), limit=error.limit, api=name, version=version)
         except Exception as error:  # noqa: BLE001  # the outermost loop: one connection ends, the broker does not
@@ -307,17 +303,9 @@ class Connection(asyncio.BufferedProtocol):
         return 1
 
     def _dispatch(self, frame: bytearray) -> None:
-        if len(frame) < _HEADER_BYTES:
-            raise MalformedError("the request is shorter than its header")
-        api_key, version, correlation_id, client_length = _REQUEST_HEADER.unpack_from(frame)
-        position = _HEADER_BYTES
-        if client_length > 0:
-            position += client_length
-            if position > len(frame):
-                raise MalformedError("the client id is beyond the end")
-            client = frame[_HEADER_BYTES:position]
-            if client != self._client_bytes:
-                self._know_client(client)
+        api_key, version, correlation_id, client, position = read_head(frame)
+        if client and client != self._client_bytes:
+            self._know_client(client)
         route = self._shared.routes.find(api_key, version)
         if route is None:
             self._unsupported(api_key, version, correlation_id, memoryview(frame), position)
@@ -332,16 +320,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read(self, route: Route, context: RequestContext, frame: bytearray, position: int) -> tuple[Any, int]:
         """The request whose head ends at `position`, and of how many elements it is."""
-        view = memoryview(frame)
         most = budget = self._shared.config.max_request_elements
         if route.request_tags:
-            if position >= len(frame):
-                raise MalformedError("the header ends too early")
-            if frame[position]:
-                position, budget = skip_tags(view, position, len(frame), budget)
-            else:
-                position += 1
-        request, end, left = route.read(view, position, budget)
+            position, budget = skip_head_tags(frame, position, budget)
+        request, end, left = route.read(memoryview(frame), position, budget)
         if end != len(frame):
             self._metrics.trailing += 1
         elif route.handler.usual is not None and budget == most:
