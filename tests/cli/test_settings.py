@@ -27,6 +27,23 @@ def test_a_setting_is_changed_seen_and_taken_back(broker: BrokerProcess) -> None
     assert told() == before
 
 
+def test_a_default_of_all_brokers_stands_behind_the_brokers_own(broker: BrokerProcess) -> None:
+    def told() -> tuple[str, str]:
+        (row,) = ok("config", "describe", "num.partitions", "--json", bootstrap=broker.kafka).json
+        return row["value"], row["from"]
+
+    done = ok("config", "set", "num.partitions=3", "--all", bootstrap=broker.kafka).out
+    assert done == "changed on all brokers: num.partitions=3\n"
+    assert told() == ("3", "run time, all brokers")
+    ok("config", "set", "num.partitions=5", bootstrap=broker.kafka)
+    assert told() == ("5", "run time")
+    ok("config", "unset", "num.partitions", bootstrap=broker.kafka)
+    assert told() == ("3", "run time, all brokers")
+    taken = ok("config", "unset", "num.partitions", "--all", "--json", bootstrap=broker.kafka).json
+    assert taken == {"broker": None, "unset": ["num.partitions"], "changed": True}
+    assert told() == ("1", "default")
+
+
 def test_the_log_tells_more_or_less_at_once(broker: BrokerProcess) -> None:
     ok("config", "set", "logboom.log.level=error", bootstrap=broker.kafka)
     ok("streams", "create", "unheard", bootstrap=broker.kafka)

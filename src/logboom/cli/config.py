@@ -31,8 +31,8 @@ file without starting anything.
 
 Settings that change at run time are told so, with the name that clients know them by: `logboom config set NAME=VALUE`
 changes one while the broker runs, and so do Kafka's tools (`kafka-configs --entity-type brokers`, with `--entity-name`
-or `--entity-default`). Such a change is kept with the data and wins over file, environment and flags, until
-`logboom config unset NAME` takes it back; `logboom config describe` tells what is in force and where it comes from.
+or `--entity-default`, which is `--all` here). Such a change is kept with the data and wins over file, environment and
+flags, until `logboom config unset NAME` takes it back; `logboom config describe` tells what is in force and where from.
 A value on the wire is in the unit that ends its name, and -1 where there is none.
 """
 

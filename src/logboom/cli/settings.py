@@ -3,7 +3,7 @@
 Knows the Kafka client, which is not imported before it is needed: the other commands of `logboom config` do without.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it could be done.")]
+Everywhere = Annotated[
+    bool,
+    typer.Option("--all", help="The default of all brokers, for those without a value of their own."),
+]
+_ALTER: Final = 44
+_ALTER_VERSION: Final = 1
+_BROKER_RESOURCE: Final = 4
+_SET: Final = 0
+_DELETE: Final = 1
 
 _FROM = {
     "DYNAMIC_BROKER_CONFIG": "run time",
@@ -26,6 +35,7 @@ def set_(
     settings: Annotated[
         list[str], typer.Argument(metavar="NAME=VALUE...", show_default=False, help="Such as log.retention.ms=7d.")
     ],
+    everywhere: Everywhere = False,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
@@ -36,51 +46,56 @@ def set_(
         if not equals:
             fail(f"{name}: write it as NAME=VALUE")
     values: dict[str, str | None] = {name.strip(): value.strip() for name, _, value in split}
-    broker = _change(values, dry_run, bootstrap)
+    broker = _change(values, everywhere, dry_run, bootstrap)
     if as_json:
         print_json({"broker": broker, "set": values, "changed": not dry_run})
         return
     done = ", ".join(f"{name}={value}" for name, value in values.items())
-    typer.echo(f"{'could change' if dry_run else 'changed'} on broker {broker}: {done}")
+    typer.echo(f"{'could change' if dry_run else 'changed'} on {_shown(broker)}: {done}")
 
 
 def unset(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    everywhere: Everywhere = False,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Take back what was changed on a running broker: what it was started with counts again."""
-    broker = _change(dict.fromkeys(names), dry_run, bootstrap)
+    broker = _change(dict.fromkeys(names), everywhere, dry_run, bootstrap)
     if as_json:
         print_json({"broker": broker, "unset": names, "changed": not dry_run})
         return
-    typer.echo(f"{'could take back' if dry_run else 'took back'} on broker {broker}: {', '.join(names)}")
+    typer.echo(f"{'could take back' if dry_run else 'took back'} on {_shown(broker)}: {', '.join(names)}")
 
 
-def _change(values: dict[str, str | None], dry_run: bool, bootstrap: str) -> int:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+def _shown(broker: int | None) -> str:
+    return "all brokers" if broker is None else f"broker {broker}"
 
+
+def _change(values: dict[str, str | None], everywhere: bool, dry_run: bool, bootstrap: str) -> int | None:
+    """Set or, with None, delete on the broker asked, or under no name for all; which it was, None for all."""
     from logboom.cli import client
+    from logboom.cli.asking import ask, check
+    from logboom.kafka.messages import make, nested, request_class
 
-    admin = client.admin(bootstrap)
-    broker = _broker(admin, bootstrap)
-    changes = [
-        # librdkafka wants a text with every change and sends none with a deletion.
-        ConfigEntry(
-            name,
-            value or "",
-            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-        )
-        for name, value in values.items()
-    ]
-    resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=changes)
-    timeout_s = client.ANSWER_TIMEOUT_S
-    try:
-        admin.incremental_alter_configs([resource], validate_only=dry_run, request_timeout=timeout_s)[resource].result()
-    except KafkaException as error:
-        fail(f"cannot change broker {broker}: {error.args[0].str() or client.sentence(error)}")
+    broker = None if everywhere else _broker(client.admin(bootstrap), bootstrap)
+    cls = request_class(_ALTER, _ALTER_VERSION)
+    resource = nested(cls, "resources")
+    change = nested(resource, "configs")
+    # Not through librdkafka, which refuses the empty name that stands for all brokers.
+    one = make(
+        resource,
+        resource_type=_BROKER_RESOURCE,
+        resource_name="" if broker is None else str(broker),
+        configs=tuple(
+            make(change, name=name, config_operation=_DELETE if value is None else _SET, value=value)
+            for name, value in values.items()
+        ),
+    )
+    reply = ask(bootstrap, _ALTER, _ALTER_VERSION, make(cls, resources=(one,), validate_only=dry_run))
+    (result,) = reply.responses
+    check(result.error_code, result.error_message, f"cannot change {_shown(broker)}")
     return broker
 
 
