@@ -1,12 +1,21 @@
 """Fetch (KIP-74, KIP-320; incremental sessions, KIP-227; topic ids from version 13, KIP-516)."""
 
-from typing import Any, Final
+from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from logboom.base.errors import LogboomError, NotLeaderError, UnknownLeaderEpochError
+from logboom.base.ids import NO_EPOCH
+from logboom.kafka.errors import error_code
 from logboom.kafka.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchAsked, Key, Position, Refusal
-from logboom.kafka.fetching import SESSION_ERRORS, Fetch, encode_refusal
+from logboom.kafka.fetching import SESSION_ERRORS, Fetch, Want, encode_refusal, encode_response
 from logboom.kafka.handler import Handler, Reply, RequestContext
+from logboom.kafka.lookup import find_partition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kio.schema.errors import ErrorCode
 
 _WITH_SESSIONS: Final = 7
 _WITH_EPOCH: Final = 9
@@ -18,7 +27,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
     """Answer at once, or when there is enough to read or the client's time is over."""
     version = context.api_version
     if _claims_a_replica(context, request):
-        return _refuse(context, ErrorCode.invalid_request)
+        return _refuse_replica(context, _positions(version, request))
     sessions = version >= _WITH_SESSIONS
     asked = FetchAsked(
         session_id=request.session_id if sessions else NO_SESSION,
@@ -50,6 +59,25 @@ def _claims_a_replica(context: RequestContext, request: Any) -> bool:
         client=context.client_host,
     )
     return True
+
+
+def _refuse_replica(context: RequestContext, positions: list[Position]) -> Reply:
+    """Each partition is answered as Kafka answers a broker that is no replica of it; in every version that is seen."""
+    wants = [Want(position, None, _no_replica(context, position)) for position in positions]
+    errors = context.shared.metrics.api(1).errors
+    for want in wants:
+        errors[error_code(want.error).name] += 1
+    return encode_response(context.api_version, NO_SESSION, wants, committed_only=False)
+
+
+def _no_replica(context: RequestContext, position: Position) -> LogboomError:
+    try:
+        partition = find_partition(context.broker, cast("str | UUID | None", position.topic), position.index)
+        partition.check_leader_epoch(position.leader_epoch)
+    except LogboomError as error:
+        return error
+    refusal = NotLeaderError if position.leader_epoch == NO_EPOCH else UnknownLeaderEpochError
+    return refusal(f"{partition} has no other replica")
 
 
 def _positions(version: int, request: Any) -> list[Position]:
