@@ -1,6 +1,7 @@
 """Any bytes at the HTTP door of a broker: an answer or a closed connection, and the next scrape is served."""
 
 import random
+import re
 import socket
 from pathlib import Path
 
@@ -89,5 +90,11 @@ def test_many_slow_peers_are_let_go_of_and_the_scrape_comes_through(tmp_path: Pa
             except ConnectionError:
                 pass
             peer.close()
-        assert b"logboom_kafka_connections " in asked(broker.http, REQUEST)
+        told = asked(broker.http, REQUEST)
+        assert b"logboom_kafka_connections " in told
+        assert b'logboom_limit{limit="http.max_connections"} 4.0' in told
+        assert b'logboom_limit_used{limit="http.max_connections"} ' in told
+        (crossed,) = re.findall(rb'logboom_limit_crossed_total\{limit="http.max_connections"\} (.*)', told)
+        assert 1 <= float(crossed) <= 56
+        assert broker.log_text().count('"limit": "http.max_connections"') >= 1
         assert peak_bytes(broker.pid) - before < 32 * MIB

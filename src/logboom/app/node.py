@@ -14,11 +14,12 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import uvloop
+from prometheus_client.core import Metric
 from structlog.typing import FilteringBoundLogger
 
 from logboom.app.config import NodeConfig
@@ -126,12 +127,16 @@ class Node:
             host, port = await door.start()
         self._kafka = door
         self._sources.append(lambda: kafka_metrics(door.metrics, door.quotas))
-        self._sources.append(
-            lambda: limit_metrics(
-                [*broker_limits(broker), *door.limits()], {**broker_crossings(broker), **door.crossings()}
-            )
-        )
+        self._sources.append(lambda: self._limit_metrics(broker, door))
         return join_address(host, port)
+
+    def _limit_metrics(self, broker: Broker, kafka: KafkaDoor) -> Iterable[Metric]:
+        fillings = [*broker_limits(broker), *kafka.limits()]
+        crossed = {**broker_crossings(broker), **kafka.crossings()}
+        if self._http is not None:
+            fillings += self._http.limits()
+            crossed |= self._http.crossings()
+        return limit_metrics(fillings, crossed)
 
     def _not_ready(self) -> str | None:
         if self._phase is not None or self._broker is None:

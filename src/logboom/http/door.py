@@ -6,7 +6,7 @@ not answer, that itself is the answer: the broker is not healthy.
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from logboom.base.limits import Filling
 from logboom.http.config import HttpConfig
 from logboom.http.server import BoundedServer
 
@@ -31,6 +32,7 @@ class HttpDoor:
 
     def __init__(self, config: HttpConfig, sources: Sequence[Source], not_ready: Callable[[], str | None]) -> None:
         assert config.listen is not None
+        self._config = config
         self._loop = asyncio.get_running_loop()
         self._not_ready = not_ready
         registry = CollectorRegistry()
@@ -49,6 +51,14 @@ class HttpDoor:
     def address(self) -> str:
         """HOST:PORT it listens on."""
         return self._server.address
+
+    def limits(self) -> Iterator[Filling]:
+        """The limit that fills up; whoever asks over this door uses one of it."""
+        yield Filling("http.max_connections", self._config.max_connections, self._server.connections)
+
+    def crossings(self) -> dict[str, int]:
+        """How often it was reached."""
+        return {"http.max_connections": self._server.refused}
 
     def start(self) -> None:
         """Answer from now on."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import IO, Any, Final, cast
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
+import structlog
+
 from logboom.base.settings import join_address, split_address
 
 WsgiApp = Callable[..., Any]
@@ -19,6 +21,7 @@ WsgiApp = Callable[..., Any]
 _POLL_S: Final = 0.25
 _REQUEST_LINE_MAX_BYTES: Final = 8_192
 _JOIN_S: Final = 2.0
+_COMPLAINT_INTERVAL_S: Final = 10.0
 
 
 class _Handler(WSGIRequestHandler):
@@ -76,6 +79,9 @@ class BoundedServer(WSGIServer):
         self.request_timeout_s = request_timeout_s
         self._max_connections = max_connections
         self._opened_s: dict[socket.socket, float] = {}
+        self._next_complaint_s = 0.0
+        self.refused = 0
+        """Connections that were closed at once."""
         self._lock = threading.Lock()
         super().__init__((host, port), _Handler)
         self.set_app(app)
@@ -94,6 +100,11 @@ class BoundedServer(WSGIServer):
         """Where it listens, with the port the system gave."""
         return join_address(self.server_name, self.server_port)
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._opened_s)
+
     def start(self) -> None:
         """Serve until `stop`."""
         self._thread.start()
@@ -111,11 +122,24 @@ class BoundedServer(WSGIServer):
             if not full:
                 self._opened_s[request] = time.monotonic()
         if full:
-            self.shutdown_request(request)
+            self._refuse(request, client_address)
         else:
             threading.Thread(
                 target=self._answer, args=(request, client_address), name="http-answer", daemon=True
             ).start()
+
+    def _refuse(self, request: socket.socket, client_address: Any) -> None:
+        self.refused += 1
+        if (now_s := time.monotonic()) >= self._next_complaint_s:
+            self._next_complaint_s = now_s + _COMPLAINT_INTERVAL_S
+            structlog.get_logger("logboom.http").warning(
+                "limit reached",
+                limit="http.max_connections",
+                why=f"there are {self._max_connections} connections, as many as allowed",
+                client=str(client_address[0]),
+                refused=self.refused,
+            )
+        self.shutdown_request(request)
 
     def _answer(self, request: socket.socket, client_address: Any) -> None:
         try:
