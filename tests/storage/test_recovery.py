@@ -1,5 +1,6 @@
 """Whatever happens to the files, a log comes back with every acked byte, and never with a wrong one."""
 
+import errno
 from dataclasses import dataclass, field
 from random import Random
 
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_one
-from tests.support.memdisk import MemDisk, MemFile
+from tests.support.memdisk import Always, MemDisk, MemFile
 
+from logboom.base.errors import StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.storage import LogConfig, PartitionLog
 from logboom.storage.checkpoint import load as load_checkpoint
@@ -136,6 +138,31 @@ def test_a_power_cut_takes_nothing_that_was_acked(made: tuple[MemDisk, History, 
         for _ in range(4):
             history.append(2, 100, 50)
             log.flush(sync=random.random() < 0.5)
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_start() -> None:
+    """The process is started anew and the machine is not: what a sync failed for is read; no later sync covers it."""
+    disk = MemDisk()
+    log = open_log(disk, PLAIN)
+    kept, doubtful = batch(1, 50), batch(3, 2_000)
+    append(log, kept)
+    log.flush(sync=True)
+    append(log, doubtful)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync":
+            raise OSError(errno.EIO, "the disk lost it")
+
+    disk.fault = fail
+    with pytest.raises(StorageError):
+        log.flush(sync=True)
+    disk.fault = lambda operation, path: None
+    reports = Reports()
+    log = open_log(disk, PLAIN, reports=reports)
+    assert log.durable_end == 4
+    log = open_log(disk.power_cut(Always(False)), PLAIN, reports=reports)
+    assert (log.durable_end, reports.damage) == (4, [])
+    assert [read_one(log, 0), read_one(log, 1)] == [bytes(kept), bytes(doubtful)]
 
 
 @given(made=histories())

@@ -4,9 +4,10 @@ Bad bytes past the durable end are a torn tail and are cut. Below it they are da
 stay taken and answer with an error, and the log goes on behind them.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from logboom.base.ids import NO_EPOCH, Offset
+from logboom.base.units import MIB
 from logboom.records import HEADER_BYTES, read_header
 from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
@@ -22,6 +23,9 @@ from logboom.storage.snapshots import drop_snapshots, load_snapshot
 
 if TYPE_CHECKING:
     from logboom.storage.log import PartitionLog
+
+_AGAIN_BYTES: Final = MIB
+"""So much of a tail is in memory at a time while it is written again."""
 
 
 def recover(log: "PartitionLog", now_ms: int) -> None:
@@ -193,9 +197,28 @@ def _read_tail(log: "PartitionLog", durable: Offset, file_bytes: int) -> bool:
                                            f"(offset {bad.offset}) was cut: {bad.reason}"))  # fmt: skip
     log.set_end(end)
     active.cut()
+    _write_again(log, position)
     active.sync()
     active.save_index_of_tail()
     return True
+
+
+def _write_again(log: "PartitionLog", position: int) -> None:
+    """Write the tail once more, the same bytes over themselves, so that the sync that follows speaks of them.
+
+    In the life before a sync of them may have failed. The system may then hold them in memory as if they were on the
+    disk, give them to whoever reads, and have nothing to do at the next sync.
+    """
+    active = log.active
+    try:
+        while (length := min(_AGAIN_BYTES, active.size_bytes - position)) > 0:
+            active.file.write(position, [active.file.read(position, length)])
+            position += length
+    except OSError as error:
+        lack = lack_of(error, active.path)
+        if lack is None:
+            raise
+        log.report(Notice(active.path, f"what recovery found is not written again: {lack}"))
 
 
 def _load_producers(log: "PartitionLog", now_ms: int) -> None:
