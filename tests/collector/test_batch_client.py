@@ -1,6 +1,7 @@
 """The collector's own client over real sockets: several brokers, codecs, and servers that are no Kafka."""
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -186,6 +187,32 @@ def test_what_is_no_kafka_server_costs_nothing_but_waiting(answer: bytes) -> Non
         for _ in range(3):
             until(out, lambda: asked.acquire(blocking=False))
         until(out, lambda: out.waiting)
+        assert not out.is_empty
+        out.close(drop=True)
+
+
+def test_partitions_that_a_broker_leaves_out_are_asked_for_again() -> None:
+    """A lane's partition is reckoned from their number: two out of eight are none."""
+    asked = threading.Semaphore(0)
+
+    def behave(client: socket.socket) -> None:
+        with client.makefile("rb") as requests:
+            while head := requests.read(4):
+                api, _, correlation = struct.unpack_from(">hhi", requests.read(*struct.unpack(">i", head)))
+                answer = struct.pack(">ihqh", 0, 0, 1, 0)
+                if api == 3:
+                    partitions = [struct.pack(">hiiii", 0, partition, 1, 0, 0) for partition in (0, 7)]
+                    answer = struct.pack(">iihiihh1s?i", 0, 0, -1, 1, 1, 0, 1, b"s", False, 2) + b"".join(partitions)
+                client.sendall(struct.pack(">ii", 4 + len(answer), correlation) + answer)
+                asked.release()
+
+    with server(behave) as address:
+        out = delivery(address)
+        for number in range(8):
+            out.send(Lane("s", "h", "i", f"/{number}"), lines(0, 10), 1, lambda: None)
+        for _ in range(5):
+            until(out, lambda: asked.acquire(blocking=False))
+        assert out.waiting
         assert not out.is_empty
         out.close(drop=True)
 

@@ -17,6 +17,8 @@ from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logboom.client.codes import ErrorCode
+from logboom.client.messages import ProducerId
 from logboom.collector import delivery
 from logboom.collector.batch import Lines
 from logboom.collector.delivery import Delivery
@@ -42,30 +44,30 @@ class ModelBroker:
         self.forgot = False
         """Whether it ever lost what it knew of producers: a first batch sent again is then a new one to it."""
 
-    def take(self, content: bytes) -> int:
+    def take(self, content: bytes) -> ErrorCode:
         """Append a batch, or not; the error code."""
         header = read_header(content)
         records = list(iter_records(content, 0, header, 1 << 26))
         if len(content) > self.max_bytes and len(records) > 1:
-            return KafkaError.MSG_SIZE_TOO_LARGE
+            return ErrorCode.message_too_large
         if self.bad & {int(record.value or b"") for record in records}:
-            return KafkaError.INVALID_RECORD
+            return ErrorCode.invalid_record
         if self.random.random() < self.trouble / 2:
-            return KafkaError.NOT_ENOUGH_REPLICAS
+            return ErrorCode.not_enough_replicas
         if self.random.random() < self.trouble / 20:
             self.producers.clear()
             self.forgot = True
         batches = self.producers.get(header.producer_id)
         place = (header.base_sequence, header.last_sequence)
         if batches and place in batches:
-            return 0
+            return ErrorCode.none
         if header.base_sequence != (batches[-1][1] + 1 if batches else 0):
-            return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER if batches else KafkaError.UNKNOWN_PRODUCER_ID
+            return ErrorCode.out_of_order_sequence_number if batches else ErrorCode.unknown_producer_id
         self.producers.setdefault(header.producer_id, deque(maxlen=KNOWN)).append(place)
         self.log += [(record.key or b"", int(record.value or b"")) for record in records]
         if self.random.random() < self.trouble / 4:
-            return KafkaError.REQUEST_TIMED_OUT  # it is in all the same
-        return 0
+            return ErrorCode.request_timed_out  # it is in all the same
+        return ErrorCode.none
 
 
 class ModelClient:
@@ -75,11 +77,11 @@ class ModelClient:
 
     def __init__(self, broker: ModelBroker, stale: list[deque[bytes]], on_error: Callable[[KafkaError], None]) -> None:
         ModelClient.numbers += 1
-        self.producer = (ModelClient.numbers, 0)
+        self.producer = ProducerId(ModelClient.numbers, 0)
         self.broker, self.stale, self.on_error = broker, stale, on_error
         self.queue = PartitionQueue("s", 0)
         self.pipe: deque[Batch] = deque()
-        self.answers: deque[tuple[Batch, int]] = deque()
+        self.answers: deque[tuple[Batch, ErrorCode]] = deque()
         self.dead = False
 
     def produce(self, shipment: Shipment, count: int) -> None:
@@ -196,12 +198,12 @@ def test_batches_are_split_where_a_stream_takes_less() -> None:
     queue.waiting.append(Piece(shipment, 0, 100))
     refused, taken = list[int](), list[int]()
     while not queue.is_empty:
-        batch = queue.next_batch(Codec.NONE, (1, 0))
+        batch = queue.next_batch(Codec.NONE, ProducerId(1, 0))
         assert batch is not None
         batch.under_way = True
         too_large = len(batch.content) > 20_000
         (refused if too_large else taken).append(batch.count)
-        queue.answered(batch, KafkaError.MSG_SIZE_TOO_LARGE if too_large else 0)
+        queue.answered(batch, ErrorCode.message_too_large if too_large else ErrorCode.none)
     assert refused[0] == 100
     assert len(refused) < 6
     assert sum(taken) == 100

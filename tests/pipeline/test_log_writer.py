@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.pipeline.support import make_stream, records
 from tests.support.server import BrokerProcess
 
+from logboom.client.messages import Slot
 from logboom.pipeline.jvm import PipelineError
-from logboom.pipeline.log_protocol import ProtocolError, Slot, read_metadata, read_produced
 from logboom.pipeline.log_writer import LogWriter
 from logboom.pipeline.record_columns import RecordColumns
 from logboom.records import read_header
@@ -105,13 +105,13 @@ class ScriptedLog:
             return struct.pack(">ihqh", 0, 0, self._producers, 0)
         if api == 3:
             host, port = self.address.split(":")
-            broker = struct.pack(">iih9sihi", 1, 1, 9, host.encode(), int(port), -1, 1)
+            broker = struct.pack(">iiih9sihhi", 0, 1, 1, 9, host.encode(), int(port), -1, -1, 1)
             return broker + struct.pack(">ihh3sbihiiiiii", 1, 0, 3, b"out", 0, 1, 0, 0, 1, 1, 1, 1, 1)
         code = self.script.pop(0) if self.script else 0
         if code == 0:
             header = read_header(body, 2 + 2 + 4 + 4 + 5 + 4 + 4 + 4)
             self.taken.append((header.producer_id, header.base_sequence, header.records_count))
-        return None if code is None else struct.pack(">ih3siihqqi", 1, 3, b"out", 1, 0, code, 0, -1, 0)
+        return None if code is None else struct.pack(">ih3siihqqqi", 1, 3, b"out", 1, 0, code, 0, -1, 0, 0)
 
 
 @contextmanager
@@ -158,10 +158,3 @@ def test_what_the_log_refuses_for_good_is_told() -> None:
         _put(writer, Slot("out", 0), [b"x"])
         with pytest.raises(PipelineError, match="out/0: topic_authorization_failed"):
             writer.settle()
-
-
-@pytest.mark.parametrize("read", [read_metadata, read_produced])
-@pytest.mark.parametrize("data", [b"", b"\x7f\xff\xff\xff", b"\0\0\0\1\0"])
-def test_an_answer_that_is_none_is_an_error_of_its_own(read: Callable[[bytes], object], data: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        read(data)

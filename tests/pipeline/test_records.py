@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logboom.client.messages import Slot
 from logboom.pipeline.envelope import Envelope, Exit, key_partition, packed_records
 from logboom.pipeline.event_json import closed_texts, event_texts, open_texts
 from logboom.pipeline.kernels import conform, flat_columns
-from logboom.pipeline.log_protocol import Slot
 from logboom.pipeline.parse import EVENT_SCHEMA
 from logboom.pipeline.plan import EVENT_COLUMNS
 from logboom.pipeline.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select

@@ -5,7 +5,6 @@ the copy is a plain blocking socket: what differs is the server. Copies and read
 their medians: a machine that is busy for a while is busy for both.
 """
 
-import socket
 import struct
 import time
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from statistics import median
 
 from logboom.bench import wire
 from logboom.bench.baseline import loopback_copy
+from logboom.bench.blast import dial
 from logboom.records import iter_batches
 
 _TIMEOUT_S = 120.0
@@ -32,12 +32,8 @@ class _Socket:
     """One connection that brings whole answers into one buffer."""
 
     def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        try:
-            self.socket = socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
-        except (OSError, ValueError) as error:
-            raise wire.BenchError(f"no server at {bootstrap} ({error}): is it running?") from None
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = dial(bootstrap)
+        self.socket.settimeout(_TIMEOUT_S)
         self._buffer = memoryview(bytearray(4 * 1024 * 1024))
 
     def ask(self, frame: bytes | bytearray) -> memoryview:

@@ -257,7 +257,7 @@ class _Run:
 
     def _tail_once(self, count: int, rate: float) -> Costs:
         batch = wire.batch_of(self._load.record_bytes, self._shape.batch_records)
-        frame = bytes(wire.produce_frame(self._stream, 0, batch))
+        frame = wire.produce_frame(self._stream, 0, batch)
         end = self._now_end()
         link = dial(self._server.address)
         with link, _Crowd.of(self._server.address, self._shape, count, end) as crowd:

@@ -38,7 +38,7 @@ def produce(bootstrap: str, stream: str, load: ProduceLoad) -> dict[str, object]
     """
     per_request = load.records_per_request()
     batch = wire.batch_of(load.record_bytes, per_request)
-    frames = [bytes(wire.produce_frame(stream, partition, batch)) for partition in range(load.partitions)]
+    frames = [wire.produce_frame(stream, partition, batch) for partition in range(load.partitions)]
     requests = -(-load.messages // per_request)
     blast = Blast(bootstrap, frames, load.connections, wire.produce_error_at(stream))
     window = Window(load.warm_up_s, load.seconds, requests)

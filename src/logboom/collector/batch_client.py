@@ -16,10 +16,12 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from logboom.collector import messages
-from logboom.collector.link import Link, LinkError
-from logboom.collector.messages import AnswerError, StreamPlaces
-from logboom.collector.partition_queue import MOVED, ZSTD_LEVEL, Batch, Outcome, PartitionQueue, Piece
+from logboom.base.ports import Bytes
+from logboom.client import messages
+from logboom.client.codes import MOVED, ErrorCode
+from logboom.client.link import Answer, Link, LinkError, addresses_of
+from logboom.client.messages import AnswerError, Api, ProducerId, Slot, StreamPlaces
+from logboom.collector.partition_queue import ZSTD_LEVEL, Batch, Outcome, PartitionQueue, Piece
 from logboom.collector.partitioner import partition_of
 from logboom.collector.shipment import Shipment
 from logboom.records import Codec
@@ -54,7 +56,7 @@ class BatchClient:
     """See the module. Life: made, `produce` and `poll` again and again, `purge` where it is given up, `close`."""
 
     def __init__(self, options: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> None:
-        self._bootstrap = [one.strip() for one in str(options["bootstrap.servers"]).split(",")]
+        self._bootstrap = addresses_of(str(options["bootstrap.servers"]))
         self._client_id = str(options.get("client.id", "logboom-collector"))
         name = str(options.get("compression.codec", options.get("compression.type", "zstd")))
         self._codec = CODECS[name]
@@ -64,9 +66,9 @@ class BatchClient:
         self._selector = DefaultSelector()
         self._links: dict[str, Link] = {}
         self._not_before_s: dict[str, float] = {}
-        self._addresses: dict[int, str] = {}
+        self._addresses: Mapping[int, str] = {}
         self._streams: dict[str, _Stream] = {}
-        self._producer: tuple[int, int] | None = None
+        self._producer: ProducerId | None = None
         self._asking_for_id = False
         self._asking_for_places = False
         self._ask_again_s = 0.0
@@ -172,7 +174,7 @@ class BatchClient:
             if batch is None:
                 return
             batch.under_way = True
-            body = messages.produce_request(queue.stream, queue.index, batch.content)
+            body = messages.produce_request({Slot(queue.stream, queue.index): (batch.content,)})
             self._request(link, messages.PRODUCE, body, now_s, partial(self._produced, queue, batch))
 
     def _link_to(self, queue: PartitionQueue, now_s: float) -> Link | None:
@@ -194,16 +196,9 @@ class BatchClient:
                 self._say(error)
         return link
 
-    def _request(
-        self,
-        link: Link,
-        api: tuple[int, int],
-        body: list[Any],
-        now_s: float,
-        answer: Callable[[memoryview | None], None],
-    ) -> None:
+    def _request(self, link: Link, api: Api, body: list[Bytes], now_s: float, answer: Answer) -> None:
         try:
-            link.request(*api, body, now_s, answer)
+            link.request(api, body, now_s, answer)
         except LinkError as error:
             self._drop(link, error)
 
@@ -224,15 +219,15 @@ class BatchClient:
         if self._dead:
             return
         if body is None:
-            outcome, code = queue.lost(batch), 0
+            outcome, code = queue.lost(batch), ErrorCode.none
         else:
-            code = messages.produce_answer(body)
+            code = _code_of(messages.produce_answer(body), Slot(queue.stream, queue.index))
             outcome = queue.answered(batch, code)
         if code in MOVED:
             self._places_due = True
         if outcome is Outcome.DEAD:
             self._dead = True
-            self._on_error(KafkaError(_FATAL, f"the broker no longer knows this producer (error {code})"))
+            self._on_error(KafkaError(_FATAL, f"the broker no longer knows this producer ({code.name})"))
         elif outcome is Outcome.AGAIN:
             queue.pause_s = min(_RETRY_MAX_S, 2 * queue.pause_s or _RETRY_S)
             queue.pause_until_s = time.monotonic() + queue.pause_s
@@ -258,7 +253,7 @@ class BatchClient:
             self._request(link, messages.INIT_PRODUCER_ID, body, now_s, self._take_id)
         if places_due and not link.closed:
             self._places_due, self._asking_for_places = False, True
-            body = messages.metadata_request(list(self._streams))
+            body = messages.metadata_request(self._streams)
             self._request(link, messages.METADATA, body, now_s, self._take_places)
 
     def _any_link(self, now_s: float) -> Link | None:
@@ -292,19 +287,22 @@ class BatchClient:
                 self._take_place(self._streams[name], place)
 
     def _take_place(self, stream: _Stream, place: StreamPlaces) -> None:
-        for index, leader in place.leaders.items():
+        leaders = {index: one.leader for index, one in place.partitions.items()}
+        for index, leader in leaders.items():
             queue = stream.queues.get(index)
             if queue is not None:
                 queue.leader = leader
-        if any(leader < 0 for leader in place.leaders.values()):
+        if any(leader < 0 for leader in leaders.values()):
             self._places_due = True
-        if not place.error and len(place.leaders) > len(stream.queues):
-            self._grow(stream, place.leaders)
+        if not place.error and len(leaders) > len(stream.queues):
+            self._grow(stream, leaders)
         elif place.error and not stream.queues:
             self._not_there(stream, place.error)
 
     def _grow(self, stream: _Stream, leaders: Mapping[int, int]) -> None:
         """The partitions are known, or there are more. Records keep their order in those they were sent to."""
+        if leaders.keys() != set(range(len(leaders))):
+            raise AnswerError(f"a broker leaves out partitions of {stream.name}")
         if stream.queues and not all(queue.is_empty for queue in stream.queues.values()):
             return  # a lane may move once nothing is on its way: at another look
         for index, leader in leaders.items():
@@ -315,7 +313,7 @@ class BatchClient:
         for piece in waiting:
             self._queue_of(stream, piece.shipment).waiting.append(piece)
 
-    def _not_there(self, stream: _Stream, code: int) -> None:
+    def _not_there(self, stream: _Stream, code: ErrorCode) -> None:
         now_s = time.monotonic()
         stream.asked_for_since_s = stream.asked_for_since_s or now_s
         if code in MOVED and now_s - stream.asked_for_since_s < _UNKNOWN_FOR_S:
@@ -328,6 +326,12 @@ class BatchClient:
         waiting, stream.waiting = stream.waiting, []
         for piece in waiting:
             piece.shipment.report_many(why, piece.count)
+
+
+def _code_of(codes: Mapping[Slot, ErrorCode], slot: Slot) -> ErrorCode:
+    if codes.keys() != {slot}:
+        raise AnswerError("a broker answers for other partitions than the one that was sent to")
+    return codes[slot]
 
 
 def can_serve(options: Mapping[str, Any]) -> bool:

@@ -13,6 +13,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from logboom.client.codes import OUT_OF_ORDER, PRODUCER_LOST, TAKEN, TOO_LARGE, ErrorCode
+from logboom.client.messages import ProducerId
 from logboom.collector.encode import MAX_BATCH_RECORDS, Run, encode_run
 from logboom.collector.shipment import DeliveryError, Shipment
 from logboom.records import Codec, add_to_sequence, seal_batch
@@ -26,40 +28,18 @@ ZSTD_LEVEL: Final = 1
 _LINES_BYTES_MAX: Final = 2_000_000
 _HANDED_BACK: Final = KafkaError(KafkaError._PURGE_QUEUE)  # noqa: SLF001
 
-_TAKEN: Final = (0, KafkaError.DUPLICATE_SEQUENCE_NUMBER)
-_OUT_OF_ORDER: Final = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
-_TOO_LARGE: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
-_DEADLY: Final = (
-    KafkaError.UNKNOWN_PRODUCER_ID,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.INVALID_PRODUCER_ID_MAPPING,
-    KafkaError.PRODUCER_FENCED,
-)
-MOVED: Final = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-)
-"""The partition's leader is elsewhere: look it up and send again."""
-_FOR_GOOD: Final = frozenset(
-    {
-        *_TOO_LARGE,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_REQUEST,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        KafkaError.UNSUPPORTED_VERSION,
-    }
-)
+_FOR_GOOD: Final = TOO_LARGE | {
+    ErrorCode.invalid_topic_exception,
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.invalid_timestamp,
+    ErrorCode.invalid_record,
+    ErrorCode.invalid_request,
+    ErrorCode.policy_violation,
+    ErrorCode.unsupported_compression_type,
+    ErrorCode.unsupported_for_message_format,
+    ErrorCode.unsupported_version,
+}
 """A broker that says these has written nothing. After anything else the batch is sent again as it is."""
 
 
@@ -133,7 +113,7 @@ class PartitionQueue:
         """Whether nothing is on its way."""
         return not self.waiting and not self.batches
 
-    def next_batch(self, codec: Codec, producer: tuple[int, int], level: int = ZSTD_LEVEL) -> Batch | None:
+    def next_batch(self, codec: Codec, producer: ProducerId, level: int = ZSTD_LEVEL) -> Batch | None:
         """What is to be sent now, in this order; None where nothing may be."""
         if self._stopped:
             return None
@@ -162,7 +142,7 @@ class PartitionQueue:
                 return True
         return False
 
-    def _make(self, codec: Codec, producer: tuple[int, int], level: int) -> Batch:
+    def _make(self, codec: Codec, producer: ProducerId, level: int) -> Batch:
         pieces = list(self._take(self._room_bytes()))
         base_time_ms = pieces[0].shipment.time_ms
         encoded: list[bytes] = []
@@ -204,15 +184,15 @@ class PartitionQueue:
 
     # --- answers ---
 
-    def answered(self, batch: Batch, code: int) -> Outcome:
+    def answered(self, batch: Batch, code: ErrorCode) -> Outcome:
         """The broker said this of a batch."""
         batch.under_way = False
         first = self._first_left()
-        if code in _TAKEN:
+        if code in TAKEN:
             batch.taken = True
-        elif code == _OUT_OF_ORDER and batch is not first:
+        elif code == OUT_OF_ORDER and batch is not first:
             self._stopped = True  # something before it is to be sent again
-        elif code == _OUT_OF_ORDER or code in _DEADLY:
+        elif code == OUT_OF_ORDER or code in PRODUCER_LOST:
             return Outcome.DEAD
         else:
             self._stopped = True
@@ -242,7 +222,7 @@ class PartitionQueue:
             return Outcome.AGAIN
         if lost:
             return Outcome.DEAD
-        if first.refusal.code() in _TOO_LARGE and first.count > 1:
+        if first.refusal.code() in TOO_LARGE and first.count > 1:
             self._make_smaller(first)
         else:
             self._hand_back(first, first.refusal)

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.base.ids import Offset
+from logboom.client.messages import Slot
 from logboom.pipeline import names
 from logboom.pipeline.event_json import closed_texts, event_texts, open_texts
 from logboom.pipeline.layout import FINAL_FROM
-from logboom.pipeline.log_protocol import Slot
 from logboom.pipeline.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
 from logboom.pipeline.rows import Index, Rows
 from logboom.records import Record, build_batch

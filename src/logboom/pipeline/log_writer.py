@@ -4,7 +4,6 @@ Knows what each answer of the log means for a batch. Must not know what records 
 the next records are made. Each partition has one batch under way at most, so an attempt that ends anywhere leaves a
 prefix of what it was given in every partition, whatever fails and whoever leads.
 
-Source of the error codes' meaning: Kafka's `Errors`, as kio has them; of sequences: KIP-98 and KIP-360.
 """
 
 import threading
@@ -14,59 +13,50 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from kio.schema.errors import ErrorCode
-
-from logboom.base.ids import Epoch, Offset
-from logboom.pipeline.jvm import PipelineError
-from logboom.pipeline.log_connection import Connection
-from logboom.pipeline.log_protocol import (
+from logboom.base.ports import Bytes
+from logboom.client.codes import OUT_OF_ORDER, PRODUCER_LOST, TAKEN, TOO_LARGE, ErrorCode
+from logboom.client.link import Dialogue, LinkError, addresses_of
+from logboom.client.messages import (
     INIT_PRODUCER_ID,
     METADATA,
     PRODUCE,
-    Address,
+    AnswerError,
     Api,
-    ProtocolError,
+    ProducerId,
     Slot,
-    init_producer_id_request,
+    StreamPlaces,
+    metadata_answer,
     metadata_request,
+    produce_answer,
     produce_request,
-    read_metadata,
-    read_produced,
-    read_producer_id,
+    producer_id_answer,
+    producer_id_request,
 )
+from logboom.pipeline.jvm import PipelineError
 from logboom.pipeline.record_columns import Packed
-from logboom.records import Codec, Record, build_batch, compress, iter_records, read_header
-from logboom.records.header import (
+from logboom.records import (
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
-    MAGIC,
-    BatchHeader,
+    Codec,
+    Record,
     add_to_sequence,
-    pack_header,
-    write_crc,
+    build_batch,
+    compress,
+    iter_records,
+    read_header,
+    seal_batch,
 )
 
 Answer = TypeVar("Answer")
 
+_CLIENT: Final = "logboom-pipeline"
 WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
 """Above this, whoever brings more waits."""
 _UNKNOWN_STREAM_MAX_S: Final = 60.0
-_REQUEST_TIMEOUT_MS: Final = 30_000
 _PAUSE_MIN_S: Final = 0.05
 _PAUSE_MAX_S: Final = 2.0
 _UNPACKED_MAX_BYTES: Final = 64 * 1024 * 1024
 
-_DONE: Final = frozenset((ErrorCode.none, ErrorCode.duplicate_sequence_number))
-_NEW_PRODUCER: Final = frozenset(
-    (
-        ErrorCode.out_of_order_sequence_number,
-        ErrorCode.unknown_producer_id,
-        ErrorCode.invalid_producer_epoch,
-        ErrorCode.invalid_producer_id_mapping,
-        ErrorCode.producer_fenced,
-    )
-)
-_TOO_LARGE: Final = frozenset((ErrorCode.message_too_large, ErrorCode.record_list_too_large))
+_NEW_PRODUCER: Final = PRODUCER_LOST | {OUT_OF_ORDER}
 
 
 @dataclass(slots=True)
@@ -83,26 +73,12 @@ class _Batch:
     def size_bytes(self) -> int:
         return HEADER_BYTES + len(self.compressed)
 
-    def stamp(self, producer: tuple[int, int], sequence: int) -> None:
+    def stamp(self, producer: ProducerId, sequence: int) -> None:
         """Writes the head."""
-        header = BatchHeader(
-            base_offset=Offset(0),
-            batch_length=self.size_bytes - LENGTH_PREFIX_BYTES,
-            leader_epoch=Epoch(-1),
-            magic=MAGIC,
-            crc=0,
-            attributes=Codec.LZ4,
-            last_offset_delta=self.count - 1,
-            base_timestamp=self.timestamp_ms,
-            max_timestamp=self.timestamp_ms,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            base_sequence=sequence,
-            records_count=self.count,
+        times_ms = (self.timestamp_ms, self.timestamp_ms)
+        whole = seal_batch(  # which compresses nothing: that is done
+            self.compressed, self.count, attributes=Codec.LZ4, times_ms=times_ms, producer=(*producer, sequence)
         )
-        whole = bytearray(HEADER_BYTES) + self.compressed
-        pack_header(whole, 0, header)
-        write_crc(whole, 0, len(whole))
         self.head = bytes(whole[:HEADER_BYTES])
 
     def halves(self) -> "tuple[_Batch, _Batch]":
@@ -121,13 +97,12 @@ class LogWriter:
     """One producer. `put` and `settle` belong to one thread; the sending is done by another."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = tuple(_address(text) for text in bootstrap.split(","))
         self._changed = threading.Condition()
         self._waiting: dict[Slot, deque[_Batch]] = {}
         self._waiting_bytes = 0
         self._fault: PipelineError | None = None
         self._closing = False
-        self._sender = _Sender(self._bootstrap)
+        self._sender = _Sender(addresses_of(bootstrap))
         self._thread = threading.Thread(target=self._run, name="logboom-log-writer", daemon=True)
         self._thread.start()
 
@@ -208,18 +183,18 @@ class _Verdict:
 class _Sender:
     """Sends batches to whoever leads, once each per call, and learns from the answers."""
 
-    def __init__(self, bootstrap: tuple[Address, ...]) -> None:
+    def __init__(self, bootstrap: Sequence[str]) -> None:
         self._bootstrap = bootstrap
-        self._connections: dict[Address, Connection] = {}
-        self._leaders: dict[Slot, Address] = {}
-        self._producer: tuple[int, int] | None = None
+        self._dialogues: dict[str, Dialogue] = {}
+        self._leaders: dict[Slot, str] = {}
+        self._producer: ProducerId | None = None
         self._sequences: dict[Slot, int] = {}
         self._unknown_since: dict[str, float] = {}
 
     def close(self) -> None:
         """Closes all connections."""
-        for connection in self._connections.values():
-            connection.close()
+        for dialogue in self._dialogues.values():
+            dialogue.close()
 
     def send(self, batches: Mapping[Slot, _Batch]) -> dict[Slot, _Verdict]:
         """What became of the batches; those not among the answers have to be sent again."""
@@ -227,7 +202,7 @@ class _Sender:
         if self._producer is None and not self._init_producer():
             return {}
         found: dict[Slot, _Verdict] = {}
-        by_leader: dict[Address, dict[Slot, _Batch]] = {}
+        by_leader: dict[str, dict[Slot, _Batch]] = {}
         for slot, batch in batches.items():
             if slot in self._leaders:
                 by_leader.setdefault(self._leaders[slot], {})[slot] = batch
@@ -239,28 +214,24 @@ class _Sender:
                 batch.head = b""
         return found
 
-    def _send_to(
-        self, address: Address, batches: Mapping[Slot, _Batch], producer: tuple[int, int]
-    ) -> dict[Slot, _Verdict]:
+    def _send_to(self, address: str, batches: Mapping[Slot, _Batch], producer: ProducerId) -> dict[Slot, _Verdict]:
         for slot, batch in batches.items():
             if not batch.head:
                 batch.stamp(producer, self._sequences.get(slot, 0))
-        body = produce_request(
-            {slot: (batch.head, batch.compressed) for slot, batch in batches.items()}, _REQUEST_TIMEOUT_MS
-        )
-        codes = self._ask(address, PRODUCE, body, read_produced)
+        body = produce_request({slot: (batch.head, batch.compressed) for slot, batch in batches.items()})
+        codes = self._ask(address, PRODUCE, body, produce_answer)
         if codes is None:
             self._leaders = {slot: leader for slot, leader in self._leaders.items() if leader != address}
             return {}
         found: dict[Slot, _Verdict] = {}
         for slot, batch in batches.items():
-            verdict = self._judge(slot, batch, _meaning(codes.get(slot, ErrorCode.network_exception)))
+            verdict = self._judge(slot, batch, codes.get(slot, ErrorCode.network_exception))
             if verdict is not None:
                 found[slot] = verdict
         return found
 
     def _judge(self, slot: Slot, batch: _Batch, code: ErrorCode) -> _Verdict | None:
-        if code in _DONE:
+        if code in TAKEN:
             self._sequences[slot] = add_to_sequence(self._sequences.get(slot, 0), batch.count)
             self._unknown_since.pop(slot.stream, None)
             return _Verdict()
@@ -268,7 +239,7 @@ class _Sender:
             self._producer = None
             self._sequences.clear()
             return None
-        if code in _TOO_LARGE and batch.count > 1:
+        if code in TOO_LARGE and batch.count > 1:
             return _Verdict(batch.halves())
         if not code.retriable:
             raise PipelineError(f"the log refuses records for {slot.stream}/{slot.partition}: {code.name}")
@@ -279,60 +250,56 @@ class _Sender:
         streams = sorted({slot.stream for slot in batches if slot not in self._leaders})
         if not streams:
             return
-        told = self._ask_any(METADATA, metadata_request(streams), read_metadata)
+        told = self._ask_any(METADATA, metadata_request(streams), metadata_answer)
         if told is None:
             return
-        self._leaders.update(told.addresses)
-        now = time.monotonic()
-        for stream, code in told.errors.items():
-            if not _meaning(code).retriable:
-                raise PipelineError(f"the log refuses the stream {stream}: {_meaning(code).name}")
-            if code == ErrorCode.unknown_topic_or_partition:
-                since = self._unknown_since.setdefault(stream, now)
-                if now - since > _UNKNOWN_STREAM_MAX_S:
-                    raise PipelineError(f"the stream {stream} does not exist any more")
+        for stream, places in told.streams.items():
+            self._learn(stream, places, told.brokers)
+
+    def _learn(self, stream: str, places: StreamPlaces, brokers: Mapping[int, str]) -> None:
+        code = places.error
+        for partition, place in places.partitions.items():
+            if place.leader in brokers:
+                self._leaders[Slot(stream, partition)] = brokers[place.leader]
+            else:
+                code = place.error or code
+        if code == ErrorCode.none:
+            return
+        if not code.retriable:
+            raise PipelineError(f"the log refuses the stream {stream}: {code.name}")
+        if code == ErrorCode.unknown_topic_or_partition:
+            now = time.monotonic()
+            if now - self._unknown_since.setdefault(stream, now) > _UNKNOWN_STREAM_MAX_S:
+                raise PipelineError(f"the stream {stream} does not exist any more")
 
     def _init_producer(self) -> bool:
-        told = self._ask_any(INIT_PRODUCER_ID, init_producer_id_request(), read_producer_id)
+        told = self._ask_any(INIT_PRODUCER_ID, producer_id_request(), producer_id_answer)
         if told is None:
             return False
-        code, producer_id, epoch = _meaning(told[0]), told[1], told[2]
+        code, producer = told
         if code == ErrorCode.none:
-            self._producer = (producer_id, epoch)
+            self._producer = producer
             return True
         if not code.retriable:
             raise PipelineError(f"the log gives no producer id: {code.name}")
         return False
 
-    def _ask_any(self, api: Api, body: list[bytes], read: Callable[[bytes], Answer]) -> Answer | None:
+    def _ask_any(self, api: Api, body: Sequence[Bytes], read: Callable[[Bytes], Answer]) -> Answer | None:
         for address in dict.fromkeys((*self._bootstrap, *self._leaders.values())):
             answer = self._ask(address, api, body, read)
             if answer is not None:
                 return answer
         return None
 
-    def _ask(
-        self, address: Address, api: Api, body: Sequence[bytes | memoryview], read: Callable[[bytes], Answer]
-    ) -> Answer | None:
+    def _ask(self, address: str, api: Api, body: Sequence[Bytes], read: Callable[[Bytes], Answer]) -> Answer | None:
         """The answer, or None where the broker is not there, or not for now."""
-        connection = self._connections.setdefault(address, Connection(address))
+        dialogue = self._dialogues.get(address)
+        if dialogue is None:
+            dialogue = self._dialogues[address] = Dialogue(address, _CLIENT)
         try:
-            return read(connection.ask(api, body))
-        except (OSError, ProtocolError):
-            connection.close()
+            return read(dialogue.ask(api, body))
+        except LinkError:
             return None
-
-
-def _meaning(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.unknown_server_error
-
-
-_PORT_DEFAULT: Final = 9092
-
-
-def _address(text: str) -> Address:
-    host, colon, port = text.strip().rpartition(":")
-    return Address(host.strip("[]"), int(port)) if colon and port.isdigit() else Address(text.strip(), _PORT_DEFAULT)
+        except AnswerError:
+            dialogue.hang_up()
+            return None

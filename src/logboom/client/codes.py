@@ -1,0 +1,55 @@
+"""What the error codes of a broker mean for a batch of an idempotent producer.
+
+Source: Kafka's `Errors`, as kio has them; KIP-98 and KIP-360 for the sequences. What is done about a code is its
+reader's affair: the collector and the router promise different things.
+"""
+
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+__all__ = ["MOVED", "OUT_OF_ORDER", "PRODUCER_LOST", "TAKEN", "TOO_LARGE", "ErrorCode", "error_of"]
+
+TAKEN: Final = frozenset((ErrorCode.none, ErrorCode.duplicate_sequence_number))
+"""The batch is in the log, by this request or an earlier one."""
+
+OUT_OF_ORDER: Final = ErrorCode.out_of_order_sequence_number
+"""Something before the batch is missing. Where nothing is, the broker has lost the producer."""
+
+PRODUCER_LOST: Final = frozenset(
+    (
+        ErrorCode.unknown_producer_id,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.producer_fenced,
+    )
+)
+"""The producer's id and sequences are of no use any more."""
+
+TOO_LARGE: Final = frozenset((ErrorCode.message_too_large, ErrorCode.record_list_too_large))
+"""The stream takes smaller batches only."""
+
+MOVED: Final = frozenset(
+    (
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.broker_not_available,
+        ErrorCode.replica_not_available,
+    )
+)
+"""The partition's leader is elsewhere, or about to be there: look it up."""
+
+
+def error_of(code: int) -> ErrorCode:
+    """The error of a code; one that nobody here knows is a fault of the server's.
+
+    >>> error_of(6).name, error_of(9_999).name
+    ('not_leader_or_follower', 'unknown_server_error')
+    """
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.unknown_server_error
