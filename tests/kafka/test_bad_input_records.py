@@ -223,6 +223,21 @@ def test_zstd_is_not_taken_from_clients_that_cannot_know_it(
     run(body)
 
 
+def test_the_heads_word_counts_for_the_latest_time(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+    """A head that dates its records earlier than they are is believed, also by those who look for a time."""
+
+    async def body() -> None:
+        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+            stream = await node.broker.create_stream("s")
+            assert (await answered(client, stream, with_head(max_timestamp=5)())).error_code is ErrorCode.none
+            partition = node.broker.partition("s", 0)
+            assert await partition.offset_for_time(6) is None
+            (part,) = await fetched(client, 12, stream, {0: 0})
+            assert values_in(part.records) == [b"x", b"y"]
+
+    run(body)
+
+
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_transaction_is_refused_whole(
     tmp_path: Path, complaints: list[dict[str, Any]], *, transactional: bool
