@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+from logboom.base.units import MIB
 from logboom.pipeline import names
 from logboom.pipeline.courier import LogCourier
 from logboom.pipeline.envelope import Envelope, Exit
@@ -29,6 +30,15 @@ from logboom.pipeline.plan import RAW_COLUMNS, KeyRef, Plan, StreamSink, StreamS
 from logboom.pipeline.streams import StreamAdmin
 
 QUERY_NAME: Final = "router"
+
+_FETCHING: Final[Mapping[str, str]] = {
+    # After each poll Spark asks the log where the partition begins and ends, with two requests: not for every 500
+    # records, as Kafka's default would have it. So a poll takes all that a fetch brings; bytes limit it.
+    "kafka.max.poll.records": "100000",
+    "kafka.max.partition.fetch.bytes": str(2 * MIB),
+    # Java's clients ask for 64 KiB, which also keeps the system from choosing.
+    "kafka.receive.buffer.bytes": "-1",
+}
 
 
 class StoppedError(Exception):
@@ -186,7 +196,7 @@ def envelope_of(layout: Layout, partitions: Mapping[str, int]) -> Envelope:
 
 def kafka_reader(spark: SparkSession, bootstrap: str, name: str) -> DataStreamReader:
     """A reader of streams under a name that the checkpoint knows it by."""
-    return spark.readStream.format("kafka").name(name).option("kafka.bootstrap.servers", bootstrap)
+    return spark.readStream.format("kafka").name(name).option("kafka.bootstrap.servers", bootstrap).options(**_FETCHING)
 
 
 def spark_name(name: str) -> str:
