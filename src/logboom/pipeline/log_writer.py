@@ -3,7 +3,6 @@
 Knows what each answer of the log means for a batch. Must not know what records hold. A thread of its own sends while
 the next records are made. Each partition has one batch under way at most, so an attempt that ends anywhere leaves a
 prefix of what it was given in every partition, whatever fails and whoever leads.
-
 """
 
 import threading
