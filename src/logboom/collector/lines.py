@@ -44,7 +44,7 @@ class LineSplitter:
         longest = max(lengths, default=0)
         if longest > self._max_line_bytes or len(rest) > self._max_line_bytes:
             lines, rest = self._cut(lines, rest)
-        if b"\r\n" in data:
+        if b"\r" in data and b"\r\n" in data:  # one byte is found ten times as fast as two, and nearly never there
             lines = _without_carriage_returns(lines)
         self.start, self._held = lines.end, rest
         return lines
