@@ -11,15 +11,20 @@ from structlog.typing import FilteringBoundLogger
 from logboom.app.config import LogConfig
 from logboom.app.log import open_log
 from logboom.base.settings import YamlDocument, load, parse_yaml
+from logboom.base.units import MIB
 from logboom.cli.common import fail, note
 from logboom.collector.agent import Agent
 from logboom.collector.config import CollectorConfig
 from logboom.collector.data_dir import DataDirInUseError
 from logboom.collector.record_client import check_options
 from logboom.collector.stats import serve_metrics
+from logboom.host import keep_buffers
 
 _STDIN_DIRS: Final = 16
 """Pipes into one stream that may run at the same time without --data-dir."""
+
+_KEPT_BYTES: Final = 16 * MIB
+"""Of freed memory: what a few batches in the making take. Without, a sixth of the CPU time goes into page faults."""
 
 
 def collect(
@@ -61,6 +66,7 @@ def collect(
     if check:
         note(f"{config} is right: {', '.join(f'{name} -> {settings.stream_of(name)}' for name in settings.inputs)}")
         return
+    keep_buffers(_KEPT_BYTES)
     log = open_log(LogConfig())
     agent = _open(settings, data_dir, stdin, once, log)
     agent.handle_signals()

@@ -12,8 +12,8 @@ from logboom.base.units import MIB
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
-_KEPT_BYTES: Final = 64 * MIB
-"""So much freed memory stays with the process at most."""
+KEPT_BYTES: Final = 64 * MIB
+"""So much freed memory stays with a broker at most."""
 
 _MAPPED_FROM_BYTES: Final = 32 * MIB
 """Buffers from here on are still mappings of their own; the most that glibc allows."""
@@ -33,9 +33,12 @@ def raw_buffer(length: int) -> bytearray:
     return buffer
 
 
-def keep_buffers() -> bool:
-    """Set both thresholds; False where the C library is not glibc, which loses speed alone."""
+def keep_buffers(kept_bytes: int = KEPT_BYTES) -> bool:
+    """Set both thresholds, so that at most so much freed memory stays at the heap's end.
+
+    False where the C library is not glibc, which loses speed alone.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))
+    return bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, kept_bytes))
