@@ -23,7 +23,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(params=DRIVERS, ids=lambda driver: driver.name)
 def driver(request: pytest.FixtureRequest) -> Driver:
-    chosen: Driver = request.param
+    return built(request.param)
+
+
+def built(chosen: Driver) -> Driver:
     try:
         chosen.command()
     except DriverMissingError as missing:
@@ -53,6 +56,12 @@ def test_admin(driver: Driver, broker: BrokerProcess) -> None:
     if not driver.admin:
         pytest.skip(f"the driver for {driver.name} has no admin verb")
     run(driver, "admin", broker.kafka, f"admin-{driver.name}-{uuid.uuid4().hex[:6]}")
+
+
+def test_the_java_client_tells_refusals_by_name_and_goes_on(broker: BrokerProcess) -> None:
+    """Too large, above the segment, too far ahead, a name that cannot be: each once; what is sent between is kept."""
+    java = next(driver for driver in DRIVERS if driver.name == "java")
+    run(built(java), "refused", broker.kafka, f"refused-{uuid.uuid4().hex[:6]}")
 
 
 def test_killed_and_started_again_in_mid_flight(driver: Driver, tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidRequestException;
+import org.apache.kafka.common.errors.InvalidTimestampException;
+import org.apache.kafka.common.errors.InvalidTopicException;
+import org.apache.kafka.common.errors.RecordBatchTooLargeException;
+import org.apache.kafka.common.errors.RecordTooLargeException;
 import org.apache.kafka.common.quota.ClientQuotaAlteration;
 import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
@@ -42,7 +46,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * The Java client against a broker, in three verbs that a test drives:
  * produce BOOTSTRAP TOPIC FROM COUNT CODEC, consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR, admin BOOTSTRAP TOPIC,
- * flood BOOTSTRAP TOPIC, quotas BOOTSTRAP TOPIC.
+ * flood BOOTSTRAP TOPIC, quotas BOOTSTRAP TOPIC, refused BOOTSTRAP TOPIC.
  * Each prints "ok ..." as its last line, or dies with a stack trace and a non-zero exit.
  */
 public final class RoundTrip {
@@ -53,6 +57,7 @@ public final class RoundTrip {
             case "flood" -> flood(args[1], args[2]);
             case "admin" -> admin(args[1], args[2]);
             case "quotas" -> quotas(args[1], args[2]);
+            case "refused" -> refused(args[1], args[2]);
             default -> throw new IllegalArgumentException("unknown verb " + args[0]);
         }
     }
@@ -255,6 +260,41 @@ public final class RoundTrip {
     private static double most(Map<MetricName, ? extends Metric> metrics, String name) {
         return metrics.values().stream().filter(one -> one.metricName().name().equals(name))
                 .mapToDouble(one -> (Double) one.metricValue()).filter(value -> !Double.isNaN(value)).max().orElse(0);
+    }
+
+    /** What the broker refuses is told by name and not sent again, and the producer, an idempotent one, goes on. */
+    private static void refused(String bootstrap, String topic) throws Exception {
+        try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            var narrow = Map.of("max.message.bytes", "30000", "segment.bytes", "16384");
+            admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1).configs(narrow))).all().get();
+        }
+        Properties config = new Properties();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("max.block.ms", "3000");
+        try (var producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer())) {
+            long late = System.currentTimeMillis() + 7_200_000;
+            refuse(producer, new ProducerRecord<>(topic, "x".repeat(40_000)), RecordTooLargeException.class);
+            producer.send(new ProducerRecord<>(topic, "one")).get();
+            refuse(producer, new ProducerRecord<>(topic, "x".repeat(20_000)), RecordBatchTooLargeException.class);
+            refuse(producer, new ProducerRecord<>(topic, 0, late, null, "x"), InvalidTimestampException.class);
+            var last = producer.send(new ProducerRecord<>(topic, "two")).get();
+            check(last.offset() == 1, "nothing of what was refused is there: " + last.offset());
+            refuse(producer, new ProducerRecord<>("no/name", "x"), InvalidTopicException.class);
+            check(most(producer.metrics(), "record-retry-total") == 0, "nothing was sent again");
+        }
+        System.out.println("ok refused");
+    }
+
+    private static void refuse(
+            KafkaProducer<String, String> producer, ProducerRecord<String, String> record, Class<?> why) {
+        try {
+            producer.send(record).get();
+        } catch (Exception refused) {
+            var cause = refused instanceof ExecutionException ? refused.getCause() : refused;
+            check(why.isInstance(cause), why + " and not " + cause);
+            return;
+        }
+        check(false, why + " was to be told");
     }
 
     /** A broker's own setting over the default of all, with where each comes from and what it means; then none. */
