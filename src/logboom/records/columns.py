@@ -52,28 +52,35 @@ class Shape(NamedTuple):
     """Bytes of its headers, their count included."""
     places: tuple[int, ...]
     """Where the numbers of the headers stand, counted from their start."""
+    fixed: tuple[int, ...] = ()
+    """Where all numbers stand but the two deltas, counted from the record's start, once that was asked for."""
 
     def is_like(self, other: "Shape") -> bool:
         """Whether the two are of one shape, the lengths of record and value apart."""
-        return other._replace(step=self.step, value_end=self.value_end) == self
+        return other._replace(step=self.step, value_end=self.value_end, fixed=self.fixed) == self
+
+    def with_fixed(self) -> "Shape":
+        """Itself, ready for `run_of_one_size`."""
+        if self.fixed:
+            return self
+        fixed = (
+            *range(self.size_bytes),
+            *range(self.key_at, self.key_end),
+            *range(self.value_at, self.value_end),
+            *(self.step - self.tail + place for place in self.places),
+        )
+        return self._replace(fixed=fixed)
 
 
 def run_of_one_size(body: bytes, position: int, shape: Shape, delta: int, most: int, least: int) -> int:
     """How many records from `position` on are right because each is shaped and as long as the first; 0 below `least`.
 
-    Of at most `most`, whose offset deltas from `delta` on are of one length.
+    Of at most `most`, whose offset deltas from `delta` on are of one length. The shape is one `with_fixed`.
     """
     step = shape.step
     run = min(most, (len(body) - position) // step)
-    tail_at = position + step - shape.tail
-    fixed = (
-        *range(position, position + shape.size_bytes),
-        *range(position + shape.key_at, position + shape.key_end),
-        *range(position + shape.value_at, position + shape.value_end),
-        *(tail_at + place for place in shape.places),
-    )
     while run >= least:
-        if _agree(body, run, step, fixed) and _counting(body, run, step, position, shape, delta):
+        if _agree(body, run, step, position, shape.fixed) and _counting(body, run, step, position, shape, delta):
             return run
         run //= 2
     return 0
@@ -102,7 +109,7 @@ def behind_run(body: bytes, position: int, shape: Shape, delta: int, run: int) -
         return 0  # one reaches over an end of the body
     fixed = (*range(shape.key_at, shape.key_end), *(behind + place for place in shape.places))
     if (
-        _agree(joined, run, stride, fixed)
+        _agree(joined, run, stride, 0, fixed)
         and _counting(joined, run, stride, 0, shape, delta)
         and _values_fill(joined, run, stride, shape)
     ):
@@ -110,10 +117,13 @@ def behind_run(body: bytes, position: int, shape: Shape, delta: int, run: int) -
     return 0
 
 
-def _agree(data: bytes, run: int, stride: int, places: tuple[int, ...]) -> bool:
-    """Whether each of the bytes at `places` is the same in all records of the run."""
-    reach = (run - 1) * stride + 1
-    return all(data[at : at + reach : stride] == data[at : at + 1] * run for at in places)
+def _agree(data: bytes, run: int, stride: int, start: int, places: tuple[int, ...]) -> bool:
+    """Whether each of the bytes at `places` behind `start` is the same in all records of the run."""
+    end = start + (run - 1) * stride + 1
+    for place in places:
+        if data[start + place : end + place : stride] != data[start + place : start + place + 1] * run:
+            return False
+    return True
 
 
 def _counting(data: bytes, run: int, stride: int, start: int, shape: Shape, delta: int) -> bool:

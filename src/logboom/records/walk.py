@@ -46,7 +46,7 @@ _NO_HEADERS: Final = (0,)
 _RUNS_BEGIN_AT: Final = (0, ONE_BYTE_DELTAS)
 _NO_HEAD: Final[tuple[bytes, Shape | None]] = (b"", None)
 _heads: Final[dict[int, tuple[bytes, Shape | None]]] = {}
-"""How the last record without headers began up to its value, where runs do, and its shape: batches are much alike."""
+"""How the last run of one size without headers began, up to its first value, and its shape: batches are much alike."""
 
 _STRETCH: Final = 64
 """So many records are walked one by one before a run is looked for again; twice as many each time there is none."""
@@ -109,9 +109,12 @@ def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int
         return 0, position
     of_any_size = most >= _SHAPED_MIN and shape.size_bytes == 2 and shape.tail <= TAIL_MAX_BYTES
     if of_one_size:
+        shape = shape.with_fixed()
         least = _SHAPED_MIN if of_any_size else _RUN_MIN
         run = run_of_one_size(body, position, shape, delta, most, least)
         if run:
+            if shape.places is _NO_HEADERS and delta in _RUNS_BEGIN_AT:
+                _heads[delta] = body[position : position + shape.value_end], shape
             return run, position + run * step
     if of_any_size and (other := _shape(body, following, delta + 1)) is not None:
         run = min(most, chunk)
@@ -150,7 +153,7 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
     places = _NO_HEADERS if end - tail_at == 1 and not body[tail_at] else _places(body[tail_at:end])
     if places is None:
         return None
-    shape = Shape(
+    return Shape(
         size_bytes=at - position,
         step=end - position,
         stamp_bytes=delta_at - at - 1,
@@ -161,9 +164,6 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
         tail=end - tail_at,
         places=places,
     )
-    if places is _NO_HEADERS and delta in _RUNS_BEGIN_AT:
-        _heads[delta] = body[position:value_end], shape
-    return shape
 
 
 def _places(block: bytes) -> tuple[int, ...] | None:
