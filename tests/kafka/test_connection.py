@@ -269,6 +269,27 @@ def test_requests_in_flight_are_bounded_and_all_are_answered(tmp_path: Path) -> 
     run(body)
 
 
+def test_requests_of_all_connections_together_are_bounded_and_everybody_has_one(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, {"max_inflight_total_requests": 4}) as node:
+            stream = await node.broker.create_stream("s", partitions=1)
+            async with node.client() as one, node.client() as two, node.client() as three:
+                clients, most = (one, two, three), 0
+                for _ in range(40):
+                    for client in clients:
+                        client.send(0, 9, produce_request(9, stream, {0: batch(b"x" * 40_000)}))
+                for _ in range(40):
+                    for client in clients:
+                        reply = await client.reply()
+                        assert reply.responses[0].partition_responses[0].error_code == 0
+                        most = max(most, node.metrics.inflight_requests)
+                assert most <= 4 + len(clients)
+            assert node.metrics.inflight_requests == 0
+            assert node.metrics.crossed["kafka.max_inflight_total_requests"] > 0
+
+    run(body)
+
+
 @pytest.mark.parametrize("limit", ["max_inflight_bytes", "max_inflight_total_bytes"])
 def test_bytes_in_flight_are_bounded_and_all_is_answered(tmp_path: Path, limit: str) -> None:
     async def body() -> None:

@@ -65,6 +65,10 @@ class KafkaConfig(Settings):
     """Memory for the requests of one connection that are being answered; at this many bytes its socket is not read
     until replies leave."""
 
+    max_inflight_total_requests: Annotated[int, Dynamic()] = Field(default=65_536, ge=1)
+    """Requests of all connections together that are being answered, those that wait for records included; at this many
+    a connection with one under way is not read until its replies leave."""
+
     max_inflight_total_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=512 * MIB, ge=KIB)
     """Memory for the requests of all connections together that are being answered; at this many bytes no socket is
     read until replies leave."""

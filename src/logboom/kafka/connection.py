@@ -220,7 +220,9 @@ class Connection(asyncio.BufferedProtocol):
         """Whether one more request may be under way beside those that are."""
         config = self._config
         return (
-            self._inflight_requests < config.max_inflight_requests and self._inflight_bytes < config.max_inflight_bytes
+            self._inflight_requests < config.max_inflight_requests
+            and self._inflight_bytes < config.max_inflight_bytes
+            and self._metrics.inflight_requests < config.max_inflight_total_requests
         )
 
     def _may_begin(self, frame: bytearray) -> bool:
@@ -275,7 +277,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._quota is not None:
             return 0  # a client with quotas is measured request by request
         config = self._config
-        most = min(most, max(1, config.max_inflight_requests - self._inflight_requests))
+        room = config.max_inflight_total_requests - self._metrics.inflight_requests
+        most = min(most, max(1, min(room, config.max_inflight_requests - self._inflight_requests)))
         bytes_max = min(config.max_inflight_bytes - self._inflight_bytes, _RUN_BYTES)
         run = self._recent.take_run(self._backlog, most, _USUAL_BYTES, bytes_max)
         if run is None:

@@ -25,6 +25,7 @@ def door_limits(shared: Shared) -> Iterator[Filling]:
         yield Filling("kafka.max_connections_per_address", config.max_connections_per_address, most)
     yield Filling("kafka.max_inflight_requests", config.max_inflight_requests, requests)
     yield Filling("kafka.max_inflight_bytes", config.max_inflight_bytes, size_bytes)
+    yield Filling("kafka.max_inflight_total_requests", config.max_inflight_total_requests, metrics.inflight_requests)
     in_hand = metrics.inflight_bytes + metrics.arriving_bytes + metrics.waiting_bytes
     yield Filling("kafka.max_inflight_total_bytes", config.max_inflight_total_bytes, in_hand)
     taken = metrics.unsent_bytes + shared.reply_reserved_bytes

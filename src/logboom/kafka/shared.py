@@ -126,6 +126,9 @@ class Shared:
             self.crossed("broker.max_staged_bytes", why)
         elif not writable:
             counts["kafka.max_unsent_bytes"] += 1  # a slow reader is nothing to tell of
+        elif self.has_all_requests:
+            why = f"{self.metrics.inflight_requests} requests are under way: no more are read"
+            self.crossed("kafka.max_inflight_total_requests", why)
         elif self.is_full:
             why = f"requests take {self.metrics.inflight_bytes} bytes: no more are read"
             self.crossed("kafka.max_inflight_total_bytes", why)
@@ -155,9 +158,16 @@ class Shared:
         return reserved_bytes
 
     @property
+    def has_all_requests(self) -> bool:
+        """Whether as many requests are under way as may be."""
+        return self.metrics.inflight_requests >= self.config.max_inflight_total_requests
+
+    @property
     def is_full(self) -> bool:
         """Whether no more requests are read for now."""
         metrics = self.metrics
+        if self.has_all_requests:
+            return True
         held_bytes = metrics.inflight_bytes + metrics.arriving_bytes + metrics.waiting_bytes
         return held_bytes >= self.config.max_inflight_total_bytes
 
