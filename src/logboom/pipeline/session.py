@@ -46,8 +46,10 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    # Throughput is what counts here, on few cores.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    # Throughput is what counts here, on few cores. What is called for every row is soon called often enough for the
+    # JVM's second compiler; by its own thresholds that also spends seconds on what runs a few times a batch.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000"
+    " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000",
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.stopTimeout": "20s",
 }
