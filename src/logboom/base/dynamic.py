@@ -23,9 +23,9 @@ from logboom.base.units import SECOND_MS
 _PREFIX: Final = "logboom."
 _NO_LIMIT: Final = "-1"
 _FULL: Final = 100
+"""Characters of a value that an error repeats."""
 _FAULTS_MAX: Final = 20
 """So many faults of one change are told: looking for the name that was meant takes time."""
-"""Characters of a value that an error repeats."""
 
 Model = TypeVar("Model", bound=Settings)
 Layer = Mapping[str, str]

@@ -1,7 +1,7 @@
 """Which of a line's fields fill which field of the event, and the taking of them out of the line's own.
 
-It knows names. It must not know how a value is read. What a rule maps comes first, then the names that
-programs commonly use; the first that is present with a plain value wins, and only the winner leaves the attributes.
+It knows names. It must not know how a value is read. What a rule maps comes first, then the names that programs
+commonly use; the first that is present with a plain value wins, and only the winner leaves the attributes.
 """
 
 from collections.abc import Mapping, Sequence
