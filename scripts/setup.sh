@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON_NEEDED="import sys; sys.exit(sys.version_info < (3, 11))"
 readonly STAMPS=.venv/.stamps
-readonly POM=src/logboom/pipeline/jars/pom.xml
+readonly POM=src/logboom/pipeline/spark/jars/pom.xml
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -129,7 +129,7 @@ fetch_jars() {
     local want; want=$(hash_of $POM)
     stamped jars "$want" && return
     say "fetching the jars of Spark's Kafka connector with Maven"
-    .venv/bin/python -m logboom.pipeline.jars > /dev/null
+    .venv/bin/python -m logboom.pipeline.spark.jars > /dev/null
     stamp jars "$want"
 }
 

@@ -15,7 +15,7 @@ from logboom.base.ids import Offset, ProducerEpoch, ProducerId
 from logboom.base.ports import Bytes, Disk, File, SyncFailedError
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
-from logboom.broker.partition import AppendResult, Partition
+from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.host import OsDisk, SystemClock
 from logboom.records import Codec, Record, build_batch, iter_batches, iter_records
 

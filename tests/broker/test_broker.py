@@ -21,7 +21,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import Offset, StreamId
 from logboom.broker.config import BrokerConfig, StreamDefaults
-from logboom.broker.data_dir import DataDirError
+from logboom.broker.disk.data_dir import DataDirError
 from logboom.metadata import DEFAULT_STREAM_CONFIG, Flush
 
 

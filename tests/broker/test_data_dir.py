@@ -9,7 +9,7 @@ import pytest
 
 from logboom.base.errors import FormatVersionError
 from logboom.base.ids import BrokerId
-from logboom.broker.data_dir import DataDir, DataDirError
+from logboom.broker.disk.data_dir import DataDir, DataDirError
 from logboom.host import OsDisk
 from logboom.storage import FORMAT_VERSION
 
@@ -47,7 +47,7 @@ def test_two_brokers_cannot_share_it(tmp_path: Path) -> None:
 
 def test_the_lock_holds_between_processes_and_ends_with_them(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from logboom.broker.data_dir import DataDir\n"
+        "import sys; from pathlib import Path; from logboom.broker.disk.data_dir import DataDir\n"
         "from logboom.host import OsDisk\n"
         "DataDir.open(Path(sys.argv[1]), OsDisk(sys.argv[1]), broker_id=1, cluster_id=None)\n"
         "print('locked', flush=True); sys.stdin.read()"

@@ -11,8 +11,8 @@ import structlog
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
 
 from logboom.base.errors import DiskFullError, NoHandlesError, RetriableStorageError, StorageError
-from logboom.broker import lacks
-from logboom.broker.lacks import Lacks
+from logboom.broker.disk import rejections as lacks
+from logboom.broker.disk.rejections import Lacks
 from logboom.broker.metrics import Counters
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import Offset
-from logboom.broker.flusher import Flusher
+from logboom.broker.disk.flusher import Flusher
 from logboom.broker.metrics import Counters
 
 WAIT_S = 20.0

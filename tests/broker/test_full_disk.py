@@ -11,7 +11,7 @@ import pytest
 from tests.broker.node import append, run, start, values_of
 
 from logboom.base.errors import DiskFullError
-from logboom.broker.partition import Partition
+from logboom.broker.partition.replica import Partition
 
 WRITES = 600
 

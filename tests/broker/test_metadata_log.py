@@ -16,8 +16,8 @@ from tests.support.memdisk import MemDisk
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.base.ports import Disk
-from logboom.broker.data_dir import METADATA_DIR
-from logboom.broker.flusher import Flusher
+from logboom.broker.disk.data_dir import METADATA_DIR
+from logboom.broker.disk.flusher import Flusher
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
 from logboom.host import SystemClock

@@ -25,7 +25,7 @@ from logboom.base.errors import (
     UnknownStreamError,
 )
 from logboom.base.ids import Epoch, Offset
-from logboom.broker.partition import RunResult
+from logboom.broker.partition.replica import RunResult
 from logboom.records import HEADER_BYTES, Codec, Record, build_batch, iter_batches, read_header
 
 

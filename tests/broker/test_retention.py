@@ -11,7 +11,7 @@ from tests.broker.node import FaultyDisk, append, append_soon, batch, run, runni
 from logboom.base.errors import OffsetOutOfRangeError, StorageError, UnknownStreamError
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
-from logboom.broker.partition import Partition
+from logboom.broker.partition.replica import Partition
 
 SMALL = {"segment.bytes": "16384"}
 EVERY_S = 0.02

@@ -8,9 +8,9 @@ from tests.broker.node import append, run, running
 
 from logboom.base.errors import OffsetOutOfRangeError, UnknownStreamError
 from logboom.base.ids import Offset
-from logboom.broker import shared_reads
 from logboom.broker.broker import Broker
-from logboom.broker.partition import Partition
+from logboom.broker.partition import read_cache as shared_reads
+from logboom.broker.partition.replica import Partition
 from logboom.records import read_header
 
 

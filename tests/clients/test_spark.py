@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.server import BrokerProcess
 
-from logboom.pipeline.jars import JarsError, fetch_jars
+from logboom.pipeline.spark.jars import JarsError, fetch_jars
 
 pytestmark = [pytest.mark.clients, pytest.mark.spark]
 

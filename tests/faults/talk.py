@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, batch
 from tests.kafka.test_hot_apis import fetch_request, produce_request
 
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.records import iter_batches, iter_records
 
 WAIT_S = 60

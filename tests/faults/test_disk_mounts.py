@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from tests.faults.talk import METADATA, Answer, Talk, get, metric
 from tests.support.server import BrokerProcess
 
-from logboom.kafka.messages import make, nested
+from logboom.kafka.wire.messages import make, nested
 
 STORAGE = ErrorCode.kafka_storage_error
 SHUTDOWN = 0x8004587D

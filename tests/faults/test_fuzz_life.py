@@ -28,7 +28,7 @@ from tests.kafka.test_hot_apis import fetch_request, produce_request
 from tests.support.server import BrokerProcess
 
 from logboom.base.units import MIB
-from logboom.kafka.messages import milliseconds
+from logboom.kafka.wire.messages import milliseconds
 from logboom.records import Codec
 
 SECONDS = float(os.environ.get("LOGBOOM_FUZZ_SECONDS", "60"))

@@ -14,7 +14,7 @@ from kio.index import load_request_schema
 from tests.kafka.door import frame, written
 from tests.support.server import BrokerProcess
 
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 MIB = 1 << 20
 PEERS = 50

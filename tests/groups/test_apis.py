@@ -23,7 +23,7 @@ from logboom.kafka.apis import (
     offset_fetch,
     sync_group,
 )
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 NONE = ErrorCode.none
 QUICK = {"groups": {"initial_rebalance_delay_ms": 0}}

@@ -10,8 +10,8 @@ from tests.groups.town import kind, subscription
 
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
-from logboom.broker.group_service import OFFSETS_STREAM
-from logboom.broker.group_shard import GroupShard
+from logboom.broker.groups.service import OFFSETS_STREAM
+from logboom.broker.groups.shard import GroupShard
 from logboom.groups import (
     Commit,
     CommitReply,

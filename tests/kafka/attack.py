@@ -16,7 +16,7 @@ from tests.kafka.door import Client, Running, batch, frame, running, until, writ
 from tests.kafka.test_hot_apis import fetched, produce_request
 
 from logboom.base.ids import Offset
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata import Stream
 from logboom.records import Codec, Record, build_batch, compress, iter_batches, iter_records, read_header
 from logboom.records.header import pack_header, write_crc

@@ -19,8 +19,8 @@ from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
 from logboom.host import OsDisk, SystemClock
 from logboom.kafka.config import KafkaConfig
-from logboom.kafka.door import KafkaDoor
-from logboom.kafka.messages import make
+from logboom.kafka.server.door import KafkaDoor
+from logboom.kafka.wire.messages import make
 from logboom.records import Record, build_batch
 
 WAIT_S = 60.0

@@ -10,7 +10,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import Records
 
-from logboom.kafka.messages import milliseconds
+from logboom.kafka.wire.messages import milliseconds
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 

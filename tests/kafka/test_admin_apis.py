@@ -21,8 +21,8 @@ from logboom.kafka.apis import (
     metadata,
     offset_for_leader_epoch,
 )
-from logboom.kafka.messages import make, milliseconds, nested
-from logboom.kafka.registry import load_handlers
+from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 NONE = ErrorCode.none
 WAIT = milliseconds(5_000)

@@ -12,7 +12,7 @@ from tests.kafka.test_admin_apis import versions
 from tests.kafka.test_hot_apis import produced
 
 from logboom.kafka.apis import alter_configs, delete_records, describe_configs, incremental_alter_configs
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 NONE = ErrorCode.none
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -10,7 +10,7 @@ from tests.kafka.door import Client, batch, run, running, until
 
 from logboom.base.ports import Bytes, File
 from logboom.host import OsDisk
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 WAIT_S = 30
 

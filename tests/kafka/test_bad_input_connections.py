@@ -16,8 +16,8 @@ from tests.kafka.test_hot_apis import fetch_request, fetched
 from tests.support.server import BrokerProcess
 
 from logboom.base.units import KIB, MIB
-from logboom.kafka.registry import load_handlers
-from logboom.kafka.shared import Complaints
+from logboom.kafka.context import Complaints
+from logboom.kafka.handlers.route import load_handlers
 
 NO_REQUEST = "bytes that are no Kafka request"
 UNREADABLE = "request that cannot be read"

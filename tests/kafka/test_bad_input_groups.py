@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.attack import unharmed
 from tests.kafka.door import Client, Running, run
 
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 SUBSCRIPTION = bytes.fromhex("0000 0000 0001 0001") + b"s" + bytes.fromhex("ffffffff")
 ASSIGNMENT = bytes.fromhex("0000 0000 0001 0001") + b"s" + bytes.fromhex("0000 0001 0000 0000 ffffffff")

@@ -10,7 +10,7 @@ from tests.kafka.attack import answered, good, unharmed
 from tests.kafka.door import Client, Running, run
 from tests.kafka.test_hot_apis import fetch_request
 
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 NAMES = {
     "empty": ("", "needs a name"),

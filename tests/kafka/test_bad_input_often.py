@@ -16,7 +16,7 @@ from tests.kafka.door import Client, frame, run, written
 from tests.kafka.test_bad_input_groups import commit
 from tests.kafka.test_hot_apis import fetch_request, produce_request
 
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata import Stream
 
 OFTEN = 5_000

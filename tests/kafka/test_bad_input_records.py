@@ -34,8 +34,8 @@ from tests.support.server import BrokerProcess
 
 from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
-from logboom.kafka.messages import make, nested
-from logboom.kafka.shared import Complaints
+from logboom.kafka.context import Complaints
+from logboom.kafka.wire.messages import make, nested
 from logboom.metadata import Stream
 from logboom.records import Codec
 

@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import Running, batch, frame, run, running, until, written
 from tests.kafka.test_hot_apis import fetch_request, produce_request
 
-from logboom.kafka.connection import Connection
-from logboom.kafka.messages import milliseconds
+from logboom.kafka.connection.connection import Connection
+from logboom.kafka.wire.messages import milliseconds
 
 LOGGED: list[dict[str, Any]] = []
 

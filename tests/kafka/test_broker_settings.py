@@ -11,7 +11,7 @@ from tests.kafka.door import Client, batch, run, running, until
 from tests.kafka.test_altering_apis import APPEND, BROKER, DELETE, NONE, TOPIC, altered
 from tests.kafka.test_hot_apis import produced
 
-from logboom.kafka.messages import make, nested
+from logboom.kafka.wire.messages import make, nested
 
 MINE, ALL = (BROKER, "1"), (BROKER, "")
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)

@@ -15,10 +15,10 @@ from tests.kafka.door import Client, Running, batch, frame, run, running, until,
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produce_request, produced
 
 from logboom.base.ids import Offset
-from logboom.broker.partition import AppendResult
-from logboom.kafka.fetching import Fetch
-from logboom.kafka.handler import Later
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.broker.partition.replica import AppendResult
+from logboom.kafka.fetch.fetch import Fetch
+from logboom.kafka.handlers.handler import Later
+from logboom.kafka.wire.messages import make, milliseconds, nested
 
 METADATA_V1_ALL = b"\xff\xff\xff\xff"
 

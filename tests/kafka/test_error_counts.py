@@ -12,9 +12,9 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import run, running
 from tests.kafka.entities import random_entity
 
-from logboom.kafka.error_counts import count_errors
-from logboom.kafka.messages import make, nested, response_class
-from logboom.kafka.registry import load_handlers
+from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.wire.error_counts import count_errors
+from logboom.kafka.wire.messages import make, nested, response_class
 
 
 def walked(value: Any, errors: Counter[str]) -> Counter[str]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from logboom.kafka.fetch_sessions import (
+from logboom.kafka.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,

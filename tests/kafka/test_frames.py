@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.base.units import MIB
-from logboom.kafka.frames import SCRATCH_BYTES, FrameReader
+from logboom.kafka.connection.frames import SCRATCH_BYTES, FrameReader
 
 
 def reader(max_bytes: int = 100 * MIB) -> FrameReader:

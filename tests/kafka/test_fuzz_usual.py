@@ -22,7 +22,7 @@ from tests.kafka.door import frame, written
 from tests.kafka.fuzzing import TIMEOUT_S, Besieged, batches
 from tests.kafka.test_hot_apis import fetch_request, produce_request
 
-from logboom.kafka.messages import make, nested
+from logboom.kafka.wire.messages import make, nested
 from logboom.records import iter_batches
 
 USUAL, STRANGE = "one-stream", "two-stream"

@@ -11,7 +11,7 @@ from tests.kafka.door import Client, Running, batch, run, running
 
 from logboom.base.ports import Bytes
 from logboom.kafka.apis import fetch, list_offsets, produce
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.records import iter_batches
 
 NONE = ErrorCode.none

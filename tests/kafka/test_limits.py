@@ -13,7 +13,7 @@ from tests.kafka.test_back_pressure import fetch_body, send
 
 from logboom.app.limit_metrics import limit_metrics
 from logboom.broker.limits import broker_limits
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.records import Codec
 
 

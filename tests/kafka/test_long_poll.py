@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, batch, run, running, until
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produced
 
-from logboom.kafka.messages import milliseconds
+from logboom.kafka.wire.messages import milliseconds
 
 LONG = milliseconds(40_000)
 

@@ -14,7 +14,7 @@ from logboom.base import errors as base_errors
 from logboom.base.errors import LogboomError, StorageError
 from logboom.groups import errors as group_errors
 from logboom.kafka.errors import error_code, error_message
-from logboom.kafka.messages import as_milliseconds, make, milliseconds, nested, response_class
+from logboom.kafka.wire.messages import as_milliseconds, make, milliseconds, nested, response_class
 
 
 def test_fields_of_other_versions_are_left_out_and_slips_are_not() -> None:

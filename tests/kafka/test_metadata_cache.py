@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, run, running
 
 from logboom.kafka.apis import metadata
-from logboom.kafka.handler import RequestContext
-from logboom.kafka.messages import make, nested, put_wait
+from logboom.kafka.handlers.handler import RequestContext
+from logboom.kafka.wire.messages import make, nested, put_wait
 
 VERSIONS = [0, 1, 4, 7, 8, 9, 10, 11, 12, metadata.HANDLER.max_version]
 

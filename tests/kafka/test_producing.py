@@ -18,11 +18,11 @@ from tests.kafka.entities import broken, random_entity
 from tests.kafka.test_hot_apis import produce_request
 
 from logboom.base.ids import Offset
-from logboom.broker.partition import AppendResult, Partition, RunResult
+from logboom.broker.partition.replica import AppendResult, Partition, RunResult
 from logboom.kafka.apis.produce import HANDLER
-from logboom.kafka.messages import field_names, make, milliseconds, nested
-from logboom.kafka.producing import Part, UsualProduce, encode_response, is_zstd, usual_of
-from logboom.kafka.reading import MalformedError, reader_for
+from logboom.kafka.produce.fast_path import Part, UsualProduce, encode_response, is_zstd, usual_of
+from logboom.kafka.wire.messages import field_names, make, milliseconds, nested
+from logboom.kafka.wire.reading import MalformedError, reader_for
 from logboom.records import Codec
 
 VERSIONS = range(HANDLER.min_version, HANDLER.max_version + 1)

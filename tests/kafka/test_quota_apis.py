@@ -11,9 +11,9 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, batch, run, running, until
 
-from logboom.kafka.handler import RequestContext
-from logboom.kafka.messages import as_milliseconds, make, milliseconds, nested
-from logboom.kafka.registry import load_handlers
+from logboom.kafka.handlers.handler import RequestContext
+from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.wire.messages import as_milliseconds, make, milliseconds, nested
 
 QUICK = {"quota_window_num": 2, "quota_window_size_s": 0.1}
 """A window of a tenth of a second, so that no wait is long."""
@@ -344,7 +344,7 @@ def test_connections_from_one_address_come_at_their_rate(tmp_path: Path) -> None
 
 
 def test_what_clients_call_themselves_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logboom.kafka.quota_desk._REMEMBERED_MAX", 50)
+    monkeypatch.setattr("logboom.kafka.quota.clients._REMEMBERED_MAX", 50)
 
     async def body() -> None:
         async with running(tmp_path) as node:

@@ -13,7 +13,7 @@ from tests.kafka.door import Client, Running, batch, run, running, until
 from tests.kafka.test_hot_apis import produced
 
 from logboom.kafka.apis import fetch
-from logboom.kafka.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.records import iter_batches
 
 VERSIONS = range(7, fetch.HANDLER.max_version + 1)

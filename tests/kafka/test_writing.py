@@ -13,10 +13,10 @@ from kio.static.primitive import Records
 from tests.kafka.door import written
 from tests.kafka.entities import random_entity
 
-from logboom.kafka.handler import Handler
-from logboom.kafka.messages import make
-from logboom.kafka.registry import load_handlers
-from logboom.kafka.writing import encode
+from logboom.kafka.handlers.handler import Handler
+from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.wire.messages import make
+from logboom.kafka.wire.writing import encode
 
 HANDLERS = list(load_handlers().values())
 SERVED = [(api.api_key, version) for api in HANDLERS for version in range(api.min_version, api.max_version + 1)]

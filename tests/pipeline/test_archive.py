@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline import archive as archive_module
-from logboom.pipeline import compaction as compaction_module
-from logboom.pipeline.archive import Archive
-from logboom.pipeline.archive_files import NO_VALUE, ArchiveWriter, Report
-from logboom.pipeline.compaction import Compactor
-from logboom.pipeline.plan import ParquetSink
+from logboom.pipeline.plan.nodes import ParquetSink
+from logboom.pipeline.sinks.parquet import archive as archive_module
+from logboom.pipeline.sinks.parquet import compaction as compaction_module
+from logboom.pipeline.sinks.parquet.archive import Archive
+from logboom.pipeline.sinks.parquet.compaction import Compactor
+from logboom.pipeline.sinks.parquet.staging import NO_VALUE, ArchiveWriter, Report
 
 SINK = ParquetSink(name="archive", line=1, inputs=("e",), path="archive")
 EDGE = "_p.e"

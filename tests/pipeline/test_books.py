@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from logboom.pipeline.files import only_one
-from logboom.pipeline.jars import coordinates
-from logboom.pipeline.jvm import PipelineError
-from logboom.pipeline.ledger import BalanceError, Ledger, LedgerBook
-from logboom.pipeline.lineage import check_ids
-from logboom.pipeline.pins import KeyChangedError, PinBook
-from logboom.pipeline.plan import ConsoleSink, KeyRef, Plan, StreamSource
+from logboom.pipeline.checkpoint.batch_plans import KeyChangedError, PinBook
+from logboom.pipeline.checkpoint.files import only_one
+from logboom.pipeline.checkpoint.ledger import BalanceError, Ledger, LedgerBook
+from logboom.pipeline.checkpoint.stream_identity import check_ids
+from logboom.pipeline.plan.nodes import ConsoleSink, KeyRef, Plan, StreamSource
+from logboom.pipeline.spark.jars import coordinates
+from logboom.pipeline.spark.jvm import PipelineError
 
 
 def _ledger(records_in: int, out: int, *, copies: int = 0, dropped: int = 0, dead: int = 0) -> Ledger:

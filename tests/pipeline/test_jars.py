@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from tests.pipeline.support import needs_java
 
-from logboom.pipeline import jars
+from logboom.pipeline.spark import jars
 
 WAIT_S = 300
 START = """
 import sys
 from pathlib import Path
 from logboom.base.errors import LogboomError
-from logboom.pipeline import jars, session
+from logboom.pipeline.spark import jars
+from logboom.pipeline.spark import session
 jars.cache_dir = lambda: Path(sys.argv[1])
 try:
     options = session.SessionOptions(master="local[1]", settings={"spark.jars.ivySettings": sys.argv[2]})

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.pipeline.support import needs_java
 
-from logboom.pipeline import sqlcheck
-from logboom.pipeline.plan import EVENT_COLUMNS, Expression
+from logboom.pipeline.config import sqlcheck
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 
 pytestmark = [pytest.mark.spark, needs_java]
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.kernels import REPORT_AT, Segment, SegmentRunner, flat_columns, run_pass
-from logboom.pipeline.layout import KernelNode, KernelPass
-from logboom.pipeline.plan import (
+from logboom.pipeline.execute.stages import REPORT_AT, Segment, SegmentRunner, flat_columns, run_pass
+from logboom.pipeline.plan.layout import KernelNode, KernelPass
+from logboom.pipeline.plan.nodes import (
     JsonFormat,
     LogfmtFormat,
     MaskRule,
@@ -18,7 +18,7 @@ from logboom.pipeline.plan import (
     ParseTransform,
     mask_column,
 )
-from logboom.pipeline.rows import AT
+from logboom.pipeline.route.rows import AT
 
 JSON = ParseTransform(name="json", line=1, inputs=("web",), rules=(ParseRule(label="j", line=1, format=JsonFormat()),))
 LOGFMT = ParseTransform(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.layout import (
+from logboom.pipeline.plan.layout import (
     FAILED,
     FALSE,
     FINAL_FROM,
@@ -15,8 +15,7 @@ from logboom.pipeline.layout import (
     Layer,
     Layout,
 )
-from logboom.pipeline.moves import moved
-from logboom.pipeline.plan import (
+from logboom.pipeline.plan.nodes import (
     ConsoleSink,
     FilterTransform,
     JsonFormat,
@@ -33,7 +32,8 @@ from logboom.pipeline.plan import (
     StreamSource,
     Transform,
 )
-from logboom.pipeline.rows import Rows
+from logboom.pipeline.route.routing import moved
+from logboom.pipeline.route.rows import Rows
 
 
 def _parse(name: str, *inputs: str) -> ParseTransform:

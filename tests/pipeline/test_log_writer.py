@@ -15,9 +15,9 @@ from tests.pipeline.support import make_stream, records
 from tests.support.server import BrokerProcess
 
 from logboom.client.messages import Slot
-from logboom.pipeline.jvm import PipelineError
-from logboom.pipeline.log_writer import LogWriter
-from logboom.pipeline.record_columns import RecordColumns
+from logboom.pipeline.edge.log_writer import LogWriter
+from logboom.pipeline.edge.record_columns import RecordColumns
+from logboom.pipeline.spark.jvm import PipelineError
 from logboom.records import read_header
 
 ANSWER_S = 60

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.client.messages import Slot
-from logboom.pipeline.envelope import Envelope, Exit, key_partition, packed_records
-from logboom.pipeline.event_json import closed_texts, event_texts, open_texts
-from logboom.pipeline.kernels import conform, flat_columns
+from logboom.pipeline.edge.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
+from logboom.pipeline.edge.record_encoder import Envelope, Exit, key_partition, packed_records
+from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
+from logboom.pipeline.execute.stages import conform, flat_columns
 from logboom.pipeline.parse import EVENT_SCHEMA
-from logboom.pipeline.plan import EVENT_COLUMNS
-from logboom.pipeline.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
-from logboom.pipeline.rows import Rows
-from logboom.pipeline.sample import xxh64
-from logboom.pipeline.sample_columns import hashes
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS
+from logboom.pipeline.plan.sampling import xxh64
+from logboom.pipeline.route.rows import Rows
+from logboom.pipeline.route.sample_columns import hashes
 from logboom.records import Record, build_batch, iter_records, read_header
 from logboom.records.header import HEADER_BYTES
 

@@ -13,15 +13,15 @@ from pyspark.errors import StreamingQueryException
 from tests.pipeline.support import archive_ids, header, ledger, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
 
-from logboom.pipeline.compile import compile_pipeline
-from logboom.pipeline.dead_letters import RetryBook, read_letters, retry
-from logboom.pipeline.delivery import Delivered, Delivery
-from logboom.pipeline.display import balance_lines
-from logboom.pipeline.names import dead_stream, edge_stream
-from logboom.pipeline.plan import ConsoleSink, Plan
-from logboom.pipeline.progress import Snapshot
-from logboom.pipeline.runner import Runner, RunOptions
-from logboom.pipeline.streams import StreamAdmin
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.plan.names import dead_stream, edge_stream
+from logboom.pipeline.plan.nodes import ConsoleSink, Plan
+from logboom.pipeline.run.dead_letters import RetryBook, read_letters, retry
+from logboom.pipeline.run.delivery import Delivered, Delivery
+from logboom.pipeline.run.display import balance_lines
+from logboom.pipeline.run.progress import Snapshot
+from logboom.pipeline.run.runner import Runner, RunOptions
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from logboom.pipeline.plan import SampleTransform
-from logboom.pipeline.sample import keep_condition, keeps, weight_expression
+from logboom.pipeline.plan.nodes import SampleTransform
+from logboom.pipeline.plan.sampling import keep_condition, keeps, weight_expression
 
 pytestmark = pytest.mark.spark
 

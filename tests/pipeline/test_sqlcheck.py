@@ -5,8 +5,8 @@ import pytest
 from pyspark.errors.exceptions.captured import install_exception_handler
 from tests.pipeline.support import needs_java
 
-from logboom.pipeline.plan import EVENT_COLUMNS, Expression
-from logboom.pipeline.sqlcheck import check_expressions
+from logboom.pipeline.config.sqlcheck import check_expressions
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 
 pytestmark = [pytest.mark.spark, needs_java]
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
-from logboom.pipeline.streams import StreamAdmin
-from logboom.pipeline.trimming import Trimmer, durably_committed, read_by_all
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.edge.trimming import Trimmer, durably_committed, read_by_all
 
 
 def _delivery(directory: Path, name: str, *ends: dict[str, dict[str, int]], commits: int) -> None:

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.conditions import simple_condition
-from logboom.pipeline.kernels import segments
-from logboom.pipeline.layout import FALSE, TRUE, Condition, Layer
-from logboom.pipeline.moves import needs_spark
+from logboom.pipeline.execute.stages import segments
 from logboom.pipeline.parse import EVENT_SCHEMA
-from logboom.pipeline.plan import SampleTransform
-from logboom.pipeline.sample import keep_condition, weight_expression
-from logboom.pipeline.sample_columns import sampler, true_rows
+from logboom.pipeline.plan.layout import FALSE, TRUE, Condition, Layer
+from logboom.pipeline.plan.nodes import SampleTransform
+from logboom.pipeline.plan.sampling import keep_condition, weight_expression
+from logboom.pipeline.route.conditions import simple_condition
+from logboom.pipeline.route.routing import needs_spark
+from logboom.pipeline.route.sample_columns import sampler, true_rows
 
 WORDS = ("error", "Error", "", "50%", "a b", "ä€\U0001f600", "x\ny", "it's", "_", "e")
 NUMBERS = (-1, 0, 9, 13, 17, 2_147_483_647)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from logboom.pipeline.compile import compile_pipeline
+from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.parse import HEADERS, parse_batch
-from logboom.pipeline.plan import KeyRef, MaskRule, MaskTransform, ParseTransform
+from logboom.pipeline.plan.nodes import KeyRef, MaskRule, MaskTransform, ParseTransform
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 KEYS = {"env:KEY": b"0123456789abcdef0123456789abcdef"}

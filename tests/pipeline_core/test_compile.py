@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.docs.blocks import blocks_of
 
 from logboom.base.settings import SettingsError
-from logboom.pipeline.compile import compile_pipeline, expressions
-from logboom.pipeline.grok import PatternError, check_re2, compile_line, expand
-from logboom.pipeline.grok_families import FAMILIES
-from logboom.pipeline.grok_library import LIBRARY
-from logboom.pipeline.normalise_time import compile_time_format
-from logboom.pipeline.plan import (
+from logboom.pipeline.config.compile import compile_pipeline, expressions
+from logboom.pipeline.normalise.times import compile_time_format
+from logboom.pipeline.parse.grok import PatternError, check_re2, compile_line, expand
+from logboom.pipeline.parse.grok_families import FAMILIES
+from logboom.pipeline.parse.grok_library import LIBRARY
+from logboom.pipeline.plan.nodes import (
     EVENT_COLUMNS,
     WHEN_COLUMNS,
     Expression,

@@ -13,7 +13,7 @@ from logboom.bench.router import json_lines
 from logboom.pipeline.parse import HEADERS as HEADERS_TYPE
 from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.parse.json_spans import cut_json
-from logboom.pipeline.plan import ParseTransform
+from logboom.pipeline.plan.nodes import ParseTransform
 
 FEW = 16
 """So few lines are never read by columns."""

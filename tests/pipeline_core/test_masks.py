@@ -14,12 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.pipeline_core.batches import KEYS, mask, parser, raw
 
-from logboom.pipeline.mask import MaskKeyError, load_keys, mask_batch
-from logboom.pipeline.mask_columns import rows_with_digit_runs
-from logboom.pipeline.mask_detect import SECRET_KEY, detector_for, luhn
-from logboom.pipeline.mask_replace import keep_last
+from logboom.pipeline.mask.batch import MaskKeyError, load_keys, mask_batch
+from logboom.pipeline.mask.columns import rows_with_digit_runs
+from logboom.pipeline.mask.detect import SECRET_KEY, detector_for, luhn
+from logboom.pipeline.mask.replace import keep_last
 from logboom.pipeline.parse import parse_batch
-from logboom.pipeline.plan import KeyRef, MaskRule, MaskTransform
+from logboom.pipeline.plan.nodes import KeyRef, MaskRule, MaskTransform
 
 KINDS = ("email", "ipv4", "ipv6", "card", "token")
 ACTIONS = ("hash", "redact", "keep_last")

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.pipeline_core.batches import events, parser, raw
 
-from logboom.pipeline.compile_rules import FORMATS
-from logboom.pipeline.normalise_fields import body_names
+from logboom.pipeline.config.rules import FORMATS
+from logboom.pipeline.normalise.fields import body_names
 from logboom.pipeline.parse import EVENT_SCHEMA, parse_batch
 
 OPTIONS: dict[str, dict[str, Any]] = {

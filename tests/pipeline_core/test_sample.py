@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.plan import SampleTransform
-from logboom.pipeline.sample import keep_condition, keeps, weight_expression, xxh64
+from logboom.pipeline.plan.nodes import SampleTransform
+from logboom.pipeline.plan.sampling import keep_condition, keeps, weight_expression, xxh64
 
 RATES = st.floats(1, 10_000, allow_nan=False)
 KEYS = st.text(max_size=40)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.normalise_time import (
+from logboom.pipeline.normalise.times import (
     FORMAT_NAMES,
     TimeFormatError,
     compile_time_format,

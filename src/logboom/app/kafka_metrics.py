@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from logboom.kafka.metrics import KafkaMetrics
-from logboom.kafka.quota_desk import QuotaDesk
+from logboom.kafka.quota.clients import QuotaDesk
 
 _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000

@@ -34,7 +34,7 @@ from logboom.broker.limits import broker_crossings, broker_limits
 from logboom.host import SystemClock, keep_buffers
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
-from logboom.kafka.door import KafkaDoor
+from logboom.kafka.server.door import KafkaDoor
 
 ANSWER_GRACE_S: Final = 2.5
 """What was accepted has so long to be answered; with the flush that follows, a stop stays below 5 s."""

@@ -27,20 +27,20 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import BrokerId, PartitionIndex, ProducerId, StreamId, StreamName
 from logboom.base.ports import Clock, Disk
-from logboom.broker import maintenance
 from logboom.broker.config import BrokerConfig
-from logboom.broker.data_dir import METADATA_DIR, DataDir, Identity
-from logboom.broker.flusher import Flusher
-from logboom.broker.group_service import GroupService
-from logboom.broker.lacks import Lacks
-from logboom.broker.log_dir import LogDirState, log_dir_state
+from logboom.broker.disk import maintenance
+from logboom.broker.disk.data_dir import METADATA_DIR, DataDir, Identity
+from logboom.broker.disk.flusher import Flusher
+from logboom.broker.disk.log_dir import LogDirState, log_dir_state
+from logboom.broker.disk.ownership import lying_about
+from logboom.broker.disk.rejections import Lacks
+from logboom.broker.disk.store import Key, PartitionStore, gone
+from logboom.broker.groups.service import GroupService
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
-from logboom.broker.ownership import lying_about
-from logboom.broker.partition import Partition
-from logboom.broker.partition_store import Key, PartitionStore, gone
-from logboom.broker.reach import Reach
-from logboom.broker.shared_reads import SharedReads
+from logboom.broker.partition.read_cache import SharedReads
+from logboom.broker.partition.replica import Partition
+from logboom.broker.services import Reach
 from logboom.host import OsDisk
 from logboom.metadata import (
     CreateStream,

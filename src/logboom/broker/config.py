@@ -11,7 +11,7 @@ from pydantic import Field
 from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
 from logboom.base.units import DAY_MS, GIB, HOUR_MS, MIB
-from logboom.broker.group_config import GroupsConfig
+from logboom.broker.groups.config import GroupsConfig
 from logboom.metadata import INT64_MAX, MAX_MESSAGE_BYTES_DEFAULT, Flush, StreamConfig, TimestampType
 
 _NAME_PARTITIONS_MAX: Final = 99_999

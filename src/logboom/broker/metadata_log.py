@@ -19,7 +19,7 @@ from logboom.base.errors import FormatVersionError, LogboomError, RetriableStora
 from logboom.base.ids import Epoch, Offset, StreamId
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
-from logboom.broker.flusher import Flusher
+from logboom.broker.disk.flusher import Flusher
 from logboom.metadata import (
     Image,
     MetadataRecord,

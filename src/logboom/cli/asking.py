@@ -13,8 +13,8 @@ from kio.serial import entity_reader
 from logboom.base.settings import split_address
 from logboom.cli.client import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, reach
 from logboom.cli.common import fail
-from logboom.kafka.messages import response_class
-from logboom.kafka.writing import encode
+from logboom.kafka.wire.messages import response_class
+from logboom.kafka.wire.writing import encode
 
 _CLIENT_ID: Final = b"logboom-cli"
 _REPLY_BYTES_MAX: Final = 1 << 28

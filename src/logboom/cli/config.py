@@ -88,7 +88,7 @@ def page() -> str:
 def _sections() -> list[Section]:
     # Neither the broker nor its configuration needs these rooms; the page does.
     from logboom.collector.config import CollectorConfig
-    from logboom.pipeline.model import SINKS, SOURCES, TRANSFORMS, PipelineModel, TestModel
+    from logboom.pipeline.config.model import SINKS, SOURCES, TRANSFORMS, PipelineModel, TestModel
 
     parts: list[tuple[tuple[str, ...], type[Settings]]] = [
         *((("sources", "NAME"), model) for model in SOURCES.values()),

@@ -16,8 +16,8 @@ import typer
 from logboom.base.errors import FormatVersionError, LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.base.units import MIB
-from logboom.broker.data_dir import METADATA_DIR, STREAMS_DIR
-from logboom.broker.ownership import DELETED_SUFFIX, directory_of
+from logboom.broker.disk.data_dir import METADATA_DIR, STREAMS_DIR
+from logboom.broker.disk.ownership import DELETED_SUFFIX, directory_of
 from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, print_table, text_or_base64
 from logboom.cli.moments import clock_text
 from logboom.host import ReadOnlyDisk

@@ -31,8 +31,8 @@ Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="Only
 
 
 def _compiled(file: Path, *, check_sql: bool = True) -> Any:
-    from logboom.pipeline.compile import compile_pipeline
-    from logboom.pipeline.sqlcheck import check_expressions
+    from logboom.pipeline.config.compile import compile_pipeline
+    from logboom.pipeline.config.sqlcheck import check_expressions
 
     try:
         text = file.read_text()
@@ -72,9 +72,9 @@ def check(file: File, as_json: AsJson = False) -> None:
 @pipeline.command("test")
 def run_tests(file: File, master: Master = "local[2]", as_json: AsJson = False) -> None:
     """Run the examples that stand in the file; exit code 1 if one is not as expected."""
-    from logboom.pipeline.examples import run_examples, summary
-    from logboom.pipeline.mask import load_keys
-    from logboom.pipeline.session import SessionOptions, start_session
+    from logboom.pipeline.execute.examples import run_examples, summary
+    from logboom.pipeline.mask.batch import load_keys
+    from logboom.pipeline.spark.session import SessionOptions, start_session
 
     plan = _compiled(file)
     keys = load_keys(plan.key_refs())
@@ -111,9 +111,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end."""
-    from logboom.pipeline.display import make_display
-    from logboom.pipeline.runner import Runner, RunOptions
-    from logboom.pipeline.session import SessionOptions
+    from logboom.pipeline.run.display import make_display
+    from logboom.pipeline.run.runner import Runner, RunOptions
+    from logboom.pipeline.spark.session import SessionOptions
 
     plan = _compiled(file)
     options = RunOptions(
@@ -183,7 +183,7 @@ def retry_letters(
     as_json: AsJson = False,
 ) -> None:
     """Send dead letters through the pipeline once more: those named, or all that were not yet."""
-    from logboom.pipeline.dead_letters import retry
+    from logboom.pipeline.run.dead_letters import retry
 
     if bool(ids) == (everything or stage is not None):
         fail("name the dead letters to retry, or --all, or --stage NAME")
@@ -202,9 +202,9 @@ def retry_letters(
 
 def _letters(file: Path, stage: str | None, bootstrap: str | None) -> Any:
     """The plan, the log, the letters, and which were retried."""
-    from logboom.pipeline.dead_letters import RetryBook, read_letters
-    from logboom.pipeline.paths import resolved
-    from logboom.pipeline.streams import StreamAdmin
+    from logboom.pipeline.edge.streams import StreamAdmin
+    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run.dead_letters import RetryBook, read_letters
 
     plan = _compiled(file, check_sql=False)
     admin = StreamAdmin(_bootstrap(plan, bootstrap))

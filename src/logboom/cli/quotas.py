@@ -7,7 +7,7 @@ import typer
 from logboom.base.quantities import parse_size_bytes
 from logboom.cli.asking import ask, check
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, fail, human_bytes, note, print_json, print_table
-from logboom.kafka.messages import make, nested, request_class
+from logboom.kafka.wire.messages import make, nested, request_class
 from logboom.metadata import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

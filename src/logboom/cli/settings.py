@@ -77,7 +77,7 @@ def _change(values: dict[str, str | None], everywhere: bool, dry_run: bool, boot
     """Set or, with None, delete on the broker asked, or under no name for all; which it was, None for all."""
     from logboom.cli import client
     from logboom.cli.asking import ask, check
-    from logboom.kafka.messages import make, nested, request_class
+    from logboom.kafka.wire.messages import make, nested, request_class
 
     broker = None if everywhere else _broker(client.admin(bootstrap), bootstrap)
     cls = request_class(_ALTER, _ALTER_VERSION)

@@ -10,8 +10,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from logboom.broker.broker import Broker
-from logboom.broker.partition import Partition
-from logboom.broker.partition_store import Key
+from logboom.broker.disk.store import Key
+from logboom.broker.partition.replica import Partition
 
 _NS_PER_S: Final = 1_000_000_000
 _HELP: Final = {

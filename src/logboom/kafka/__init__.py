@@ -4,7 +4,7 @@ Follow a request: `connection` -> `frames` -> `reading` -> `apis/NAME` -> the br
 """
 
 from logboom.kafka.config import KafkaConfig
-from logboom.kafka.door import KafkaDoor
 from logboom.kafka.metrics import ApiMetrics, KafkaMetrics
+from logboom.kafka.server.door import KafkaDoor
 
 __all__ = ["ApiMetrics", "KafkaConfig", "KafkaDoor", "KafkaMetrics"]

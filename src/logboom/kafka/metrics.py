@@ -7,7 +7,7 @@ from collections import Counter
 
 from kio.schema.index import api_key_map
 
-from logboom.kafka.fetch_sessions import SessionCounts
+from logboom.kafka.fetch.sessions import SessionCounts
 
 
 def api_name(api_key: int) -> str:

@@ -1,1 +1,1 @@
-"""One file per Kafka API; each exposes HANDLER. `logboom.kafka.registry` collects them."""
+"""One file per Kafka API; each exposes HANDLER. `logboom.kafka.handlers.route` collects them."""

@@ -6,8 +6,8 @@ Deprecated in Kafka for IncrementalAlterConfigs, and still what older clients se
 from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError
-from logboom.kafka.altering import Changes, alter_all
-from logboom.kafka.handler import Handler, Reply, RequestContext
+from logboom.kafka.admin.altering import Changes, alter_all
+from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
 
 _API_KEY: Final = 33
 

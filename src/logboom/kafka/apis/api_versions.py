@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from logboom.kafka.handler import Encoded, Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
-from logboom.kafka.registry import load_handlers
-from logboom.kafka.writing import encode
+from logboom.kafka.handlers.handler import Encoded, Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
+from logboom.kafka.wire.writing import encode
 
 _API_KEY: Final = 18
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -4,10 +4,10 @@ from collections import Counter
 from typing import Any, Final
 
 from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError
-from logboom.kafka.configs import describe_stream
+from logboom.kafka.admin.configs import describe_stream
 from logboom.kafka.errors import error_message
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.metadata import Stream
 
 _API_KEY: Final = 19

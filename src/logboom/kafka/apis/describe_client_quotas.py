@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
 from logboom.kafka.errors import UnsupportedVersionError, error_code, error_message
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.metadata import CLIENT_ID, IP, USER, QuotaEntity
 
 _API_KEY: Final = 48

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from logboom.kafka.handler import Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 60
 _BROKERS: Final = 1

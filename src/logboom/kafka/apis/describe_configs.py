@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
-from logboom.kafka.configs import Described, describe_all_brokers, describe_broker, describe_stream
+from logboom.kafka.admin.configs import Described, describe_all_brokers, describe_broker, describe_stream
 from logboom.kafka.errors import error_code, error_message
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 32
 _TOPIC: Final = 2

@@ -6,8 +6,8 @@ from logboom.base.errors import LogboomError
 from logboom.groups import GroupDescription
 from logboom.groups.errors import GroupIdNotFoundError
 from logboom.kafka.errors import error_code, error_message
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 15
 _FIRST_WITH_NOT_FOUND: Final = 6

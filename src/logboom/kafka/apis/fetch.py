@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from logboom.base.errors import LogboomError, NotLeaderError, UnknownLeaderEpochError
 from logboom.base.ids import NO_EPOCH
+from logboom.kafka.admin.lookup import find_partition
 from logboom.kafka.errors import error_code
-from logboom.kafka.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchAsked, Key, Position, Refusal
-from logboom.kafka.fetching import SESSION_ERRORS, Fetch, Want, encode_refusal, encode_response
-from logboom.kafka.handler import Handler, Reply, RequestContext
-from logboom.kafka.lookup import find_partition
+from logboom.kafka.fetch.fetch import SESSION_ERRORS, Fetch, Want, encode_refusal, encode_response
+from logboom.kafka.fetch.sessions import FINAL_EPOCH, NO_SESSION, FetchAsked, Key, Position, Refusal
+from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
 
 if TYPE_CHECKING:
     from uuid import UUID

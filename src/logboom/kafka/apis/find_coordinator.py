@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 10
 _FIRST_BATCHED: Final = 4

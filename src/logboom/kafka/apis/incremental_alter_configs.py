@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from logboom.base.errors import InvalidConfigError, InvalidRequestError
-from logboom.kafka.altering import TOPIC, Changes, alter_all
-from logboom.kafka.handler import Handler, Reply, RequestContext
+from logboom.kafka.admin.altering import TOPIC, Changes, alter_all
+from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
 from logboom.metadata import SettingType, stream_setting
 
 _API_KEY: Final = 44

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError, UnsupportedTransactionError
 from logboom.kafka.errors import error_code
-from logboom.kafka.handler import Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, response_class
+from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, response_class
 
 _API_KEY: Final = 22
 _NONE: Final = -1

@@ -5,13 +5,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
+from logboom.kafka.admin.lookup import find_partition
 from logboom.kafka.errors import UnsupportedVersionError, error_code
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.lookup import find_partition
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 if TYPE_CHECKING:
-    from logboom.broker.partition import Partition
+    from logboom.broker.partition.replica import Partition
 
 _API_KEY: Final = 2
 _UNKNOWN: Final = -1

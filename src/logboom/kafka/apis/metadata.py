@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError, StreamExistsError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import StreamId
-from logboom.kafka.encoding import count
-from logboom.kafka.error_counts import count_errors
 from logboom.kafka.errors import error_code
-from logboom.kafka.handler import Encoded, Entity, Handler, Reply, RequestContext
-from logboom.kafka.messages import make, milliseconds, nested, response_class
-from logboom.kafka.writing import encode
+from logboom.kafka.handlers.handler import Encoded, Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.encoding import count
+from logboom.kafka.wire.error_counts import count_errors
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
+from logboom.kafka.wire.writing import encode
 from logboom.metadata import Stream, check_name
 
 _API_KEY: Final = 3

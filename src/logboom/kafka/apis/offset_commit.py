@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError, UnknownStreamError
 from logboom.groups import Commit, OffsetToCommit
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.lookup import find_stream
-from logboom.kafka.messages import as_milliseconds, make, milliseconds, nested, response_class
+from logboom.kafka.admin.lookup import find_stream
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import as_milliseconds, make, milliseconds, nested, response_class
 
 _API_KEY: Final = 8
 _FIRST_WITH_MISSING_GROUP: Final = 9

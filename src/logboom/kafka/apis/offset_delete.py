@@ -4,10 +4,10 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError
 from logboom.groups import DeleteOffsets
+from logboom.kafka.admin.lookup import find_stream
 from logboom.kafka.errors import error_code
-from logboom.kafka.handler import Handler, Reply, RequestContext
-from logboom.kafka.lookup import find_stream
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 47
 

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Epoch
+from logboom.kafka.admin.lookup import find_partition
 from logboom.kafka.errors import error_code
-from logboom.kafka.handler import Entity, Handler, Reply, RequestContext
-from logboom.kafka.lookup import find_partition
-from logboom.kafka.messages import make, milliseconds, nested, response_class
+from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 23
 _UNKNOWN: Final = -1

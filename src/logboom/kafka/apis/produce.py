@@ -15,11 +15,10 @@ from logboom.base.errors import (
     UnsupportedCompressionError,
     UnsupportedTransactionError,
 )
-from logboom.broker.partition import AppendResult
+from logboom.broker.partition.replica import AppendResult
 from logboom.kafka.errors import InvalidAcksError, UnsupportedVersionError, error_code
-from logboom.kafka.handler import Close, Encoded, Handler, Later, Reply, RequestContext
-from logboom.kafka.messages import as_milliseconds
-from logboom.kafka.producing import (
+from logboom.kafka.handlers.handler import Close, Encoded, Handler, Later, Reply, RequestContext
+from logboom.kafka.produce.fast_path import (
     API_KEY,
     WITH_ID,
     WITH_ZSTD,
@@ -32,7 +31,8 @@ from logboom.kafka.producing import (
     usual_of,
     writable_partition,
 )
-from logboom.kafka.reading import reader_for
+from logboom.kafka.wire.messages import as_milliseconds
+from logboom.kafka.wire.reading import reader_for
 
 _OLDEST: Final = 3
 

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.normalise import MICROSECONDS, Normalised, normalise
-from logboom.pipeline.normalise_cuts import NormalisedCut, normalise_cut
-from logboom.pipeline.normalise_memory import no_collections
-from logboom.pipeline.normalise_origin import Origins
-from logboom.pipeline.normalise_rows import Row
+from logboom.pipeline.normalise.cuts import NormalisedCut, normalise_cut
+from logboom.pipeline.normalise.event import MICROSECONDS, Normalised, normalise
+from logboom.pipeline.normalise.memory import no_collections
+from logboom.pipeline.normalise.origin import Origins
+from logboom.pipeline.normalise.rows import Row
 from logboom.pipeline.parse.bodies import open_bodies
 from logboom.pipeline.parse.csv_lines import read_csv
 from logboom.pipeline.parse.json_lines import read_json
@@ -26,7 +26,7 @@ from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 from logboom.pipeline.parse.pairs import read_key_value, read_logfmt
 from logboom.pipeline.parse.patterns import read_pattern
 from logboom.pipeline.parse.syslog import read_syslog
-from logboom.pipeline.plan import (
+from logboom.pipeline.plan.nodes import (
     DEAD_COLUMNS,
     EVENT_COLUMNS,
     RAW_COLUMNS,

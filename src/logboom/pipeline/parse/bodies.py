@@ -5,11 +5,11 @@ It knows rows and two formats. It must not know what other fields mean. A body t
 
 from typing import Any
 
-from logboom.pipeline.normalise_fields import body_names
-from logboom.pipeline.normalise_rows import Fields, Row
+from logboom.pipeline.normalise.fields import body_names
+from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.parse.json_lines import object_of
 from logboom.pipeline.parse.pairs import logfmt_of
-from logboom.pipeline.plan import ParseRule
+from logboom.pipeline.plan.nodes import ParseRule
 
 
 def open_bodies(rule: ParseRule, rows: list[Row]) -> None:

@@ -6,7 +6,7 @@ middle of a value that does not start with one stands for itself; line ends insi
 
 import pyarrow as pa
 
-from logboom.pipeline.normalise_rows import Row
+from logboom.pipeline.normalise.rows import Row
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
 
 

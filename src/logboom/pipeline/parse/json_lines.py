@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from logboom.pipeline.normalise_rows import Row
+from logboom.pipeline.normalise.rows import Row
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
 
 DEPTH_MAX: Final = 100

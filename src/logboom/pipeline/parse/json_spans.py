@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logboom.pipeline.normalise_rows import Cut, CutColumn, Index
+from logboom.pipeline.normalise.rows import Cut, CutColumn, Index
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")

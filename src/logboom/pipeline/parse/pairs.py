@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logboom.pipeline.normalise_rows import Row
+from logboom.pipeline.normalise.rows import Row
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
 
 NO_FIRST_PAIR: Final = "the first word is no pair"

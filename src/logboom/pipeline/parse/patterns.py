@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.normalise_rows import Fields, Row
+from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
-from logboom.pipeline.plan import PatternField, PatternFormat
+from logboom.pipeline.plan.nodes import PatternField, PatternFormat
 
 
 def read_pattern(lines: pa.Array, form: PatternFormat) -> list[Row]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.normalise_rows import Fields, Row
-from logboom.pipeline.normalise_severity import SYSLOG_TEXTS
+from logboom.pipeline.normalise.rows import Fields, Row
+from logboom.pipeline.normalise.severity import SYSLOG_TEXTS
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
 
 FACILITIES: Final = (

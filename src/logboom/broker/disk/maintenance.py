@@ -1,0 +1,142 @@
+"""Work that nobody waits for: old segments, state that shortens recovery, the disk for streams that do not wait for it,
+and a look at whether the disk still answers.
+
+Knows when; the log knows how, and the flusher's thread does it, one partition at a time so that acks do not queue
+behind a thousand of them. Each function runs until it is cancelled or, where it writes, the log dir takes no more.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.errors import LogboomError, StorageError
+from logboom.broker.config import BrokerConfig
+from logboom.broker.disk.flusher import Flusher
+from logboom.broker.partition.replica import Partition
+
+LOOKS_PER_HANG: Final = 4
+"""How often the disk is looked at in the time after which it is said to hang."""
+
+Partitions = Callable[[], Iterable[Partition]]
+Work: TypeAlias = "Callable[[Partitions, Flusher, Pause, FilteringBoundLogger], Coroutine[Any, Any, None]]"
+
+
+class Pause:
+    """The wait between two rounds of a work, as long as a setting says while it lasts."""
+
+    def __init__(self, config: Current[BrokerConfig], length_s: Callable[[BrokerConfig], float]) -> None:
+        self._config = config
+        self._length_s = length_s
+        self._changed = asyncio.Event()
+        config.subscribe(lambda _: self._changed.set())
+
+    @property
+    def length_s(self) -> float:
+        """How long it is by the settings in force."""
+        return self._length_s(self._config.now)
+
+    async def over(self) -> None:
+        """Returns when it is over."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while (left_s := began_s + self.length_s - loop.time()) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left_s)
+
+
+async def checkpoints(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
+    """Make the state from which recovery starts survive a power failure, for each log that grew since the last time."""
+    done: dict[Partition, int] = {partition: partition.log.durable_end for partition in partitions()}
+    while flusher.failure is None:
+        await pause.over()
+        now: dict[Partition, int] = {}
+        left = _Left()
+        for partition in partitions():
+            now[partition] = end = partition.log.durable_end
+            if not partition.offline and done.get(partition) != end:
+                await left.unless_done(flusher, partition, partition.log.checkpoint)
+        left.say(log)
+        done = now
+
+
+async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
+    """Sync the logs whose acks do not wait for it."""
+    while flusher.failure is None:
+        await pause.over()
+        left = _Left()
+        for partition in partitions():
+            behind = partition.log.durable_end < partition.log.written_end
+            if behind and not partition.syncs and not partition.offline:
+                await left.unless_done(flusher, partition, partial(_sync, partition))
+        left.say(log)
+
+
+async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
+    """Let go of what streams need no longer keep."""
+    while flusher.failure is None:
+        await pause.over()
+        for partition in partitions():
+            if partition.offline:
+                continue
+            try:
+                gone = await partition.enforce_retention()
+            except LogboomError as error:  # also where the stream was deleted meanwhile
+                log.warning("old segments left for later", partition=str(partition), reason=str(error))
+                continue
+            if gone:
+                start = partition.log_start_offset
+                log.info("old segments deleted", partition=str(partition), segments=gone, log_start_offset=start)
+
+
+async def standstills(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
+    """Say, once, that the disk hangs, and that it goes on: nobody is told otherwise, since nothing has failed yet."""
+    told = False
+    while True:
+        await pause.over()
+        hanging_s = flusher.busy_s
+        if hanging_s >= LOOKS_PER_HANG * pause.length_s:
+            if not told:
+                log.error("the disk hangs: writes wait for it", seconds=round(hanging_s, 1))
+            told = True
+        elif told:
+            log.info("the disk answers again")
+            told = False
+
+
+def _sync(partition: Partition) -> None:
+    """On the flusher's thread: what is staged meanwhile goes along; its waiters are answered by its own flush."""
+    if not partition.blocked:
+        partition.log.flush(sync=True)
+
+
+class _Left:
+    """What one round could not do: one line, however many partitions there are.
+
+    A failed disk has been told to everybody by the flusher; a full one may have room the next time.
+    """
+
+    def __init__(self) -> None:
+        self._partitions: list[str] = []
+        self._reason = ""
+
+    async def unless_done(self, flusher: Flusher, partition: Partition, work: Callable[[], Any]) -> None:
+        try:
+            await flusher.run(work)
+        except StorageError as error:
+            self._partitions.append(str(partition))
+            self._reason = self._reason or str(error)
+
+    def say(self, log: FilteringBoundLogger) -> None:
+        if self._partitions:
+            log.warning(
+                "background write left for later",
+                partition=self._partitions[0],
+                more=len(self._partitions) - 1,
+                reason=self._reason,
+            )

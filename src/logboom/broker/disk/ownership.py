@@ -1,0 +1,108 @@
+"""Whose a partition's directory is: the mark in it, and what a directory that no stream owns may be.
+
+A directory goes only where the metadata explains it: its stream was deleted, or was never finished and holds nothing.
+Everything else is a stranger's, or somebody's only copy, and stays.
+"""
+
+import json
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from logboom.base.ids import PartitionIndex, StreamId, StreamName
+from logboom.base.ports import Disk
+from logboom.broker.disk.data_dir import STREAMS_DIR
+from logboom.metadata import Image, Stream
+from logboom.storage import has_records, read_owner, write_owner
+
+DELETED_SUFFIX: Final = ".deleted"
+_DELETED: Final = re.compile(r"([0-9a-f]{32})-([0-9]+)\.deleted")
+_NAME_KEPT: Final = 180
+
+
+def directory_of(name: str, index: int) -> str:
+    """Where a partition lies in the data directory."""
+    return f"{STREAMS_DIR}/{name}-{index}"
+
+
+def deleted_directory_of(stream: Stream, index: int) -> str:
+    """Where a deleted partition waits for its removal."""
+    return f"{STREAMS_DIR}/{stream.id.hex}-{index}{DELETED_SUFFIX}"
+
+
+def set_aside_directory_of(stream: Stream, index: int) -> str:
+    """Where a stranger's directory goes that stands in the way of a new stream."""
+    return f"{STREAMS_DIR}/{stream.name[:_NAME_KEPT]}-{index}.set-aside-{stream.id.hex}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the file in a partition's directory says."""
+
+    stream: StreamName
+    id: StreamId
+    index: PartitionIndex
+
+
+def mark_of(stream: Stream, index: PartitionIndex) -> Mark:
+    """The mark that a partition's directory must have."""
+    return Mark(stream.name, stream.id, index)
+
+
+def write_mark(disk: Disk, directory: str, mark: Mark, *, sync: bool) -> None:
+    """Leave the mark; durable with `sync`."""
+    content = {"stream": mark.stream, "id": str(mark.id), "partition": mark.index}
+    write_owner(disk, directory, json.dumps(content).encode() + b"\n", sync=sync)
+
+
+def read_mark(disk: Disk, directory: str) -> Mark | None:
+    """The mark, None where there is none that can be read."""
+    data = read_owner(disk, directory)
+    try:
+        content = json.loads(data or b"")
+        return Mark(
+            StreamName(str(content["stream"])),
+            StreamId(UUID(content["id"])),
+            PartitionIndex(int(content["partition"])),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def lying_about(disk: Disk, image: Image) -> frozenset[StreamId]:
+    """Streams of which a directory is there that no stream owns: deleted ones, or copies that somebody made."""
+    owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
+    found: set[StreamId] = set()
+    for name in disk.list(STREAMS_DIR):
+        if f"{STREAMS_DIR}/{name}" in owned:
+            continue
+        if (renamed := _DELETED.fullmatch(name)) is not None:
+            found.add(StreamId(UUID(hex=renamed[1])))
+        if (mark := read_mark(disk, f"{STREAMS_DIR}/{name}")) is not None:
+            found.add(mark.id)
+    return frozenset(found)
+
+
+def why_removable(disk: Disk, name: str, image: Image, deleted: Container[StreamId]) -> str | None:
+    """Why a directory in the streams directory that no stream owns may go; None where it must stay.
+
+    Its name counts as well as its mark: a copy that somebody made of a stream is theirs, even once that is deleted.
+    """
+    directory = f"{STREAMS_DIR}/{name}"
+    mark = read_mark(disk, directory)
+    renamed = _DELETED.fullmatch(name)
+    if renamed is not None:
+        id_ = StreamId(UUID(hex=renamed[1]))
+        if mark is not None and mark.id != id_:
+            return None
+    elif mark is not None and directory_of(mark.stream, mark.index) == directory:
+        id_ = mark.id
+    else:
+        return None
+    if id_ in deleted:
+        return "its stream was deleted"
+    if mark is not None and id_ not in image.by_id and not has_records(disk, directory):
+        return "its stream was never finished, and it is empty"
+    return None

@@ -1,0 +1,297 @@
+"""The partitions' directories: made, opened, closed, and removed without ever half existing.
+
+A stream's directories are made durable before the stream is committed to the metadata, so a crash in between leaves
+empty directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
+background. Both kinds of leftover are removed at the next start, and nothing else is: see `ownership`.
+
+Knows directories and the storage package; not who may create what. Methods without `async` run on threads.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError, StorageError, UnknownStreamError
+from logboom.base.ids import PartitionIndex, StreamId, StreamName
+from logboom.base.ports import Clock, Disk, SyncFailedError
+from logboom.broker.disk.data_dir import STREAMS_DIR
+from logboom.broker.disk.flusher import Flusher
+from logboom.broker.disk.ownership import (
+    Mark,
+    deleted_directory_of,
+    directory_of,
+    mark_of,
+    read_mark,
+    set_aside_directory_of,
+    why_removable,
+    write_mark,
+)
+from logboom.broker.partition.replica import Partition, log_config
+from logboom.broker.services import Reach
+from logboom.metadata import Image, Stream
+from logboom.storage import Damage, Notice, PartitionLog, is_log, lack_of
+
+_NAMED_MAX: Final = 20
+_PROGRESS_EVERY_S: Final = 1.0
+
+Result = TypeVar("Result")
+Key = tuple[StreamName, PartitionIndex]
+
+
+class PartitionStore:
+    """See the module. Life: as long as the broker; `remover` tasks are awaited by `settle`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        flusher: Flusher,
+        reach: Reach,
+        log: FilteringBoundLogger,
+        *,
+        deleted: Set[StreamId],
+        open_threads: int,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._flusher = flusher
+        self._reach = reach
+        self._log = log
+        self._deleted = deleted
+        self._openers = ThreadPoolExecutor(open_threads, thread_name_prefix="open")
+        self._removals: set[asyncio.Task[None]] = set()
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    async def open_all(self, image: Image) -> tuple[dict[Key, Partition], dict[Key, StorageError]]:
+        """Open every partition there is; those whose files cannot be opened come with the reason."""
+        await self._on_openers(partial(self._remove_leftovers, image))
+        wanted = [(stream, PartitionIndex(n)) for stream in image for n in range(stream.partitions)]
+        opened: dict[Key, Partition] = {}
+        failed: dict[Key, StorageError] = {}
+        started_s = told_s = time.monotonic()
+        futures = [self._on_openers(partial(self._try_open, stream, index)) for stream, index in wanted]
+        for (stream, index), future in zip(wanted, futures, strict=True):
+            result = await future
+            if isinstance(result, StorageError):
+                failed[stream.name, index] = result
+            else:
+                opened[stream.name, index] = result
+            if time.monotonic() - told_s > _PROGRESS_EVERY_S:
+                told_s = time.monotonic()
+                self._log.info("opening partitions", opened=len(opened), of=len(wanted))
+        self._log.info(
+            "partitions opened",
+            opened=len(opened),
+            failed=len(failed),
+            seconds=round(time.monotonic() - started_s, 3),
+        )
+        return opened, failed
+
+    def _try_open(self, stream: Stream, index: PartitionIndex) -> Partition | StorageError:
+        try:
+            directory = directory_of(stream.name, index)
+            if not self._disk.exists(directory):
+                # It was durable before the stream was: an empty log in its place would hide that records are lost.
+                raise StorageError(f"the directory {directory} is missing; bring it back, or delete the stream")
+            self._check_mark(directory, mark_of(stream, index))
+            return self._open(stream, index)
+        except (StorageError, OSError) as error:
+            self._look_for_failed_sync(error)
+            self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
+            return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
+
+    def _check_mark(self, directory: str, expected: Mark) -> None:
+        """Another partition's records must not be taken for this one's, whoever moved them here."""
+        found = read_mark(self._disk, directory)
+        if found is None:
+            write_mark(self._disk, directory, expected, sync=False)
+        elif found != expected:
+            raise StorageError(
+                f"the directory {directory} holds {found.stream}-{found.index} of the stream with the id {found.id}, "
+                f"and that of {expected.stream} is {expected.id}; move it away and bring the right one back"
+            )
+
+    def _open(self, stream: Stream, index: PartitionIndex) -> Partition:
+        directory = directory_of(stream.name, index)
+        report = partial(self._report, stream.name, index)
+        log = PartitionLog.open(
+            self._disk,
+            directory,
+            log_config(stream.config, self._reach.config.now.max_decompressed_bytes),
+            now_ms=self._clock.wall_ms(),
+            report=report,
+            open_files=self._reach.open_files,
+        )
+        partition = Partition(stream, index, log, self._reach)
+        partition.lead()
+        return partition
+
+    def _report(self, name: StreamName, index: PartitionIndex, found: Damage | Notice) -> None:
+        log = self._log.bind(stream=name, partition=index)
+        if isinstance(found, Damage):
+            log.error(
+                "damaged batch", file=found.path, position=found.position, offset=found.offset, reason=found.reason
+            )
+        else:
+            log.info("recovery", notice=str(found))
+
+    def _remove_leftovers(self, image: Image) -> None:
+        owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
+        strangers: list[str] = []
+        removed = 0
+        for name in self._disk.list(STREAMS_DIR):
+            directory = f"{STREAMS_DIR}/{name}"
+            if directory in owned:
+                continue
+            why = why_removable(self._disk, name, image, self._deleted)
+            if why is None:
+                strangers.append(name)
+                continue
+            self._log.info("removing a directory", directory=directory, reason=why)
+            self._disk.remove_tree(directory)
+            removed += 1
+        if removed:
+            self._disk.sync_dir(STREAMS_DIR)
+        if strangers:
+            self._tell_of_strangers(image, strangers)
+
+    def _tell_of_strangers(self, image: Image, strangers: list[str]) -> None:
+        logs = [name for name in strangers if is_log(self._disk, f"{STREAMS_DIR}/{name}")]
+        if logs and not image.by_name and not self._deleted:
+            # Empty metadata beside streams is a lost metadata directory sooner than anything else.
+            raise StorageError(
+                f"the metadata knows no stream and never did, yet {len(logs)} partition directories are there "
+                f"({logs[0]}, ...); bring the metadata directory back, or move them away"
+            )
+        self._log.warning(
+            "no stream owns these; they are left alone",
+            directory=STREAMS_DIR,
+            names=strangers[:_NAMED_MAX],
+            count=len(strangers),
+        )
+
+    # --- while running ------------------------------------------------------------------------------------------
+
+    async def create(self, stream: Stream, indexes: Sequence[int]) -> list[Partition]:
+        """New partitions, empty and durable. On an error none of them is left."""
+        futures = [self._on_openers(partial(self._create, stream, PartitionIndex(n))) for n in indexes]
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        made = [result for result in results if isinstance(result, Partition)]
+        faults = [result for result in results if isinstance(result, BaseException)]
+        if not faults:
+            return made
+        await self.discard(made, StorageError(f"the stream {stream.name} could not be created"))
+        fault = faults[0]
+        self._look_for_failed_sync(fault)
+        if isinstance(fault, OSError):
+            raise _told(fault, stream) from fault
+        raise fault
+
+    def _create(self, stream: Stream, index: PartitionIndex) -> Partition:
+        directory = directory_of(stream.name, index)
+        if self._disk.exists(directory):
+            self._make_way(directory, stream, index)
+        try:
+            write_mark(self._disk, directory, mark_of(stream, index), sync=True)
+            return self._open(stream, index)
+        except (StorageError, OSError):
+            with contextlib.suppress(OSError):  # a client that tries again for an hour would leave one each time
+                self._disk.remove_tree(directory)
+            raise
+
+    def _make_way(self, directory: str, stream: Stream, index: PartitionIndex) -> None:
+        """The place of a new partition is taken, by what a deleted stream left or by what nobody here knows."""
+        mark = read_mark(self._disk, directory)
+        if mark is not None and mark.id in self._deleted and directory_of(mark.stream, mark.index) == directory:
+            self._disk.remove_tree(directory)
+            return
+        aside = set_aside_directory_of(stream, index)
+        self._log.warning("no stream owns this; it makes way for a new stream", directory=directory, moved_to=aside)
+        self._disk.rename(directory, aside)
+        self._disk.sync_dir(STREAMS_DIR)
+
+    async def discard(self, partitions: Iterable[Partition], error: LogboomError) -> None:
+        """Close partitions for good, set their directories aside, and remove those in the background."""
+        for partition in partitions:
+            await partition.retire(error)
+            await self._flusher.run(partial(self._close_deleted, partition))
+            aside = deleted_directory_of(partition.stream, partition.index)
+            if await self._on_openers(partial(self._set_aside, str(partition), aside)):
+                self._remove_in_background(aside)
+
+    def _close_deleted(self, partition: Partition) -> None:
+        """Nobody reads it again, so a log that cannot be closed cleanly (the disk may be full) is simply forgotten."""
+        try:
+            partition.log.close()
+        except (StorageError, OSError) as error:
+            self._log.info("closing a deleted partition", partition=str(partition), reason=str(error))
+
+    def _set_aside(self, name: str, aside: str) -> bool:
+        """Whether the directory has its new name, so that the stream's own is free at once."""
+        try:
+            self._disk.rename(f"{STREAMS_DIR}/{name}", aside)
+            self._disk.sync_dir(STREAMS_DIR)
+        except OSError as error:
+            self._look_for_failed_sync(error)
+            self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
+            return False
+        return True
+
+    def _remove_in_background(self, directory: str) -> None:
+        task = asyncio.ensure_future(self._remove(directory))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    async def _remove(self, directory: str) -> None:
+        try:
+            await self._on_openers(partial(self._disk.remove_tree, directory))
+        except OSError as error:
+            self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
+
+    # --- end ----------------------------------------------------------------------------------------------------
+
+    async def close_all(self, partitions: Iterable[Partition], error: LogboomError) -> None:
+        """Close every log cleanly. Those of a failed log dir are left as they are, to be recovered."""
+        open_ones = list(partitions)
+        for partition in open_ones:
+            await partition.retire(error)
+        if self._removals:
+            await asyncio.gather(*self._removals)
+        if self._flusher.failure is None:
+            await asyncio.gather(*(self._on_openers(partial(self._close, partition)) for partition in open_ones))
+        self._openers.shutdown(wait=False)
+
+    def _close(self, partition: Partition) -> None:
+        try:
+            partition.log.close()
+        except (StorageError, OSError) as error:
+            self._log.error("partition not closed cleanly", partition=str(partition), reason=str(error))
+
+    def _look_for_failed_sync(self, error: BaseException) -> None:
+        """A sync that failed, wherever it was, says that this disk can be trusted with no more writes."""
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, SyncFailedError):
+                self._flusher.disk_failed(cause)
+                return
+            cause = cause.__cause__
+
+    def _on_openers(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
+        return asyncio.get_running_loop().run_in_executor(self._openers, function)
+
+
+def _told(fault: OSError, stream: Stream) -> StorageError:
+    """The error a client is told where a partition could not be made."""
+    return lack_of(fault, stream.name) or StorageError(f"the partitions of {stream.name} could not be created: {fault}")
+
+
+def gone(name: str) -> UnknownStreamError:
+    """What everybody is told who holds a partition of a stream that was deleted."""
+    return UnknownStreamError(f"the stream {name!r} was deleted")

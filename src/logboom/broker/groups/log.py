@@ -1,0 +1,90 @@
+"""Reading `__consumer_offsets` back: the last value of every key of one partition.
+
+Only the last one counts, so nothing older is decoded: this is compaction done while reading. What is damaged is
+reported and passed over; the keys in it fall back to what an earlier record says, which costs a reader some records
+read again and none lost.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from logboom.base.errors import CorruptBatchError, MessageTooLargeError, StorageError
+from logboom.base.ids import Offset
+from logboom.base.units import KIB
+from logboom.broker.partition.replica import Partition
+from logboom.groups import LogRecord
+from logboom.records import BatchHeader, iter_batches, iter_records
+
+_READ_BYTES: Final = 256 * KIB
+_COMMIT_WAIT_S: Final = 1.0
+
+
+async def latest_records(
+    partition: Partition, max_decompressed_bytes: int, report: Callable[[str], None]
+) -> list[LogRecord]:
+    """What the partition says now, one record for each key that is not deleted."""
+    latest: dict[bytes, bytes] = {}
+    offset, end = partition.log_start_offset, partition.log_end_offset
+    while offset < end:
+        try:
+            data = await partition.read(offset, _READ_BYTES)
+        except StorageError as error:
+            report(f"{partition} is damaged at offset {offset}, what stands there is passed over: {error}")
+            offset = await _behind_damage(partition, offset, end)
+            continue
+        if not data:
+            await _more_committed(partition, offset)
+            continue
+        for position, header in iter_batches(data):
+            _take(latest, data, position, header, max_decompressed_bytes, report)
+            offset = header.next_offset
+    return [LogRecord(key, value) for key, value in latest.items()]
+
+
+def _take(
+    latest: dict[bytes, bytes],
+    data: bytes | memoryview,
+    position: int,
+    header: BatchHeader,
+    max_decompressed_bytes: int,
+    report: Callable[[str], None],
+) -> None:
+    if header.is_control:
+        return
+    try:
+        for record in iter_records(data, position, header, max_decompressed_bytes):
+            if record.key is None:
+                report(f"the record at offset {record.offset} has no key")
+            elif record.value is None:
+                latest.pop(record.key, None)
+            else:
+                latest[record.key] = record.value
+    except (CorruptBatchError, MessageTooLargeError) as error:
+        report(f"the batch at offset {header.base_offset} cannot be read, it is passed over: {error}")
+
+
+async def _behind_damage(partition: Partition, offset: Offset, end: Offset) -> Offset:
+    """The next offset that can be read; batches here are small, so they are tried one by one."""
+    while offset < end:
+        offset = Offset(offset + 1)
+        try:
+            await partition.read(offset, 1)
+        except StorageError:
+            continue
+        break
+    return offset
+
+
+async def _more_committed(partition: Partition, offset: Offset) -> None:
+    """Wait until the high-water mark has passed `offset`, with a look now and then."""
+    moved = asyncio.Event()
+    handle = partition.watch(moved.set)
+    try:
+        if partition.high_watermark <= offset:
+            async with asyncio.timeout(_COMMIT_WAIT_S):
+                await moved.wait()
+    except TimeoutError:
+        return
+    finally:
+        partition.unwatch(handle)

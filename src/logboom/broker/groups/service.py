@@ -1,0 +1,217 @@
+"""Consumer groups as the doors call them: finds the shard of a group and asks it.
+
+Groups and their offsets live in the internal stream `__consumer_offsets`, a group in the partition that Kafka would
+choose for it; each partition has a shard of its own. Requests are answered, never raised at: while a shard loads or
+when it failed the answer says so.
+
+Life: made with the broker; `start` once its partitions are open (loading goes on behind it); `stop` before they close.
+"""
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from logboom.base.errors import LogboomError, StreamExistsError
+from logboom.base.units import MIB
+from logboom.broker.groups.config import GroupsConfig
+from logboom.broker.groups.shard import GroupShard
+from logboom.groups import (
+    Commit,
+    CommitReply,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteGroupReply,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    GroupDescription,
+    GroupOverview,
+    Heartbeat,
+    HeartbeatReply,
+    Join,
+    JoinReply,
+    Leave,
+    LeaveReply,
+    StreamsDeleted,
+    Sync,
+    SyncReply,
+    partition_of_group,
+)
+from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
+
+if TYPE_CHECKING:
+    from logboom.broker.broker import Broker
+
+OFFSETS_STREAM: Final = "__consumer_offsets"
+_SEGMENT_BYTES: Final = 64 * MIB
+"""Small, since whole segments are what is deleted once their records were written anew."""
+
+
+class GroupService:
+    """See the module. Everything is called on the broker's loop."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._shards: list[GroupShard] = []
+        self._loading: list[asyncio.Task[None]] = []
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Make the stream where there is none, and begin to load."""
+        broker, config = self._broker, self._broker.config.groups
+        stream = broker.stream(OFFSETS_STREAM)
+        if stream is None:
+            settings = {
+                "logboom.flush": "commit",
+                "max.message.bytes": str(config.offsets_max_message_bytes),
+                "message.timestamp.type": "CreateTime",
+                "segment.bytes": str(_SEGMENT_BYTES),
+            }
+            try:
+                stream = await broker.create_stream(
+                    OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings, internal=True
+                )
+            except StreamExistsError:
+                stream = broker.stream(OFFSETS_STREAM)
+                assert stream is not None
+        self._shards = [
+            GroupShard(
+                partial(broker.partition, OFFSETS_STREAM, index),
+                config.as_limits(),
+                clock=broker.clock,
+                log=broker.log.bind(offsets_partition=index),
+                max_decompressed_bytes=broker.config.max_decompressed_bytes,
+                rewrite_records_min=config.offsets_rewrite_records_min,
+            )
+            for index in range(stream.partitions)
+        ]
+        self._loading = [asyncio.create_task(shard.load(self._living_streams)) for shard in self._shards]
+
+    def configure(self, config: GroupsConfig) -> None:
+        """Take other settings; those of the stream itself were fixed when it was made."""
+        for shard in self._shards:
+            shard.configure(config.as_limits(), rewrite_records_min=config.offsets_rewrite_records_min)
+
+    def _living_streams(self) -> frozenset[str]:
+        return frozenset(self._broker.streams())
+
+    async def loaded(self) -> None:
+        """Returns when every shard has loaded, or failed to."""
+        await asyncio.gather(*self._loading)
+
+    def resign(self) -> None:
+        """Send members to look for another coordinator, those who wait first; what is being written is still answered.
+
+        Called before a door waits for its last answers: a JoinGroup can take minutes.
+        """
+        for shard in self._shards:
+            shard.resign()
+
+    async def stop(self) -> None:
+        """Resign, if that was not done, and wait for what is being written."""
+        for task in self._loading:
+            task.cancel()
+        await asyncio.gather(*self._loading, return_exceptions=True)
+        self.resign()
+        for shard in self._shards:
+            await shard.drain()
+
+    def streams_deleted(self, names: frozenset[str]) -> None:
+        """Drop all offsets of streams that are gone."""
+        for shard in self._shards:
+            shard.tell_when_serving(StreamsDeleted(names))
+
+    def _shard(self, group_id: str) -> GroupShard:
+        if not self._shards:
+            raise CoordinatorNotAvailableError("groups are not served yet")
+        return self._shards[partition_of_group(group_id, len(self._shards))]
+
+    # --- members ------------------------------------------------------------------------------------------------
+
+    async def join(self, join: Join) -> JoinReply:
+        """JoinGroup; answered when the whole group has joined."""
+        try:
+            reply: JoinReply = await self._shard(join.group_id).ask(replace(join, fresh_id=str(uuid.uuid4())))
+        except LogboomError as error:
+            return JoinReply(error=error, member_id=join.member_id)
+        return reply
+
+    async def sync(self, sync: Sync) -> SyncReply:
+        """SyncGroup; answered when the leader's assignment is committed."""
+        try:
+            reply: SyncReply = await self._shard(sync.group_id).ask(sync)
+        except LogboomError as error:
+            return SyncReply(error=error)
+        return reply
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        """Heartbeat; blindly welcome while groups are loaded, as in Kafka."""
+        try:
+            reply: HeartbeatReply = await self._shard(heartbeat.group_id).ask(heartbeat)
+        except CoordinatorLoadInProgressError:
+            return HeartbeatReply()
+        except LogboomError as error:
+            return HeartbeatReply(error=error)
+        return reply
+
+    async def leave(self, leave: Leave) -> LeaveReply:
+        """LeaveGroup."""
+        try:
+            reply: LeaveReply = await self._shard(leave.group_id).ask(leave)
+        except LogboomError as error:
+            return LeaveReply(error=error)
+        return reply
+
+    # --- offsets and groups -------------------------------------------------------------------------------------
+
+    async def commit(self, commit: Commit) -> CommitReply:
+        """OffsetCommit; answered when the offsets are committed."""
+        try:
+            reply: CommitReply = await self._shard(commit.group_id).ask(commit)
+        except LogboomError as error:
+            return CommitReply(results=tuple(error for _ in commit.offsets))
+        return reply
+
+    async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsReply:
+        """OffsetDelete."""
+        try:
+            reply: DeleteOffsetsReply = await self._shard(request.group_id).ask(request)
+        except LogboomError as error:
+            return DeleteOffsetsReply(error=error)
+        return reply
+
+    async def delete_group(self, request: DeleteGroup) -> DeleteGroupReply:
+        """One group of DeleteGroups."""
+        try:
+            reply: DeleteGroupReply = await self._shard(request.group_id).ask(request)
+        except LogboomError as error:
+            return DeleteGroupReply(error=error)
+        return reply
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """Every committed offset of a group, by stream and partition. Raises where it is not known (yet)."""
+        return self._shard(group_id).coordinator.committed(group_id)
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """A group; None where there is none. Raises where it is not known (yet)."""
+        return self._shard(group_id).coordinator.describe(group_id)
+
+    def overview(self) -> list[GroupOverview]:
+        """All groups. Raises while any shard is not loaded: a partial list would pass for a whole one."""
+        return [group for shard in self._shards for group in shard.coordinator.overview()]
+
+    def most(self) -> tuple[int, int]:
+        """How many groups the fullest partition of the offsets stream has, and the members of the largest group."""
+        sizes = [shard.coordinator.most() for shard in self._shards if shard.serves]
+        return max((groups for groups, _ in sizes), default=0), max((members for _, members in sizes), default=0)
+
+    def states(self) -> Mapping[str, int]:
+        """How many groups are in each state, of those that are loaded."""
+        serving = [shard.coordinator for shard in self._shards if shard.serves]
+        return Counter(group.state for coordinator in serving for group in coordinator.overview())

@@ -1,0 +1,251 @@
+"""Drives the coordinator of one partition of `__consumer_offsets`: real time, real writes, replies to those who wait.
+
+Events are taken one by one; what an effect causes at once (a refused append) comes after the effects before it. Writes
+are appended as they come and never waited for, so no group waits for another, and one group's writes keep their order.
+
+Life: made; `load` (requests are refused as loading until it is through, for good where it failed); `ask` and `tell`;
+`resign`, then `drain`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError
+from logboom.base.ports import Clock
+from logboom.broker.groups.log import latest_records
+from logboom.broker.groups.writer import GroupWriter
+from logboom.broker.partition.replica import Partition
+from logboom.groups import (
+    Asked,
+    Coordinator,
+    Effect,
+    Event,
+    GroupLimits,
+    LogRecord,
+    Note,
+    Now,
+    Persist,
+    Persisted,
+    Reply,
+    RequestBody,
+    Resign,
+    StreamsDeleted,
+    Tick,
+    Ticket,
+    Token,
+)
+from logboom.groups.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    GroupRecordError,
+    NotCoordinatorError,
+)
+
+_STALL_MS: Final = 1_000
+_STALL_GRACE_S: Final = 0.5
+_REPLAY_SLICE: Final = 1_000
+_DRAIN_S: Final = 2.0
+
+
+class _Phase(Enum):
+    LOADING = "loading"
+    SERVING = "serving"
+    FAILED = "failed"
+    RESIGNED = "resigned"
+
+
+class GroupShard:
+    """See the module. Everything is called on the loop."""
+
+    def __init__(
+        self,
+        find_partition: Callable[[], Partition],
+        limits: GroupLimits,
+        *,
+        clock: Clock,
+        log: FilteringBoundLogger,
+        max_decompressed_bytes: int,
+        rewrite_records_min: int,
+    ) -> None:
+        self._find_partition = find_partition
+        self._clock = clock
+        self._log = log
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._coordinator = Coordinator(limits)
+        self._writer = GroupWriter(
+            find_partition, self._coordinator.living, clock=clock, log=log, rewrite_records_min=rewrite_records_min
+        )
+        self._phase = _Phase.LOADING
+        self._events: deque[Event] = deque()
+        self._stepping = False
+        self._last_token = 0
+        self._waiting: dict[Token, asyncio.Future[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._in_grace = False
+
+    def configure(self, limits: GroupLimits, *, rewrite_records_min: int) -> None:
+        """Keep other limits from now on."""
+        self._coordinator.configure(limits)
+        self._writer.rewrite_records_min = rewrite_records_min
+
+    # --- loading ------------------------------------------------------------------------------------------------
+
+    async def load(self, living_streams: Callable[[], frozenset[str]]) -> None:
+        """Read the state from the log; afterwards requests are served, or refused for good where that failed."""
+        try:
+            partition = self._find_partition()
+            records = await latest_records(partition, self._max_decompressed_bytes, self._report)
+        except LogboomError as error:
+            self._phase = _Phase.FAILED
+            self._log.error("groups cannot be served", reason=str(error))
+            return
+        await self._replay(records)
+        if self._phase is _Phase.LOADING:
+            self._serve(len(records), living_streams())
+
+    async def _replay(self, records: list[LogRecord]) -> None:
+        for index, record in enumerate(records):
+            if index % _REPLAY_SLICE == 0:
+                await asyncio.sleep(0)
+            try:
+                self._coordinator.replay(record, self._now())
+            except GroupRecordError as error:
+                self._report(f"a record is passed over: {error}")
+
+    def _serve(self, record_count: int, living_streams: frozenset[str]) -> None:
+        self._phase = _Phase.SERVING
+        self._perform(self._coordinator.start(self._now()))
+        self._writer.loaded(record_count)
+        self.tell(StreamsDeleted(self._coordinator.streams() - living_streams))
+        self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=record_count)
+
+    def _report(self, what: str) -> None:
+        self._log.warning("offsets stream", problem=what)
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests are answered: the state is loaded and not given up yet."""
+        return self._phase is _Phase.SERVING
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """For questions. Raises what a request would be answered."""
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+        return self._coordinator
+
+    def _refusal(self) -> LogboomError | None:
+        match self._phase:
+            case _Phase.SERVING:
+                return None
+            case _Phase.LOADING:
+                return CoordinatorLoadInProgressError("groups are being loaded")
+            case _Phase.FAILED:
+                return CoordinatorNotAvailableError("groups could not be loaded; the broker's log says why")
+            case _Phase.RESIGNED:
+                return NotCoordinatorError("this broker is stopping")
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def ask(self, body: RequestBody) -> asyncio.Future[Any]:
+        """The answer to a request, when it comes. Raises as `coordinator` does."""
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+        self._last_token += 1
+        token = Token(self._last_token)
+        future = self._waiting[token] = asyncio.get_running_loop().create_future()
+        self.tell(Asked(token, body))
+        return future
+
+    def tell(self, event: Event) -> None:
+        """Step through an event and all that it causes at once."""
+        self._events.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                self._perform(self._coordinator.step(self._events.popleft(), self._now()))
+        finally:
+            self._stepping = False
+        self._set_timer()
+
+    def tell_when_serving(self, event: Event) -> None:
+        """As `tell`; before the state is loaded and after it was given up there is nobody to tell."""
+        if self.serves:
+            self.tell(event)
+
+    def _now(self) -> Now:
+        return Now(int(self._clock.monotonic_s() * 1_000), self._clock.wall_ms())
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(token, answer):
+                    future = self._waiting.pop(token)
+                    if not future.done():  # cancelled where the connection is gone
+                        future.set_result(answer)
+                case Persist(ticket, records):
+                    self._writer.write(records, partial(self._written, ticket))
+                case Note(text, group_id, details):
+                    self._log.info(text, group=group_id, **dict(details))
+
+    def _written(self, ticket: Ticket, error: LogboomError | None) -> None:
+        self.tell(Persisted(ticket, error))
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        """One timer, for the next deadline; one that is set too early is left alone, since deadlines mostly recede."""
+        deadline_ms = self._coordinator.deadline_ms()
+        if deadline_ms is None or not self.serves:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        delay_ms = max(deadline_ms + 1 - self._now().monotonic_ms, 0)
+        self._timer_ms = deadline_ms
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        late_ms = self._now().monotonic_ms - self._timer_ms
+        if late_ms > _STALL_MS and not self._in_grace:
+            # The process stood still. Heartbeats that came meanwhile lie in the sockets and are to be read first.
+            self._in_grace = True
+            self._log.warning("the broker stood still", late_ms=late_ms)
+            self._timer = asyncio.get_running_loop().call_later(_STALL_GRACE_S, self._timer_fired)
+            return
+        self._in_grace = False
+        self.tell(Tick())
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def resign(self) -> None:
+        """Answer all who wait for others, and refuse what comes from now on."""
+        if self.serves:
+            self.tell(Resign())
+        self._phase = _Phase.RESIGNED
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def drain(self) -> None:
+        """Wait, within bounds, for what is still on its way to the disk."""
+        await self._writer.close()
+        if self._waiting:
+            await asyncio.wait(self._waiting.values(), timeout=_DRAIN_S)
+        error = NotCoordinatorError("this broker is stopping")
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)

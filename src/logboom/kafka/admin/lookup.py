@@ -1,0 +1,36 @@
+"""From what a request calls a stream, its name or its id, to the broker's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from logboom.base.errors import UnknownStreamError, UnknownStreamIdError
+from logboom.base.ids import StreamId
+
+if TYPE_CHECKING:
+    from logboom.broker.broker import Broker
+    from logboom.broker.partition.replica import Partition
+    from logboom.metadata import Stream
+
+
+def find_partition(broker: Broker, topic: str | UUID | None, index: int) -> Partition:
+    """The partition of a stream by name, or by id where there is one. Raises LogboomError."""
+    if isinstance(topic, str):
+        return broker.partition(topic, index)
+    if topic is None:
+        raise UnknownStreamIdError("the request names no stream id")
+    return broker.partition_by_id(StreamId(topic), index)
+
+
+def find_stream(broker: Broker, topic: str | UUID | None) -> Stream:
+    """A stream by name, or by id where there is one. Raises LogboomError."""
+    if isinstance(topic, str):
+        stream = broker.stream(topic)
+        if stream is None:
+            raise UnknownStreamError(f"there is no stream {topic!r}")
+        return stream
+    stream = None if topic is None else broker.stream_by_id(StreamId(topic))
+    if stream is None:
+        raise UnknownStreamIdError(f"no stream has the id {topic}")
+    return stream

@@ -1,0 +1,111 @@
+"""Building kio's entities without a branch per version.
+
+A handler names every field it can answer; `make` leaves out those that the version at hand does not have. This module
+knows kio's schema and nothing of connections or brokers.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import cache
+from struct import Struct
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+
+from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType
+
+from logboom.base.ports import Bytes
+from logboom.kafka.handlers.handler import Encoded
+
+E = TypeVar("E")
+_THROTTLE: Final = Struct(">i")
+
+_Kind: TypeAlias = Literal[EntityType.request, EntityType.response]
+_KINDS: dict[str, _Kind] = {"request": EntityType.request, "response": EntityType.response}
+
+
+@cache
+def request_class(api_key: int, version: int) -> Any:
+    """The request entity of an API at a version; kio's UnknownEntity or UnknownAPIKey where it knows none."""
+    return load_request_schema(api_key, version)
+
+
+@cache
+def response_class(api_key: int, version: int) -> Any:
+    """The response entity of an API at a version."""
+    return load_response_schema(api_key, version)
+
+
+@cache
+def field_names(cls: Any) -> frozenset[str]:
+    """The fields this version of an entity class has."""
+    return frozenset(field.name for field in dataclasses.fields(cls))
+
+
+@cache
+def nested(cls: Any, *path: str) -> Any:
+    """The entity class inside a field: `nested(MetadataResponse, "topics", "partitions")`."""
+    for name in path:
+        field = next(field for field in dataclasses.fields(cls) if field.name == name)
+        cls = next(leaf for leaf in _leaves(field.type) if dataclasses.is_dataclass(leaf))
+    return cls
+
+
+def make(cls: type[E], /, **fields: object) -> E:
+    """An entity of any version; fields that only other versions have are left out, names that none has are an error."""
+    entity: Any = cls  # what lru_cache wants to see hashable
+    known = field_names(entity)
+    if not known.issuperset(fields):
+        for name in fields.keys() - known:
+            _assert_some_version_has(entity, name)
+        fields = {name: value for name, value in fields.items() if name in known}
+    return cls(**fields)
+
+
+def make_wait(response: Any, throttle_ms: int) -> Any:
+    """The response with the time that the client is told to wait; as it is where its version cannot tell."""
+    cls: Any = type(response)  # what lru_cache wants to see hashable
+    if "throttle_time" not in field_names(cls):
+        return response
+    return dataclasses.replace(response, throttle_time=milliseconds(throttle_ms))
+
+
+def put_wait(response: Encoded, throttle_ms: int) -> Sequence[Bytes]:
+    """The same for a response that is bytes already, which others may share; a longer wait that it tells of stays."""
+    if response.throttle_at < 0 or response.throttle_ms >= throttle_ms:
+        return response.pieces
+    head = bytearray(response.pieces[0])
+    _THROTTLE.pack_into(head, response.throttle_at, throttle_ms)
+    return (head, *response.pieces[1:])
+
+
+def milliseconds(value: int) -> timedelta:
+    """A duration as kio's entities carry it."""
+    return timedelta(milliseconds=value)
+
+
+def as_milliseconds(value: timedelta) -> int:
+    """The inverse of `milliseconds`, exact."""
+    return (value.days * 86_400 + value.seconds) * 1_000 + value.microseconds // 1_000
+
+
+def _leaves(annotation: Any) -> Iterator[type[Any]]:
+    inner = get_args(annotation)
+    if not inner:
+        yield annotation
+    for argument in inner:
+        yield from _leaves(argument)
+
+
+@cache
+def _assert_some_version_has(cls: Any, name: str) -> None:
+    """A name that no version of the entity has is a slip of the pen and not a matter of versions."""
+    kind = _KINDS[cls.__module__.rpartition(".")[2]]
+    api_key = cls.__api_key__
+    for version in schema_name_map[api_key_map[api_key]]:
+        # Kafka renames nested entities now and then, so every entity of the message counts.
+        for other in vars(load_payload_module(api_key, version, kind)).values():
+            if dataclasses.is_dataclass(other) and isinstance(other, type) and name in field_names(other):
+                return
+    raise TypeError(f"no version of {cls.__name__} has a field {name!r}")

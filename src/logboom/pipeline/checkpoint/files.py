@@ -1,0 +1,64 @@
+"""Small files that must be whole after a crash: written beside, synced, renamed, the directory synced.
+
+Knows the disk. Must not know what the files mean.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from logboom.pipeline.spark.jvm import PipelineError
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Puts a file in place; after a crash it has its old content or all of the new."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync_dir(path.parent)
+
+
+def make_dir(path: Path) -> None:
+    """Creates a directory and its parents so that they survive a crash."""
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for directory in missing:
+        sync_dir(directory.parent)
+
+
+def sync_dir(path: Path) -> None:
+    """Makes the names in a directory durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def numbered(directory: Path) -> list[tuple[int, Path]]:
+    """Files `NUMBER.json` of a directory, lowest number first."""
+    found = ((path.stem, path) for path in directory.glob("*.json"))
+    return sorted((int(stem), path) for stem, path in found if stem.isdigit())
+
+
+def keep_last(directory: Path, count: int) -> None:
+    """Removes all numbered files but the last `count`."""
+    for _, path in numbered(directory)[:-count]:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def only_one(path: Path, what: str) -> Iterator[None]:
+    """Holds a lock file while the body runs; PipelineError where another process holds it."""
+    make_dir(path.parent)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PipelineError(f"{what} is in use by another process; stop that one first") from error
+        yield

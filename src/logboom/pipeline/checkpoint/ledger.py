@@ -1,0 +1,146 @@
+"""What came in and what became of it, per batch: the balance that must hold, and where it is kept.
+
+Records in + copies = records out + dropped by a named rule + dead letters.
+
+Knows counts and the layout they were taken by. Must not know Spark.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, write_durably
+from logboom.pipeline.execute.stages import BYTES_IN, BYTES_OUT, COPIES, IN, MASKED, PLACE
+from logboom.pipeline.plan.layout import Layout, Place
+from logboom.pipeline.spark.jvm import PipelineError
+
+KEPT_BATCHES: Final = 1_000
+
+
+class BalanceError(PipelineError):
+    """A batch whose records do not add up: a bug in the pipeline, which stops rather than lose records unseen."""
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of one batch, or of many together."""
+
+    records_in: dict[str, int]
+    """By source."""
+    bytes_in: int
+    copies: int
+    """Records that exist because one went several ways."""
+    out: dict[str, int]
+    """By the sink the router wrote, or the edge that deliveries read."""
+    bytes_out: int
+    dropped: dict[str, int]
+    """By the rule that dropped them."""
+    dead: dict[str, int]
+    """By the stage at which they died."""
+    masked: dict[str, int]
+    """Places replaced in records, by the label of the rule."""
+    batches: int = 1
+
+    @property
+    def missing(self) -> int:
+        """How many records are unaccounted for; 0 where the batch balances, below 0 where there are too many."""
+        gone = sum(self.out.values()) + sum(self.dropped.values()) + sum(self.dead.values())
+        return sum(self.records_in.values()) + self.copies - gone
+
+    def check(self) -> None:
+        """BalanceError where the records do not add up."""
+        if self.missing:
+            raise BalanceError(f"the batch does not balance, {self.missing} records are unaccounted for: {self}")
+
+    def plus(self, other: "Ledger") -> "Ledger":
+        """Both together."""
+        return Ledger(
+            records_in=_sum(self.records_in, other.records_in),
+            bytes_in=self.bytes_in + other.bytes_in,
+            copies=self.copies + other.copies,
+            out=_sum(self.out, other.out),
+            bytes_out=self.bytes_out + other.bytes_out,
+            dropped=_sum(self.dropped, other.dropped),
+            dead=_sum(self.dead, other.dead),
+            masked=_sum(self.masked, other.masked),
+            batches=self.batches + other.batches,
+        )
+
+
+EMPTY: Final = Ledger(
+    records_in={}, bytes_in=0, copies=0, out={}, bytes_out=0, dropped={}, dead={}, masked={}, batches=0
+)
+
+
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the book: a batch, the plan it ran with, and everything up to and with it."""
+
+    batch: int
+    plan: str
+    started_at: str
+    duration_ms: int
+    ledger: Ledger
+    total: Ledger
+
+
+class LedgerBook:
+    """The ledgers of a pipeline's batches, one file each; a batch that runs again replaces its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        make_dir(directory)
+
+    def record(self, *, batch: int, plan: str, started_at: str, duration_ms: int, ledger: Ledger) -> BatchRecord:
+        """Keeps a balanced batch durably; BalanceError, and nothing kept, for one that is not."""
+        ledger.check()
+        before = self.last(before=batch)
+        total = ledger if before is None else before.total.plus(ledger)
+        entry = BatchRecord(
+            batch=batch, plan=plan, started_at=started_at, duration_ms=duration_ms, ledger=ledger, total=total
+        )
+        write_durably(self._directory / f"{batch}.json", msgspec.json.encode(entry))
+        keep_last(self._directory, KEPT_BATCHES)
+        return entry
+
+    def last(self, before: int | None = None) -> BatchRecord | None:
+        """The newest entry, or the newest of a batch below `before`."""
+        for number, path in reversed(numbered(self._directory)):
+            if before is None or number < before:
+                return msgspec.json.decode(path.read_bytes(), type=BatchRecord)
+        return None
+
+    def entries(self) -> list[BatchRecord]:
+        """All that are kept, oldest first."""
+        return [msgspec.json.decode(path.read_bytes(), type=BatchRecord) for _, path in numbered(self._directory)]
+
+
+def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
+    """The ledger from the counts that were taken under the names of `logboom.pipeline.execute.stages`."""
+
+    def at(*kinds: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for place in layout.places:
+            if place.kind in kinds:
+                name = _counted_as(place)
+                found[name] = found.get(name, 0) + counts.get(f"{PLACE}:{place.code}", 0)
+        return found
+
+    return Ledger(
+        records_in={source.name: counts.get(f"{IN}:{source.name}", 0) for source in layout.plan.sources},
+        bytes_in=counts.get(BYTES_IN, 0),
+        copies=counts.get(COPIES, 0),
+        out=at("direct", "edge"),
+        bytes_out=counts.get(BYTES_OUT, 0),
+        dropped=at("dropped"),
+        dead=at("dead"),
+        masked={label: counts.get(f"{MASKED}:{label}", 0) for label in layout.plan.mask_labels()},
+    )
+
+
+def _counted_as(place: Place) -> str:
+    return place.edge if place.kind == "edge" else place.node
+
+
+def _sum(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    return {key: left.get(key, 0) + right.get(key, 0) for key in (*left, *(key for key in right if key not in left))}

@@ -1,0 +1,198 @@
+"""From a pipeline's YAML to its plan, with every problem found told at once.
+
+It knows the order of the steps: document, parts, names, graph, shapes, SQL. It must not know Spark: SQL is handed to a
+checker that the caller brings.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from logboom.base.settings import Problem, SettingsError, YamlDocument, parse_yaml
+from logboom.pipeline.config.findings import Findings
+from logboom.pipeline.config.graph import Graph, check_names, mark_samples
+from logboom.pipeline.config.model import PipelineModel
+from logboom.pipeline.config.parts import STREAM_NAME, sink_part, source_part, test_part, transform_part
+from logboom.pipeline.parse.grok import PatternError, check_re2, expand
+from logboom.pipeline.plan.nodes import (
+    EVENT_COLUMNS,
+    WHEN_COLUMNS,
+    Expression,
+    FilterTransform,
+    ParseTransform,
+    PipelineTest,
+    Plan,
+    RouteTransform,
+    SampleTransform,
+    Sink,
+    StreamSource,
+    Transform,
+)
+
+Checker = Callable[[Sequence[Expression]], Sequence[str | None]]
+"""Says for each expression what is wrong with it, or None."""
+
+_SECTIONS = ("sources", "transforms", "sinks")
+
+
+def compile_pipeline(text: str, file: str, check: Checker | None = None) -> Plan:
+    """The plan a YAML text describes; raises SettingsError with all problems, those of `check` included."""
+    document = parse_yaml(text, file)
+    findings = Findings(document)
+    top = _top(findings, document)
+    own = _own_patterns(findings, top)
+    sources, transforms, sinks = _parts(findings, document, own)
+    graph = _graph(findings, document, sources, transforms, sinks)
+    ordered = mark_samples(findings, graph.in_order())
+    graph.check_shapes()
+    tests = _tests(findings, document)
+    if not findings.problems:
+        graph.check_reach()
+        graph.warn_unused()
+    if check is not None and findings.expressions:
+        findings.problems += _faults(findings.expressions, check)
+    if findings.problems or top is None:
+        raise SettingsError(file, findings.problems)
+    return _plan(top, file, findings, graph, ordered, tests)
+
+
+def expressions(plan: Plan) -> tuple[Expression, ...]:
+    """Every piece of SQL in a plan with the columns it may use."""
+    found: list[Expression] = []
+    for node in plan.transforms:
+        at = f"transforms.{node.name}"
+        match node:
+            case ParseTransform():
+                conditions = ((rule.when, rule.line) for rule in node.rules if rule.when is not None)
+                found += [Expression(sql=sql, columns=WHEN_COLUMNS, line=line, where=at) for sql, line in conditions]
+            case FilterTransform():
+                line = node.condition_line
+                found.append(Expression(sql=node.condition, columns=EVENT_COLUMNS, line=line, where=at))
+            case RouteTransform():
+                for route in node.routes:
+                    where = f"{at}.routes.{route.name}"
+                    sql = Expression(sql=route.condition, columns=EVENT_COLUMNS, line=route.line, where=where)
+                    found.append(sql)
+            case SampleTransform():
+                found += _sample_expressions(node, at)
+    return tuple(found)
+
+
+def _sample_expressions(node: SampleTransform, where: str) -> list[Expression]:
+    line = node.condition_line
+    found = [Expression(sql=node.key, columns=EVENT_COLUMNS, line=line, where=where, wants="any")]
+    if node.exclude is not None:
+        found.append(Expression(sql=node.exclude, columns=EVENT_COLUMNS, line=line, where=where))
+    return found
+
+
+def _top(findings: Findings, document: YamlDocument) -> PipelineModel | None:
+    if not isinstance(document.data, dict):
+        findings.problem((), "should be a group of keys and values: name, sources, transforms, sinks")
+        return None
+    top = findings.part(PipelineModel, (), document.data)
+    if top is not None and not STREAM_NAME.fullmatch(top.name):
+        findings.problem(
+            ("name",), f"{top.name!r} should be letters, digits, '.', '_' and '-': streams are named after it"
+        )
+    for section in ("sources", "sinks"):
+        if document.data.get(section) in (None, {}):
+            findings.problem((section,), f"there are no {section}")
+    return top
+
+
+def _section(document: YamlDocument, name: str) -> dict[str, Any]:
+    """A section as far as it is one; what it is instead has been told by the model of the document."""
+    section = document.data.get(name) if isinstance(document.data, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _own_patterns(findings: Findings, top: PipelineModel | None) -> dict[str, str]:
+    own = top.patterns if top is not None else {}
+    for name, pattern in own.items():
+        try:
+            if not name.isidentifier():
+                raise PatternError("needs a name of letters, digits and '_'")
+            check_re2(expand(pattern, own).expression)
+        except PatternError as error:
+            findings.problem(("patterns", name), f"pattern {error}")
+    return own
+
+
+def _parts(
+    findings: Findings, document: YamlDocument, own: dict[str, str]
+) -> tuple[list[StreamSource], list[Transform], list[Sink]]:
+    sources = [source_part(findings, name, value) for name, value in _section(document, "sources").items()]
+    transforms = [
+        transform_part(findings, name, value, own) for name, value in _section(document, "transforms").items()
+    ]
+    sinks = [sink_part(findings, name, value) for name, value in _section(document, "sinks").items()]
+    return (
+        [node for node in sources if node is not None],
+        [node for node in transforms if node is not None],
+        [node for node in sinks if node is not None],
+    )
+
+
+def _graph(
+    findings: Findings,
+    document: YamlDocument,
+    sources: list[StreamSource],
+    transforms: list[Transform],
+    sinks: list[Sink],
+) -> Graph:
+    names = {section: list(_section(document, section)) for section in _SECTIONS}
+    check_names(findings, names)
+    whole = {node.name for node in (*sources, *transforms, *sinks)}
+    broken = {name for section in names.values() for name in section} - whole
+    return Graph(findings, sources, transforms, sinks, broken)
+
+
+def _tests(findings: Findings, document: YamlDocument) -> tuple[PipelineTest, ...]:
+    given = document.data.get("tests") if isinstance(document.data, dict) else None
+    if not isinstance(given, list):
+        return ()
+    sources = list(_section(document, "sources"))
+    places = [*_section(document, "transforms"), *_section(document, "sinks")]
+    for name, value in _section(document, "transforms").items():
+        routes = value.get("routes") if isinstance(value, dict) else None
+        if isinstance(routes, dict):
+            places += [f"{name}.{route}" for route in (*routes, "unmatched")]
+    tests = [test_part(findings, index, value, sources, places) for index, value in enumerate(given)]
+    kept = [test for test in tests if test is not None]
+    names = [test.name for test in kept]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            findings.problem(("tests", index), f"there is a test named {name!r} already")
+    return tuple(kept)
+
+
+def _faults(found: Sequence[Expression], check: Checker) -> list[Problem]:
+    answers = check(found)
+    return [
+        Problem(expression.where, expression.line, message)
+        for expression, message in zip(found, answers, strict=True)
+        if message is not None
+    ]
+
+
+def _plan(
+    top: PipelineModel,
+    file: str,
+    findings: Findings,
+    graph: Graph,
+    ordered: list[Transform],
+    tests: tuple[PipelineTest, ...],
+) -> Plan:
+    return Plan(
+        name=top.name,
+        file=file,
+        bootstrap=top.bootstrap,
+        checkpoint=top.checkpoint or f"./checkpoints/{top.name}",
+        max_records_per_batch=top.batch.max_records,
+        trigger_interval_ms=top.batch.interval,
+        sources=tuple(graph.sources),
+        transforms=tuple(ordered),
+        sinks=tuple(graph.sinks),
+        tests=tests,
+        warnings=tuple(findings.warnings),
+    )

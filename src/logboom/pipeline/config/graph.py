@@ -1,0 +1,212 @@
+"""The graph of a pipeline: names, inputs, cycles, what stands on each edge, and what nobody reads.
+
+It knows nodes by their names, inputs and outputs. It must not know what a node does, but for the one thing that shapes
+edges: a parse takes raw records, everything else takes events.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, TypeVar
+
+import msgspec
+
+from logboom.base.settings import KeyPath
+from logboom.pipeline.config.findings import Findings, hint
+from logboom.pipeline.config.parts import NAME
+from logboom.pipeline.plan.nodes import (
+    Node,
+    ParseTransform,
+    RouteTransform,
+    SampleTransform,
+    Sink,
+    StreamSource,
+    Transform,
+)
+
+_RESERVED: Final = ("dead", "dropped")
+
+Sections = Mapping[str, Iterable[str]]
+Reader = TypeVar("Reader", Transform, Sink)
+
+
+def check_names(findings: Findings, sections: Sections) -> None:
+    """Names are unique in the whole file, since counts and edges carry them alone."""
+    seen: dict[str, str] = {}
+    for section, names in sections.items():
+        for name in names:
+            path: KeyPath = (section, name)
+            if name in _RESERVED:
+                findings.problem(path, f"{name!r} is a reserved name")
+            elif not NAME.fullmatch(name):
+                findings.problem(path, f"{name!r} is no name (letters, digits, '_' and '-', starting with a letter)")
+            if name in seen:
+                findings.problem(path, f"{name!r} is taken: there is one among the {seen[name]}")
+            seen.setdefault(name, section)
+
+
+class Graph:
+    """Nodes that could be compiled, and the names of those that could not, so that one fault is told once."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        sources: Sequence[StreamSource],
+        transforms: Sequence[Transform],
+        sinks: Sequence[Sink],
+        broken: Iterable[str],
+    ) -> None:
+        self._findings = findings
+        self._broken = set(broken)
+        self.sources = list(sources)
+        self.transforms = [self._with_inputs(node, "transforms", transforms) for node in transforms]
+        self.sinks = [self._with_inputs(node, "sinks", transforms) for node in sinks]
+
+    def _with_inputs(self, node: Reader, section: str, transforms: Sequence[Transform]) -> Reader:
+        """The node with its inputs spelled out; those that name nothing are told and left out."""
+        path: KeyPath = (section, node.name, "inputs")
+        edges = [edge for other in (*self.sources, *transforms) for edge in other.outputs]
+        found: list[str] = []
+        if not node.inputs:
+            self._findings.problem((section, node.name), "has no inputs")
+        for given in node.inputs:
+            edge_names = [edge for edge in edges if fnmatchcase(edge, given) and edge not in node.outputs]
+            if "*" in given and edge_names:
+                found += edge_names
+            elif given in edges:
+                found.append(given)
+            elif given.split(".")[0] not in self._broken:
+                self._findings.problem(path, self._unknown_input(given, edges, node.name, transforms))
+        for edge in sorted({edge for edge in found if found.count(edge) > 1}):
+            self._findings.problem(path, f"names {edge!r} twice")
+        return msgspec.structs.replace(node, inputs=tuple(dict.fromkeys(found)))
+
+    def _unknown_input(self, given: str, edges: list[str], reader: str, transforms: Sequence[Transform]) -> str:
+        for node in transforms:
+            if isinstance(node, RouteTransform) and node.name == given:
+                return f"{given!r} is a route: name one of its outputs ({', '.join(dict.fromkeys(node.outputs))})"
+        others = [edge for edge in dict.fromkeys(edges) if edge.split(".")[0] != reader]
+        return f"unknown input {given!r} ({hint(given, others)})"
+
+    # --- order ---------------------------------------------------------------------------------------------------
+
+    def in_order(self) -> list[Transform]:
+        """Transforms so that inputs come first; those on a cycle are told and left out."""
+        placed: list[Transform] = []
+        ready = {edge for source in self.sources for edge in source.outputs}
+        left = list(self.transforms)
+        while True:
+            step = [node for node in left if set(node.inputs) <= ready]
+            if not step:
+                break
+            placed += step
+            ready |= {edge for node in step for edge in node.outputs}
+            left = [node for node in left if node not in step]
+        self._tell_cycles(left)
+        return placed
+
+    def _tell_cycles(self, left: list[Transform]) -> None:
+        by_edge = {edge: node for node in left for edge in node.outputs}
+        told: set[str] = set()
+        for node in left:
+            walk: list[Transform] = []
+            here: Transform | None = node
+            while here is not None and here not in walk:
+                walk.append(here)
+                here = next((by_edge[edge] for edge in here.inputs if edge in by_edge), None)
+            if here is None:
+                continue
+            names = [each.name for each in reversed(walk[walk.index(here) :])]
+            if not told & set(names):
+                first = names.index(min(names))
+                circle = [*names[first:], *names[:first]]
+                message = f"is its own input: {' -> '.join([*circle, circle[0]])}"
+                self._findings.problem(("transforms", circle[0], "inputs"), message)
+            told |= set(names)
+
+    # --- shapes --------------------------------------------------------------------------------------------------
+
+    def check_shapes(self) -> None:
+        """A parse reads raw records; everything else reads events."""
+        raw = {edge: source.name for source in self.sources for edge in source.outputs}
+        for section, nodes in (("transforms", self.transforms), ("sinks", self.sinks)):
+            for node in nodes:
+                for edge in node.inputs:
+                    if (edge in raw) == isinstance(node, ParseTransform):
+                        continue
+                    path: KeyPath = (section, node.name, "inputs")
+                    self._findings.problem(path, _shape_message(edge, isinstance(node, ParseTransform)))
+        for node in self.transforms:
+            if isinstance(node, ParseTransform):
+                self._check_rule_sources(node)
+
+    def _check_rule_sources(self, node: ParseTransform) -> None:
+        for rule in node.rules:
+            if rule.source is not None and rule.source not in node.inputs and rule.source not in self._broken:
+                message = f"rule {rule.label!r}: source {rule.source!r} is no input of this parse"
+                close = hint(rule.source, node.inputs)
+                at = self._rule_path(node, rule.line)
+                self._findings.problem(at, f"{message} ({close})")
+        for edge in node.inputs:
+            if not any(rule.source in (None, edge) for rule in node.rules):
+                self._findings.warning(("transforms", node.name), f"no rule applies to records of {edge!r}")
+
+    def _rule_path(self, node: ParseTransform, line: int) -> KeyPath:
+        start: KeyPath = ("transforms", node.name, "rules")
+        paths = (path for path, at in self._findings.document.lines.items() if path[:3] == start and at == line)
+        return next((path for path in paths if len(path) == 4), start)
+
+    # --- use -----------------------------------------------------------------------------------------------------
+
+    def warn_unused(self) -> None:
+        """Outputs nobody reads: their records are dropped there and counted under the output's name."""
+        read = {edge for node in (*self.transforms, *self.sinks) for edge in node.inputs}
+        for section, nodes in (("sources", self.sources), ("transforms", self.transforms)):
+            for node in nodes:
+                for edge in node.outputs:
+                    if edge not in read:
+                        what = "nothing reads it" if section == "sources" else "nothing reads this output; its events"
+                        rest = "" if section == "sources" else f" are dropped and counted as dropped by {edge!r}"
+                        self._findings.warning((section, node.name), f"{edge}: {what}{rest}")
+
+    def check_reach(self) -> None:
+        """At least one sink is reached by a source."""
+        producers: dict[str, Node] = {edge: node for node in (*self.sources, *self.transforms) for edge in node.outputs}
+        open_edges = [edge for sink in self.sinks for edge in sink.inputs]
+        seen: set[str] = set()
+        while open_edges:
+            edge = open_edges.pop()
+            node = producers.get(edge)
+            if edge in seen or node is None:
+                continue
+            seen.add(edge)
+            if isinstance(node, StreamSource):
+                return
+            open_edges += getattr(node, "inputs", ())
+        self._findings.problem(("sinks",), "no source reaches a sink")
+
+
+def _shape_message(edge: str, is_parse: bool) -> str:
+    if is_parse:
+        return (
+            f"reads {edge!r}, whose records are events already; a parse reads sources (body_format reads a body again)"
+        )
+    return f"reads {edge!r}, whose records are not parsed; put a parse between them"
+
+
+def mark_samples(findings: Findings, ordered: Sequence[Transform]) -> list[Transform]:
+    """Tell each sample whether the weights before it come from samples of the same key, so that two of them in a row
+    multiply as they say."""
+    keys_at: dict[str, frozenset[str]] = {}
+    marked: list[Transform] = []
+    for node in ordered:
+        before = frozenset[str]().union(*(keys_at.get(edge, frozenset()) for edge in node.inputs))
+        if isinstance(node, SampleTransform):
+            if node.key in before and len(before) > 1:
+                others = ", ".join(sorted(before - {node.key}))
+                message = f"samples by {node.key} behind samples by {node.key} and {others}; use one key for all"
+                findings.problem(("transforms", node.name), message)
+            node = msgspec.structs.replace(node, follows_weight=node.key in before)
+            before |= {node.key}
+        keys_at.update(dict.fromkeys(node.outputs, before))
+        marked.append(node)
+    return marked

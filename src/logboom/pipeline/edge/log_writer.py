@@ -1,0 +1,304 @@
+"""Writes batches of records to the log: in order, idempotently, and for as long as it takes.
+
+Knows what each answer of the log means for a batch. Must not know what records hold. A thread of its own sends while
+the next records are made. Each partition has one batch under way at most, so an attempt that ends anywhere leaves a
+prefix of what it was given in every partition, whatever fails and whoever leads.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from logboom.base.ports import Bytes
+from logboom.client.codes import OUT_OF_ORDER, PRODUCER_LOST, TAKEN, TOO_LARGE, ErrorCode
+from logboom.client.link import Dialogue, LinkError, addresses_of
+from logboom.client.messages import (
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    AnswerError,
+    Api,
+    ProducerId,
+    Slot,
+    StreamPlaces,
+    metadata_answer,
+    metadata_request,
+    produce_answer,
+    produce_request,
+    producer_id_answer,
+    producer_id_request,
+)
+from logboom.pipeline.edge.record_columns import Packed
+from logboom.pipeline.spark.jvm import PipelineError
+from logboom.records import (
+    HEADER_BYTES,
+    Codec,
+    Record,
+    add_to_sequence,
+    build_batch,
+    compress,
+    iter_records,
+    read_header,
+    seal_batch,
+)
+
+Answer = TypeVar("Answer")
+
+_CLIENT: Final = "logboom-pipeline"
+WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
+"""Above this, whoever brings more waits."""
+_UNKNOWN_STREAM_MAX_S: Final = 60.0
+_PAUSE_MIN_S: Final = 0.05
+_PAUSE_MAX_S: Final = 2.0
+_UNPACKED_MAX_BYTES: Final = 64 * 1024 * 1024
+
+_NEW_PRODUCER: Final = PRODUCER_LOST | {OUT_OF_ORDER}
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records on their way to one partition."""
+
+    count: int
+    timestamp_ms: int
+    compressed: bytes
+    head: bytes = b""
+    """With the producer's id and the sequence; empty until it is sent for the first time with this id."""
+
+    @property
+    def size_bytes(self) -> int:
+        return HEADER_BYTES + len(self.compressed)
+
+    def stamp(self, producer: ProducerId, sequence: int) -> None:
+        """Writes the head."""
+        times_ms = (self.timestamp_ms, self.timestamp_ms)
+        whole = seal_batch(  # which compresses nothing: that is done
+            self.compressed, self.count, attributes=Codec.LZ4, times_ms=times_ms, producer=(*producer, sequence)
+        )
+        self.head = bytes(whole[:HEADER_BYTES])
+
+    def halves(self) -> "tuple[_Batch, _Batch]":
+        """For a stream that takes smaller batches only."""
+        whole = self.head + self.compressed
+        records = list(iter_records(whole, 0, read_header(whole), _UNPACKED_MAX_BYTES))
+        first, second = records[: self.count // 2], records[self.count // 2 :]
+        return self._of(first), self._of(second)
+
+    def _of(self, records: Sequence[Record]) -> "_Batch":
+        built = bytes(build_batch(records, codec=Codec.LZ4))
+        return _Batch(len(records), self.timestamp_ms, built[HEADER_BYTES:])
+
+
+class LogWriter:
+    """One producer. `put` and `settle` belong to one thread; the sending is done by another."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[Slot, deque[_Batch]] = {}
+        self._waiting_bytes = 0
+        self._fault: PipelineError | None = None
+        self._closing = False
+        self._sender = _Sender(addresses_of(bootstrap))
+        self._thread = threading.Thread(target=self._run, name="logboom-log-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, slot: Slot, packed: Packed) -> None:
+        """Takes records for a partition, behind those it was given before; waits where too much is under way."""
+        batch = _Batch(packed.count, time.time_ns() // 1_000_000, compress(Codec.LZ4, packed.records))
+        with self._changed:
+            self._changed.wait_for(lambda: self._fault is not None or self._waiting_bytes < WAITING_MAX_BYTES)
+            self._check()
+            self._waiting.setdefault(slot, deque()).append(batch)
+            self._waiting_bytes += batch.size_bytes
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Returns when everything is committed; PipelineError where something never can be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._fault is not None or not self._waiting)
+            self._check()
+
+    def close(self) -> None:
+        """Ends the thread; what waits is not sent any more."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._fault is not None
+
+    def _check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closing or bool(self._waiting))
+                    if self._closing:
+                        return
+                    next_ones = {slot: batches[0] for slot, batches in self._waiting.items()}
+                answers = self._sender.send(next_ones)
+                moved = self._settled(answers)
+                pause_s = 0.0 if moved else min(max(2 * pause_s, _PAUSE_MIN_S), _PAUSE_MAX_S)
+                time.sleep(pause_s)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of a thread: whoever waits for it must know
+            with self._changed:
+                self._fault = error if isinstance(error, PipelineError) else PipelineError(f"sending failed: {error!r}")
+                self._changed.notify_all()
+        finally:
+            self._sender.close()
+
+    def _settled(self, answers: "Mapping[Slot, _Verdict]") -> bool:
+        """Takes what is done out of the queues; whether there was any such."""
+        with self._changed:
+            for slot, verdict in answers.items():
+                batches = self._waiting[slot]
+                gone = batches.popleft()
+                batches.extendleft(reversed(verdict.instead))
+                more = sum(batch.size_bytes for batch in verdict.instead)
+                self._waiting_bytes += more - gone.size_bytes
+                if not batches:
+                    del self._waiting[slot]
+            self._changed.notify_all()
+        return bool(answers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """A batch needs no more sending, but for what takes its place."""
+
+    instead: tuple[_Batch, ...] = ()
+
+
+class _Sender:
+    """Sends batches to whoever leads, once each per call, and learns from the answers."""
+
+    def __init__(self, bootstrap: Sequence[str]) -> None:
+        self._bootstrap = bootstrap
+        self._dialogues: dict[str, Dialogue] = {}
+        self._leaders: dict[Slot, str] = {}
+        self._producer: ProducerId | None = None
+        self._sequences: dict[Slot, int] = {}
+        self._unknown_since: dict[str, float] = {}
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for dialogue in self._dialogues.values():
+            dialogue.close()
+
+    def send(self, batches: Mapping[Slot, _Batch]) -> dict[Slot, _Verdict]:
+        """What became of the batches; those not among the answers have to be sent again."""
+        self._learn_leaders(batches)
+        if self._producer is None and not self._init_producer():
+            return {}
+        found: dict[Slot, _Verdict] = {}
+        by_leader: dict[str, dict[Slot, _Batch]] = {}
+        for slot, batch in batches.items():
+            if slot in self._leaders:
+                by_leader.setdefault(self._leaders[slot], {})[slot] = batch
+        for address, some in by_leader.items():
+            if self._producer is not None:
+                found.update(self._send_to(address, some, self._producer))
+        if self._producer is None:  # the next id counts from 0 everywhere
+            for batch in batches.values():
+                batch.head = b""
+        return found
+
+    def _send_to(self, address: str, batches: Mapping[Slot, _Batch], producer: ProducerId) -> dict[Slot, _Verdict]:
+        for slot, batch in batches.items():
+            if not batch.head:
+                batch.stamp(producer, self._sequences.get(slot, 0))
+        body = produce_request({slot: (batch.head, batch.compressed) for slot, batch in batches.items()})
+        codes = self._ask(address, PRODUCE, body, produce_answer)
+        if codes is None:
+            self._leaders = {slot: leader for slot, leader in self._leaders.items() if leader != address}
+            return {}
+        found: dict[Slot, _Verdict] = {}
+        for slot, batch in batches.items():
+            verdict = self._judge(slot, batch, codes.get(slot, ErrorCode.network_exception))
+            if verdict is not None:
+                found[slot] = verdict
+        return found
+
+    def _judge(self, slot: Slot, batch: _Batch, code: ErrorCode) -> _Verdict | None:
+        if code in TAKEN:
+            self._sequences[slot] = add_to_sequence(self._sequences.get(slot, 0), batch.count)
+            self._unknown_since.pop(slot.stream, None)
+            return _Verdict()
+        if code in _NEW_PRODUCER:
+            self._producer = None
+            self._sequences.clear()
+            return None
+        if code in TOO_LARGE and batch.count > 1:
+            return _Verdict(batch.halves())
+        if not code.retriable:
+            raise PipelineError(f"the log refuses records for {slot.stream}/{slot.partition}: {code.name}")
+        self._leaders.pop(slot, None)
+        return None
+
+    def _learn_leaders(self, batches: Mapping[Slot, _Batch]) -> None:
+        streams = sorted({slot.stream for slot in batches if slot not in self._leaders})
+        if not streams:
+            return
+        told = self._ask_any(METADATA, metadata_request(streams), metadata_answer)
+        if told is None:
+            return
+        for stream, places in told.streams.items():
+            self._learn(stream, places, told.brokers)
+
+    def _learn(self, stream: str, places: StreamPlaces, brokers: Mapping[int, str]) -> None:
+        code = places.error
+        for partition, place in places.partitions.items():
+            if place.leader in brokers:
+                self._leaders[Slot(stream, partition)] = brokers[place.leader]
+            else:
+                code = place.error or code
+        if code == ErrorCode.none:
+            return
+        if not code.retriable:
+            raise PipelineError(f"the log refuses the stream {stream}: {code.name}")
+        if code == ErrorCode.unknown_topic_or_partition:
+            now = time.monotonic()
+            if now - self._unknown_since.setdefault(stream, now) > _UNKNOWN_STREAM_MAX_S:
+                raise PipelineError(f"the stream {stream} does not exist any more")
+
+    def _init_producer(self) -> bool:
+        told = self._ask_any(INIT_PRODUCER_ID, producer_id_request(), producer_id_answer)
+        if told is None:
+            return False
+        code, producer = told
+        if code == ErrorCode.none:
+            self._producer = producer
+            return True
+        if not code.retriable:
+            raise PipelineError(f"the log gives no producer id: {code.name}")
+        return False
+
+    def _ask_any(self, api: Api, body: Sequence[Bytes], read: Callable[[Bytes], Answer]) -> Answer | None:
+        for address in dict.fromkeys((*self._bootstrap, *self._leaders.values())):
+            answer = self._ask(address, api, body, read)
+            if answer is not None:
+                return answer
+        return None
+
+    def _ask(self, address: str, api: Api, body: Sequence[Bytes], read: Callable[[Bytes], Answer]) -> Answer | None:
+        """The answer, or None where the broker is not there, or not for now."""
+        dialogue = self._dialogues.get(address)
+        if dialogue is None:
+            dialogue = self._dialogues[address] = Dialogue(address, _CLIENT)
+        try:
+            return read(dialogue.ask(api, body))
+        except LinkError:
+            return None
+        except AnswerError:
+            dialogue.hang_up()
+            return None

@@ -1,0 +1,283 @@
+"""From rows at their last place to records: which stream, partition, key, value and headers.
+
+Knows Arrow, places and the JSON form of an event. Must not know how records are sent or what Spark is. Records of one
+place keep the order of their rows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logboom.base.ids import Offset
+from logboom.client.messages import Slot
+from logboom.pipeline.edge.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
+from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
+from logboom.pipeline.plan import names
+from logboom.pipeline.plan.layout import FINAL_FROM
+from logboom.pipeline.route.rows import Index, Rows
+from logboom.records import Record, build_batch
+from logboom.records.header import HEADER_BYTES
+
+VALUE_MAX_BYTES: Final = 1_000_000
+"""A record's value; leaves room for key and headers below the 1 MiB that servers take by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How records leave by one place."""
+
+    stream: str
+    partitions: int
+    node: str
+    dead: bool = False
+    announced: bool = False
+    """Whether its records carry their ids as headers: by these the readers of a stream drop repeats."""
+    body_only: bool = False
+    key: str | None = None
+    too_large: int | None = None
+    """Where a record goes that is too large for this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Records that leave by one place, in order, as they have to stand in batches."""
+
+    count: int
+    bytes_out: int
+    """Of the values."""
+    pieces: Iterable[tuple[Slot, Packed]]
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Dresses rows as records."""
+
+    pipeline: str
+    exits: Mapping[int, Exit]
+    """By place."""
+
+    def parcels(self, rows: Rows) -> Iterator[tuple[int, Parcel]]:
+        """The records of all rows that leave, by place. Those that are too large leave by another place."""
+        live = [code for code, way in self.exits.items() if not way.dead]
+        leaving = np.flatnonzero(np.isin(rows.at, live))
+        if len(leaving):
+            yield from self._live(rows, leaving)
+        dead = np.flatnonzero((rows.at >= FINAL_FROM) & ~np.isin(rows.at, live))
+        for code in np.unique(rows.at[dead]).tolist():
+            yield code, self._letters(code, (_Dead(rows, row) for row in dead[rows.at[dead] == code].tolist()))
+
+    def _live(self, rows: Rows, leaving: Index) -> Iterator[tuple[int, Parcel]]:
+        dressing = _Dressing(rows, leaving)
+        at = rows.at[leaving]
+        for code in np.unique(at).tolist():
+            here = np.flatnonzero(at == code)
+            way = self.exits[code]
+            values = dressing.values(way, here)
+            large = np.flatnonzero(dressing.lengths(values) > VALUE_MAX_BYTES)
+            if len(large):
+                assert way.too_large is not None
+                texts = values.take(pa.array(large)).to_pylist()
+                dead = (
+                    _Dead(rows, int(leaving[here[row]]), text) for row, text in zip(large.tolist(), texts, strict=True)
+                )
+                yield way.too_large, self._letters(way.too_large, dead)
+                kept = np.setdiff1d(np.arange(len(here)), large)
+                here, values = here[kept], values.take(pa.array(kept))
+            if len(here):
+                yield code, dressing.parcel(way, here, values)
+
+    def _letters(self, code: int, dead: Iterable["_Dead"]) -> Parcel:
+        """Dead letters, one by one: they are few, and their headers differ."""
+        way = self.exits[code]
+        by_slot: dict[Slot, list[Record]] = {}
+        count = bytes_out = 0
+        for one in dead:
+            record = one.record(way, self.pipeline)
+            slot = Slot(way.stream, key_partition(record.key, one.partition_hash, way.partitions))
+            by_slot.setdefault(slot, []).append(record)
+            count, bytes_out = count + 1, bytes_out + len(record.value or b"")
+        return Parcel(count, bytes_out, [(slot, piece) for slot in by_slot for piece in packed_records(by_slot[slot])])
+
+
+class _Dead:
+    """One row that becomes a dead letter; `text` is what could not be written where it should have gone."""
+
+    def __init__(self, rows: Rows, row: int, text: bytes | None = None) -> None:
+        self._one = rows.batch.slice(int(rows.of_batch[row]), 1)
+        self._weight = rows.weights[row : row + 1]
+        self._text = text
+
+    @property
+    def partition_hash(self) -> int:
+        return int(partition_hashes(self._one)[0])
+
+    def _value(self, name: str) -> Any:
+        return self._one.column(name)[0].as_py()
+
+    def record(self, way: Exit, pipeline: str) -> Record:
+        """Original bytes, key and headers where the row still has them, else the event."""
+        original, text = self._value("value"), self._text
+        form = names.FORM_EVENT if original is None else names.FORM_RAW
+        reason = self._value("dead_reason") or f"a condition of {way.node} failed on it"
+        if text is not None:
+            reason = f"the event takes {len(text)} bytes, more than {VALUE_MAX_BYTES}"
+        elif original is not None:
+            text = original
+        else:
+            text = event_texts(self._one, self._weight)[0].as_py().encode()
+        if len(text) > VALUE_MAX_BYTES:
+            text, form = text[:VALUE_MAX_BYTES], names.FORM_TRUNCATED
+        origin = names.origin_text(self._value("stream"), self._value("partition"), self._value("offset"))
+        source = self._value("source")
+        headers: list[tuple[str, bytes | None]] = [
+            (pair["key"], pair["value"]) for pair in self._value("headers") or ()
+        ]
+        headers += [
+            (names.HEADER_REASON, reason.encode()),
+            (names.HEADER_STAGE, way.node.encode()),
+            (names.HEADER_FORM, form.encode()),
+            (names.HEADER_SOURCE, None if source is None else source.encode()),
+            (names.HEADER_ORIGIN, origin.encode()),
+            (names.HEADER_PIPELINE, pipeline.encode()),
+        ]
+        return Record(Offset(0), 0, self._value("key"), text, tuple(headers))
+
+
+class _Dressing:
+    """The texts of the rows of a batch that leave, each written once however many copies there are."""
+
+    def __init__(self, rows: Rows, leaving: Index) -> None:
+        of_batch = rows.of_batch[leaving]
+        self._base, self._row = np.unique(of_batch, return_inverse=True)
+        whole = len(self._base) == rows.batch.num_rows
+        self._events = rows.batch if whole else rows.batch.take(pa.array(self._base))
+        weights = rows.weights[leaving]
+        if (weights == 1.0).all():
+            self._texts, self._weights = event_texts(self._events, None), None
+        else:
+            self._texts, self._weights = open_texts(self._events), weights
+        self._partition_of = partition_hashes(self._events)
+        self._origins: pa.Array | None = None
+
+    def values(self, way: Exit, here: Index) -> pa.Array:
+        """What the records of these leaving rows hold."""
+        if way.body_only:
+            return self._of(self._events.column("body"), here).cast(pa.binary())
+        texts = self._of(self._texts, here)
+        return (texts if self._weights is None else closed_texts(texts, self._weights[here])).cast(pa.binary())
+
+    @staticmethod
+    def lengths(values: pa.Array) -> Index:
+        lengths: Index = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        return lengths
+
+    def parcel(self, way: Exit, here: Index, values: pa.Array) -> Parcel:
+        hashes = self._partition_of[self._row[here]]
+        if way.key is None:
+            keys, partitions = None, hashes % way.partitions
+        else:
+            keys = self._of(self._events.column(way.key), here).cast(pa.binary())
+            pairs = zip(keys.to_pylist(), hashes.tolist(), strict=True)
+            partitions = np.array([key_partition(key, other, way.partitions) for key, other in pairs], np.int64)
+        records = RecordColumns(values, keys, self._ids(here) if way.announced else ())
+        size = int(pc.sum(self.lengths(values)).as_py() or 0)
+        return Parcel(len(here), size, _pieces(way.stream, partitions, records))
+
+    def _of(self, column: pa.Array, here: Index) -> pa.Array:
+        rows = self._row[here]
+        if len(rows) == len(column) and (rows[1:] > rows[:-1]).all():
+            return column
+        return column.take(pa.array(rows))
+
+    def _ids(self, here: Index) -> tuple[tuple[str, pa.Array], ...]:
+        event_ids = self._of(self._events.column("event_id"), here).cast(pa.binary())
+        if self._origins is None:
+            parts = [self._events.column(name).cast(pa.string()) for name in ("stream", "partition", "offset")]
+            self._origins = pc.binary_join_element_wise(*parts, "/")
+        origins = self._of(self._origins, here).cast(pa.binary())
+        return (names.HEADER_EVENT_ID, event_ids), (names.HEADER_ORIGIN, origins)
+
+
+def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[tuple[Slot, Packed]]:
+    for partition in np.unique(partitions).tolist():
+        rows = np.flatnonzero(partitions == partition)
+        mine = records if len(rows) == len(partitions) else select(records, rows)
+        yield from ((Slot(stream, partition), piece) for piece in mine.packed())
+
+
+def packed_records(records: Sequence[Record]) -> Iterator[Packed]:
+    """Records made one by one, in pieces that a batch may hold."""
+    start = size = 0
+    for number, record in enumerate(records):
+        more = len(record.value or b"") + len(record.key or b"") + sum(len(value or b"") for _, value in record.headers)
+        if number > start and size + more > PACKED_MAX_BYTES // 2:
+            yield Packed(number - start, memoryview(build_batch(records[start:number]))[HEADER_BYTES:])
+            start, size = number, 0
+        size += more
+    if start < len(records):
+        yield Packed(len(records) - start, memoryview(build_batch(records[start:]))[HEADER_BYTES:])
+
+
+def key_partition(key: bytes | None, origin_hash: int, partitions: int) -> int:
+    """By the key as Java's clients choose; without one by the origin, which keeps the order."""
+    return (origin_hash if key is None else murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def partition_hashes(events: pa.RecordBatch) -> Index:
+    """By row a number that is a function of the partition of origin: events of one stay in order."""
+    streams = events.column("stream").dictionary_encode()
+    hashes = np.array([stream_hash(stream) for stream in streams.dictionary.to_pylist()], np.int64)
+    partitions = events.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
+    found: Index = hashes[streams.indices.to_numpy(zero_copy_only=False)] + partitions
+    return found
+
+
+_WORD: Final = (1 << 32) - 1
+
+
+@lru_cache(maxsize=4096)
+def stream_hash(name: str) -> int:
+    """Murmur3 (x86, 32 bit, seed 42) of a name as Spark's `hash` has it, which mixes the last bytes one by one: what
+    earlier versions sent events by, so that a batch that runs again after an upgrade takes the same partitions.
+
+    >>> stream_hash("web")
+    458784764
+    """
+    data = name.encode()
+    state, whole = 42, len(data) & ~3
+    words = [int.from_bytes(data[at : at + 4], "little") for at in range(0, whole, 4)]
+    words += [(byte - 256 if byte > 127 else byte) & _WORD for byte in data[whole:]]
+    for word in words:
+        word = word * 0xCC9E2D51 & _WORD
+        word = (word << 15 | word >> 17) * 0x1B873593 & _WORD
+        state ^= word
+        state = ((state << 13 | state >> 19) & _WORD) * 5 + 0xE6546B64 & _WORD
+    state ^= len(data)
+    state = (state ^ state >> 16) * 0x85EBCA6B & _WORD
+    state = (state ^ state >> 13) * 0xC2B2AE35 & _WORD
+    state ^= state >> 16
+    return state - (1 << 32) if state >> 31 else state
+
+
+@lru_cache(maxsize=65_536)
+def murmur2(data: bytes) -> int:
+    """As Kafka's `Utils.murmur2`, unsigned.
+
+    >>> murmur2(b"21") - (1 << 32)
+    -973932308
+    """
+    mask, multiplier = _WORD, 0x5BD1E995
+    state, whole = (0x9747B28C ^ len(data)) & mask, len(data) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        state = state * multiplier & mask ^ word
+    if len(data) > whole:
+        state = (state ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
+    state = (state ^ state >> 13) * multiplier & mask
+    return state ^ state >> 15

@@ -1,0 +1,131 @@
+"""The log as the driver sees it: which streams exist, how many partitions, where they end; makes the pipeline's own.
+
+Knows the Kafka protocol's admin client. Must not know Spark.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from logboom.pipeline.spark.jvm import PipelineError
+
+_TIMEOUT_S: Final = 10.0
+_WAIT_S: Final = 0.5
+_WAIT_MAX_S: Final = 5.0
+_QUIET: Final = logging.getLogger("logboom.pipeline.librdkafka")
+
+
+class LogUnreachableError(PipelineError):
+    """No broker answers."""
+
+
+class StreamAdmin:
+    """Asks and changes what streams there are."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        _QUIET.propagate = False
+        _QUIET.addHandler(logging.NullHandler())
+        self._client = AdminClient({"bootstrap.servers": bootstrap}, logger=_QUIET)
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each stream has."""
+        try:
+            listed = self._client.list_topics(timeout=_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise LogUnreachableError(
+                f"no broker answers at {self.bootstrap} ({_said(error)}); start one with: logboom serve"
+            ) from error
+        return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
+
+    def ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The id of each stream that has one: a stream that was deleted and made again has another."""
+        asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=_TIMEOUT_S)
+        found: dict[str, str] = {}
+        for name, future in asked.items():
+            described = _result(future, f"stream {name} cannot be described")
+            if described.topic_id is not None:
+                found[name] = str(described.topic_id)
+        return found
+
+    def ensure(self, wanted: Mapping[str, int], configs: Mapping[str, str] | None = None) -> dict[str, int]:
+        """Makes the streams that are missing, with so many partitions; returns how many each has."""
+        there = self.partitions()
+        missing = {name: count for name, count in wanted.items() if name not in there}
+        if missing:
+            topics = [NewTopic(name, count, config=dict(configs or {})) for name, count in missing.items()]
+            for name, future in self._client.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
+                self._created(name, future)
+            there = {**there, **missing}
+        return {name: there[name] for name in wanted}
+
+    @staticmethod
+    def _created(name: str, future: Any) -> None:
+        try:
+            future.result(timeout=2 * _TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise PipelineError(f"stream {name} cannot be made: {_said(error)}") from error
+
+    def ends(self, counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Where each partition ends: stream -> partition -> offset, as Spark wants it."""
+        asked = {
+            TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for name, count in counts.items()
+            for partition in range(count)
+        }
+        found: dict[str, dict[str, int]] = {name: {} for name in counts}
+        for place, future in self._client.list_offsets(asked, request_timeout=_TIMEOUT_S).items():
+            answer = _result(future, f"the end of stream {place.topic} cannot be found")
+            found[place.topic][str(place.partition)] = answer.offset
+        return found
+
+    def delete_before(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Future[Any]]:
+        """Asks for the records of each (stream, partition) below an offset to be deleted; the answers come later."""
+        asked = [TopicPartition(stream, partition, offset) for (stream, partition), offset in offsets.items()]
+        futures = self._client.delete_records(asked, request_timeout=_TIMEOUT_S, operation_timeout=0)
+        return {(place.topic, place.partition): future for place, future in futures.items()}
+
+    def wait_for(
+        self, names: Iterable[str], patterns: Iterable[str], stop: threading.Event, say: Callable[[str], None]
+    ) -> dict[str, int]:
+        """Waits until every named stream exists and every pattern has one; their partitions. Empty when stopped."""
+        named, matched = tuple(names), tuple(patterns)
+        pause_s, said = _WAIT_S, ""
+        while not stop.is_set():
+            found, missing = self.look_for(named, matched)
+            if not missing:
+                return found
+            if said != (said := ", ".join(missing)):
+                say(f"waiting for the stream {said}, which does not exist yet")
+            stop.wait(pause_s)
+            pause_s = min(2 * pause_s, _WAIT_MAX_S)
+        return {}
+
+    def look_for(self, names: Iterable[str], patterns: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+        """The partitions of the streams that are there, and which names are missing or patterns match none."""
+        there, named = self.partitions(), set(names)
+        found = {name: count for name, count in there.items() if name in named}
+        missing = sorted(named - set(there))
+        for pattern in patterns:
+            matching = {name: count for name, count in there.items() if re.fullmatch(pattern, name)}
+            found.update(matching)
+            missing += [] if matching else [pattern]
+        return found, missing
+
+
+def _result(future: Any, failed: str) -> Any:
+    try:
+        return future.result(timeout=2 * _TIMEOUT_S)
+    except KafkaException as error:
+        raise PipelineError(f"{failed}: {_said(error)}") from error
+
+
+def _said(error: KafkaException) -> str:
+    return str(error.args[0].str()) if error.args else str(error)

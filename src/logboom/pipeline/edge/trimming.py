@@ -1,0 +1,156 @@
+"""Edges' streams are kept short: what every delivery has durably read is deleted from them.
+
+Knows Spark's checkpoint on disk and Kafka's DeleteRecords. Must not know sinks, batches or a session.
+
+A delivery reads again from where its last committed batch ended; Spark's own files say where that is. They are synced
+here before anything is deleted, since Spark does not: after a power cut they must still say the same.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from logboom.pipeline.checkpoint.files import sync_dir
+from logboom.pipeline.edge.streams import StreamAdmin
+
+_PERIOD_S: Final = 60.0
+_FINISH_S: Final = 5.0
+# What the client itself says of a request has only names that begin with an underscore.
+_NEVER: Final = frozenset((KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION))  # noqa: SLF001
+_NOT_NOW: Final = frozenset((KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT))  # noqa: SLF001
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""Stream -> partition -> offset."""
+
+
+class Trimmer:
+    """Deletes from the edges of one pipeline; asked often, it acts rarely, and never waits but in `finish`."""
+
+    def __init__(
+        self,
+        admin: StreamAdmin,
+        deliveries: Path,
+        readers: Mapping[str, Mapping[str, int]],
+        say: Callable[[str], None],
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`deliveries`: directory of their checkpoints. `readers`: delivery -> the streams it reads -> partitions."""
+        self._admin = admin
+        self._deliveries = deliveries
+        self._readers = readers
+        self._say = say
+        self._now = now
+        self._due = now() + _PERIOD_S
+        self._asked: dict[tuple[str, int], Future[Any]] = {}
+        self._done: dict[tuple[str, int], int] = {}
+        self._told = False
+        self._able = bool(readers)
+
+    def tick(self) -> None:
+        """Called now and then; once a minute it deletes what can go."""
+        if self._able and self._now() >= self._due:
+            self._due = self._now() + _PERIOD_S
+            self._settle(wait_s=0)
+            self._trim()
+
+    def finish(self) -> None:
+        """Deletes what can go at the end of a run, within a bound."""
+        if self._able:
+            self._settle(wait_s=0)
+            self._trim()
+            self._settle(wait_s=_FINISH_S)
+
+    def _trim(self) -> None:
+        wanted = {
+            (stream, partition): offset
+            for stream, partitions in read_by_all(self._deliveries, self._readers).items()
+            for partition, offset in partitions.items()
+            if offset > self._done.get((stream, partition), 0) and (stream, partition) not in self._asked
+        }
+        if self._able and wanted:
+            self._asked.update(self._admin.delete_before(wanted))
+            self._done.update(wanted)
+
+    def _settle(self, wait_s: float) -> None:
+        """Looks at what became of the last request."""
+        until = self._now() + wait_s
+        for place, future in list(self._asked.items()):
+            try:
+                future.result(timeout=max(0.0, until - self._now()))
+            except TimeoutError:
+                continue
+            except KafkaException as error:
+                self._failed(place, error.args[0])
+            del self._asked[place]
+
+    def _failed(self, place: tuple[str, int], error: KafkaError) -> None:
+        self._done.pop(place, None)
+        if error.code() in _NOT_NOW:
+            return
+        self._able = self._able and error.code() not in _NEVER
+        if self._told:
+            return
+        self._told = True
+        self._say(
+            f"what was delivered stays in {place[0]}, since the server does not delete it ({error.str()}); "
+            "set retention.ms on that stream, well above the time a sink may be away"
+        )
+
+
+def read_by_all(deliveries: Path, readers: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    """Below which offset nobody needs the records of each edge any more.
+
+    A delivery of a sink that has left the file counts as long as its checkpoint is there: the sink may come back.
+    """
+    there = {path.name for path in deliveries.iterdir() if path.is_dir()} if deliveries.exists() else set()
+    floors = {name: _floor(deliveries / name, readers.get(name, {})) for name in there | set(readers)}
+    found: dict[str, dict[int, int]] = {}
+    for stream, count in {stream: count for edges in readers.values() for stream, count in edges.items()}.items():
+        reading = [floor[stream] for floor in floors.values() if stream in floor]
+        found[stream] = {partition: min(floor.get(partition, 0) for floor in reading) for partition in range(count)}
+    return found
+
+
+def _floor(delivery: Path, reads: Iterable[str]) -> Offsets:
+    """Where a delivery goes on after a restart, for each stream it is known to read; 0 where nothing says."""
+    committed = durably_committed(delivery / "query")
+    if committed is None:
+        start = delivery / "start.json"
+        committed = _offsets(json.loads(start.read_text())) if start.exists() else {}
+    return {**{stream: {} for stream in reads}, **committed}
+
+
+def durably_committed(query: Path) -> Offsets | None:
+    """Where the last committed batch of a Spark query ended, once that is on disk for good; None before the first."""
+    commits = [int(path.name) for path in (query / "commits").glob("*") if path.name.isdigit()]
+    if not commits:
+        return None
+    last = str(max(commits))
+    _sync(query / "offsets" / last)
+    _sync(query / "commits" / last)
+    found: dict[str, Mapping[int, int]] = {}
+    for line in (query / "offsets" / last).read_text().splitlines()[2:]:  # behind the version and the settings
+        _, brace, rest = line.partition("{")
+        if brace:  # the name of the source stands before it; a source that has read nothing has none
+            found.update(_offsets(json.loads(brace + rest)))
+    return found
+
+
+def _offsets(tree: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[int, int]]:
+    return {stream: {int(number): offset for number, offset in ends.items()} for stream, ends in tree.items()}
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    sync_dir(path.parent)

@@ -1,0 +1,107 @@
+"""The steps of a layout as one lazy DataFrame: raw records in, rows at their last place, or what became of them, out.
+
+Knows Spark's columns and how conditions are kept from stopping a batch. Must not know streams, sinks or checkpoints;
+production, tests and benchmarks all build their rows here. Spark answers those conditions that the kernels cannot; all
+else happens in the segments between (see `logboom.pipeline.execute.stages`).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
+from logboom.pipeline.execute.stages import (
+    REPORT,
+    REPORT_AT,
+    OpenCourier,
+    Segment,
+    SegmentRunner,
+    flat_columns,
+    segments,
+)
+from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Condition, KernelPass, Layer, Layout
+from logboom.pipeline.plan.nodes import RAW_COLUMNS, ParseTransform
+from logboom.pipeline.route.rows import AT
+
+_TEXT: Final = "attributes_text"
+_ATTRIBUTES: Final = re.compile(r"\battributes\b", re.IGNORECASE)
+
+
+class Flow:
+    """Moves rows through the steps of one layout."""
+
+    def __init__(self, spark: SparkSession, layout: Layout, keys: Mapping[str, bytes]) -> None:
+        self._spark = spark
+        self._layout = layout
+        self._keys = keys
+
+    def rows(self, raw: DataFrame) -> DataFrame:
+        """Rows with `flat_columns`, from rows with RAW_COLUMNS."""
+        return self._through(raw, None).where(F.col(AT) != REPORT_AT)
+
+    def sent(self, raw: DataFrame, courier: OpenCourier) -> DataFrame:
+        """One row per task with its counts in REPORT, once the courier has brought everything away."""
+        return self._through(raw, courier)
+
+    def _through(self, raw: DataFrame, courier: OpenCourier | None) -> DataFrame:
+        found = segments(self._layout.steps)
+        rows = raw.select(*(name for name, _ in RAW_COLUMNS))
+        for number, segment in enumerate(found):
+            rows = self._asked(rows, segment)
+            last = number + 1 == len(found)
+            runner = SegmentRunner(
+                segment=segment,
+                keys=self._keys,
+                entries=self._layout.entries if number == 0 else None,
+                courier=courier if last else None,
+            )
+            columns = ((REPORT, "binary"),) if last and courier is not None else flat_columns()
+            rows = rows.mapInArrow(runner, ", ".join(f"`{name}` {kind}" for name, kind in columns))
+        return rows
+
+    def _asked(self, rows: DataFrame, segment: Segment) -> DataFrame:
+        """The rows with what the segment wants Spark to have said of them."""
+        if segment.asked is not None:
+            return self._judged(rows, segment.asked)
+        whens = self._when_columns(segment)
+        if not whens:
+            return rows
+        return rows.withColumn("line", F.col("value").cast("string")).withColumns(whens).drop("line")
+
+    def _when_columns(self, segment: Segment) -> dict[str, Column]:
+        passes = [step for step in segment.steps if isinstance(step, KernelPass)]
+        parses = [node.transform for step in passes for node in step.nodes]
+        rules = [rule for parse in parses if isinstance(parse, ParseTransform) for rule in parse.rules]
+        asked = {rule.when_column: rule.when for rule in rules if rule.when_column is not None}
+        return {column: tried(self._spark, sql or "") == TRUE for column, sql in asked.items()}
+
+    def _judged(self, rows: DataFrame, layer: Layer) -> DataFrame:
+        """The rows with a column per condition, their new weights, and `attributes` as a variant while it is asked."""
+        asked = [condition.sql for condition in layer.conditions] + [weight.sql for weight in layer.weights]
+        as_variant = any(_ATTRIBUTES.search(sql) for sql in asked)
+        if as_variant:
+            rows = rows.withColumn(_TEXT, F.col("attributes"))
+            rows = rows.withColumn("attributes", F.try_parse_json("attributes"))
+        rows = rows.withColumns({condition.column: self._verdict(condition) for condition in layer.conditions})
+        if layer.weights:
+            cases = " ".join(
+                f"WHEN at = {weight.at} AND {weight.column} = {TRUE} THEN {weight.sql}\n" for weight in layer.weights
+            )
+            rows = rows.withColumn("weight", F.expr(f"CASE {cases} ELSE weight END"))
+        return rows.withColumn("attributes", F.col(_TEXT)).drop(_TEXT) if as_variant else rows
+
+    def _verdict(self, condition: Condition) -> Column:
+        here = F.col(AT).isin(*condition.at)
+        return F.when(here, tried(self._spark, condition.sql)).otherwise(FALSE)
+
+
+def tried(spark: SparkSession, sql: str) -> Column:
+    """1 where true, 0 where false or null, FAILED where evaluating raises: one record must not stop a batch."""
+    verdict = F.expr(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+    jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
+    assert jvm is not None
+    bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(bridge.expression(verdict._jc))  # noqa: SLF001
+    return F.coalesce(Column(bridge.column(caught)), F.lit(FAILED))

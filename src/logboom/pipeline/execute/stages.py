@@ -1,0 +1,282 @@
+"""Runs the steps of a layout over Arrow batches on an executor: kernels, layers, and at the end the courier.
+
+Knows Arrow and the kernels. Must not know Spark or what comes before and after. Rows keep their order, which the
+deliveries rely on. What is counted on the way goes along as a row of its own, so counts and records share one fate.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logboom.pipeline.mask.batch import mask_batch
+from logboom.pipeline.parse import parse_batch
+from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
+from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, MaskTransform, ParseTransform, mask_column
+from logboom.pipeline.route.routing import moved, needs_spark
+from logboom.pipeline.route.rows import AT, Rows, rows_of
+
+REPORT_AT: Final = -1_000_000
+"""Where the row of counts stands: nobody's place."""
+REPORT: Final = "report"
+IN, BYTES_IN, BYTES_OUT, COPIES, MASKED, PLACE = "in", "bytes_in", "bytes_out", "copies", "masked", "place"
+
+Counts = dict[str, int]
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, int]).decode
+
+_UTC_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+_ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "string": pa.string(),
+    "variant": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": _UTC_MICROSECONDS,
+    "binary": pa.binary(),
+    "array<struct<key:string,value:binary>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+
+def flat_columns(labels: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
+    """Columns and SQL types of rows between two segments; `attributes` is JSON text here."""
+    event = [(name, "string" if kind == "variant" else kind) for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS)]
+    return (*event, (AT, "int"), *((mask_column(label), "int") for label in labels))
+
+
+def _schema(labels: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in flat_columns(labels)])
+
+
+_FLAT: Final = _schema(())
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Steps that follow each other without Spark; `asked` is the layer in front whose conditions Spark answers."""
+
+    asked: Layer | None
+    steps: tuple[Step, ...]
+
+
+def segments(steps: Iterable[Step]) -> tuple[Segment, ...]:
+    """The steps of a layout, cut where Spark has to be asked."""
+    found = [Segment(None, ())]
+    for step in steps:
+        if isinstance(step, Layer) and needs_spark(step):
+            found.append(Segment(step, ()))
+        else:
+            found[-1] = Segment(found[-1].asked, (*found[-1].steps, step))
+    return tuple(found)
+
+
+class Courier(Protocol):
+    """Takes rows at their last place out of the pipeline."""
+
+    def send(self, rows: Rows, counts: Counts) -> None:
+        """Takes the rows and counts them; may return before they have arrived."""
+        ...
+
+    def finish(self) -> None:
+        """Returns when everything has arrived; raises where that cannot be."""
+        ...
+
+
+class OpenCourier(Protocol):
+    """Makes a courier where the rows are: what travels to the executors."""
+
+    def __call__(self) -> Courier: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRunner:
+    """A segment as executors call it: an iterator of batches to an iterator of batches.
+
+    With a courier rows leave by it, and one row with the counts of the task comes out; without, the rows come out with
+    `flat_columns` and the counts behind them at REPORT_AT.
+    """
+
+    segment: Segment
+    keys: Mapping[str, bytes]
+    entries: Mapping[str, int] | None
+    """For the first segment: where the records of each source start."""
+    courier: OpenCourier | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = _Task(self)
+        courier = None if self.courier is None else self.courier()
+        for batch in batches:
+            rows = task.taken(batch)
+            if not len(rows):
+                continue
+            rows = task.through(rows)
+            if courier is None:
+                yield conform(rows.flat(), _FLAT)
+            else:
+                courier.send(rows, task.counts)
+        if courier is None:
+            yield _report_row(task.counts)
+        else:
+            courier.finish()
+            yield pa.RecordBatch.from_pydict({REPORT: pa.array([_encode(task.counts)], pa.binary())})
+
+
+@dataclass(slots=True)
+class _Task:
+    runner: SegmentRunner
+    counts: Counts = field(default_factory=dict)
+
+    def taken(self, batch: pa.RecordBatch) -> Rows:
+        """The batch as rows: records counted as they enter, or rows of an earlier segment, its counts taken over."""
+        entries = self.runner.entries
+        if entries is not None:
+            return self._entered(batch, entries)
+        rows = rows_of(batch)
+        reports = rows.at == REPORT_AT
+        if not reports.any():
+            return rows
+        for report in batch.column("value").filter(pa.array(reports)).to_pylist():
+            add_counts(self.counts, _decode(report))
+        return rows_of(batch.filter(pa.array(~reports)))
+
+    def _entered(self, batch: pa.RecordBatch, entries: Mapping[str, int]) -> Rows:
+        at = np.zeros(batch.num_rows, np.int32)
+        coded = batch.column("source").dictionary_encode()
+        index = coded.indices.to_numpy(zero_copy_only=False)
+        for number, source in enumerate(coded.dictionary.to_pylist()):
+            here = index == number
+            at[here] = entries[source]
+            count(self.counts, f"{IN}:{source}", int(here.sum()))
+        count(self.counts, BYTES_IN, pc.sum(pc.binary_length(batch.column("value"))).as_py() or 0)
+        return Rows(batch, at)
+
+    def through(self, rows: Rows) -> Rows:
+        """The rows behind all steps of the segment."""
+        asked = self.runner.segment.asked
+        if asked is not None:
+            rows = self._moved(rows, asked, answered=True)
+        for step in self.runner.segment.steps:
+            rows = self._moved(rows, step, answered=False) if isinstance(step, Layer) else self._passed(rows, step)
+        return rows
+
+    def _moved(self, rows: Rows, layer: Layer, *, answered: bool) -> Rows:
+        after = moved(rows, layer, answered=answered)
+        count(self.counts, COPIES, len(after) - len(rows))
+        return after
+
+    def _passed(self, rows: Rows, step: KernelPass) -> Rows:
+        batch = run_pass(step, self.runner.keys, rows.flat())
+        for label in step.labels:
+            column = mask_column(label)
+            count(self.counts, f"{MASKED}:{label}", pc.sum(batch.column(column)).as_py() or 0)
+        return rows_of(batch.drop_columns([mask_column(label) for label in step.labels]))
+
+
+def count(counts: Counts, name: str, more: int) -> None:
+    """Raises one count."""
+    counts[name] = counts.get(name, 0) + more
+
+
+def add_counts(counts: Counts, others: Mapping[str, int]) -> None:
+    """Raises many."""
+    for name, more in others.items():
+        count(counts, name, more)
+
+
+def reported(reports: Sequence[bytes]) -> Counts:
+    """What all tasks of a batch counted."""
+    total: Counts = {}
+    for report in reports:
+        add_counts(total, _decode(report))
+    return total
+
+
+def _report_row(counts: Counts) -> pa.RecordBatch:
+    row = {AT: pa.array([REPORT_AT], pa.int32()), "value": pa.array([_encode(counts)], pa.binary())}
+    return conform(pa.RecordBatch.from_pydict(row), _FLAT)
+
+
+def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each row through the kernels of the places it stands at; a kernel gives as many rows as it gets."""
+    schema = _schema(kernel_pass.labels)
+    if kernel_pass.parses:
+        batch = _parse(kernel_pass, batch)
+    for node in kernel_pass.nodes:
+        if isinstance(node.transform, MaskTransform):
+            batch = _mask(node, node.transform, keys, batch, schema)
+    return conform(batch, schema)
+
+
+def _parse(kernel_pass: KernelPass, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Every row stands before one of the parses, since nothing else takes raw records."""
+    pieces: list[tuple[pa.Array, pa.RecordBatch]] = []
+    for node in kernel_pass.nodes:
+        if isinstance(node.transform, ParseTransform):
+            rows = _rows_at(batch, node.arrivals)
+            if len(rows):
+                part = batch if len(rows) == batch.num_rows else batch.take(rows)
+                parsed = _moved(node, parse_batch(node.transform, part))
+                pieces.append((rows, conform(parsed, _schema(()))))
+    return _in_order(pieces)
+
+
+def _mask(
+    node: KernelNode, transform: MaskTransform, keys: Mapping[str, bytes], batch: pa.RecordBatch, schema: pa.Schema
+) -> pa.RecordBatch:
+    rows = _rows_at(batch, node.arrivals)
+    if not len(rows):
+        return batch
+    if len(rows) == batch.num_rows:
+        return _moved(node, mask_batch(transform, batch, keys))
+    others = pc.indices_nonzero(pc.invert(pc.is_in(batch.column(AT), value_set=_codes(node.arrivals))))
+    masked = conform(_moved(node, mask_batch(transform, batch.take(rows), keys)), schema)
+    return _in_order([(rows, masked), (others, conform(batch.take(others), schema))])
+
+
+def _codes(codes: tuple[int, ...]) -> pa.Array:
+    return pa.array(codes, pa.int32())
+
+
+def _rows_at(batch: pa.RecordBatch, codes: tuple[int, ...]) -> pa.Array:
+    return pc.indices_nonzero(pc.is_in(batch.column(AT), value_set=_codes(codes)))
+
+
+def _moved(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows at the place behind the kernel, the dead ones among the dead."""
+    reasons = batch.column("dead_reason")
+    if reasons.null_count == len(reasons):
+        at: pa.Array = pa.repeat(pa.scalar(node.leaves, pa.int32()), batch.num_rows)
+    else:
+        at = pc.if_else(pc.is_valid(reasons), pa.scalar(node.dead, pa.int32()), pa.scalar(node.leaves, pa.int32()))
+    return batch.set_column(batch.schema.get_field_index(AT), AT, at)
+
+
+def _in_order(pieces: list[tuple[pa.Array, pa.RecordBatch]]) -> pa.RecordBatch:
+    """The rows of all pieces in the order they had before they were taken apart."""
+    if len(pieces) == 1:
+        return pieces[0][1]
+    rows = pa.concat_arrays([rows for rows, _ in pieces])
+    whole = pa.Table.from_batches([piece for _, piece in pieces]).combine_chunks().to_batches()[0]
+    return whole.take(pc.sort_indices(rows))
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns and types of a schema; columns it lacks are null, counts it lacks are 0."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for wanted in schema:
+        index = batch.schema.get_field_index(wanted.name)
+        column = batch.column(index) if index >= 0 else _absent(wanted, batch.num_rows)
+        columns.append(column if column.type.equals(wanted.type) else column.cast(wanted.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _absent(wanted: pa.Field, rows: int) -> pa.Array:
+    if wanted.name.startswith(mask_column("")):
+        return pa.repeat(pa.scalar(0, wanted.type), rows)
+    return pa.nulls(rows, wanted.type)

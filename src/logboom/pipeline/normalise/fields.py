@@ -1,0 +1,273 @@
+"""Which of a line's fields fill which field of the event, and the taking of them out of the line's own.
+
+It knows names. It must not know how a value is read. What a rule maps comes first, then the names that programs
+commonly use; the first that is present with a plain value wins, and only the winner leaves the attributes.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol
+
+from logboom.pipeline.normalise.rows import Fields, Row
+from logboom.pipeline.plan.nodes import ParseRule
+
+Path = tuple[str, ...]
+Values = Any
+"""Of a slot, by row: a list, or a string array."""
+
+SLOTS: Final = (
+    "time",
+    "severity",
+    "severity_number",
+    "severity_text",
+    "service",
+    "host",
+    "body",
+    "trace_id",
+    "span_id",
+    "traceparent",
+)
+
+_COMMON: Final[dict[str, tuple[str, ...]]] = {
+    "time": (
+        "time",
+        "timestamp",
+        "@timestamp",
+        "ts",
+        "datetime",
+        "Timestamp",
+        "@t",
+        "event_time",
+        "eventTime",
+        "asctime",
+    ),
+    "severity": (
+        "severity",
+        "level",
+        "lvl",
+        "log.level",
+        "log_level",
+        "loglevel",
+        "levelname",
+        "@l",
+        "Level",
+        "Severity",
+    ),
+    "severity_number": ("severity_number", "severityNumber", "SeverityNumber"),
+    "severity_text": ("severity_text", "severityText", "SeverityText"),
+    "service": ("service", "service.name", "service_name", "serviceName", "app", "application", "appname", "app_name"),
+    "host": ("host", "host.name", "hostname", "host_name"),
+    "body": ("body", "message", "msg", "Body", "Message", "@m", "event", "log", "text"),
+    "trace_id": ("trace_id", "traceId", "traceID", "trace.id", "otelTraceID", "TraceId"),
+    "span_id": ("span_id", "spanId", "spanID", "span.id", "otelSpanID", "SpanId"),
+    "traceparent": ("traceparent",),
+}
+_SHAPES_MAX: Final = 4096
+_NESTED: Final = (dict, list)
+_UNUSABLE: Final = frozenset((dict, list, type(None)))
+
+
+class _Shape(NamedTuple):
+    """What is known from the names of a row's fields alone."""
+
+    simple: tuple[tuple[int, str], ...]
+    """Slots whose best candidate is a field on the top level, and its name."""
+
+    paths: dict[str, tuple[Path, ...]]
+    """All candidates of a slot that may be there, best first."""
+
+    searched: tuple[str, ...]
+    """Slots whose best candidate lies deeper."""
+
+
+class Filled(Protocol):
+    """Raw values per slot and row, None where there is none, as a list or as a string array."""
+
+    @property
+    def values(self) -> Mapping[str, Values]:
+        """By slot."""
+        ...
+
+    def put_back(self, slot: str, index: int) -> None:
+        """The value turned out not to be what it seemed: it is an attribute after all."""
+        ...
+
+
+class Taken:
+    """Raw values per slot and row (None where there is none), and where each came from so that it can be put back."""
+
+    __slots__ = ("_moved", "_rows", "_seen", "_shapes", "values")
+
+    def __init__(
+        self, rows: Sequence[Row], values: dict[str, list[Any]], shapes: list[_Shape | None], seen: list[_Shape]
+    ) -> None:
+        """`shapes`: by row, None for a row without fields; `seen`: each once."""
+        self.values = values
+        self._rows = rows
+        self._shapes = shapes
+        self._seen = seen
+        self._moved: dict[tuple[str, int], Path] = {}
+
+    def put_back(self, slot: str, index: int) -> None:
+        """Undo the taking of one value: it is an attribute again."""
+        here, path = self._rows[index], self._path(slot, index)
+        assert isinstance(here, dict)
+        for step in path[:-1]:
+            here = here.setdefault(step, {})
+        here[path[-1]] = self.values[slot][index]
+        self.values[slot][index] = None
+
+    def take_next(self, slot: str, index: int) -> None:
+        """Take the first candidate that has a plain value; what stood in the slot before was none."""
+        row, shape = self._rows[index], self._shapes[index]
+        assert isinstance(row, dict)
+        assert shape is not None
+        for path in shape.paths[slot]:
+            holder = _holder(row, path)
+            value = holder.get(path[-1]) if holder is not None else None
+            if holder is not None and value is not None and type(value) not in _NESTED:
+                self.values[slot][index] = holder.pop(path[-1])
+                self._moved[slot, index] = path
+                return
+
+    def settle(self) -> None:
+        """See to the rows whose best candidate was null, an object or a list."""
+        wanted = {slot for shape in self._seen for slot in shape.paths}
+        for slot, values in self.values.items():
+            if slot not in wanted or set(map(type, values)).isdisjoint(_UNUSABLE):
+                continue
+            for index, (value, shape) in enumerate(zip(values, self._shapes, strict=True)):
+                if shape is None or type(value) not in _UNUSABLE or slot not in shape.paths:
+                    continue
+                if value is not None:
+                    self.put_back(slot, index)
+                if len(shape.paths[slot]) > 1 or slot in shape.searched:
+                    self.take_next(slot, index)
+
+    def _path(self, slot: str, index: int) -> Path:
+        moved = self._moved.get((slot, index))
+        if moved is not None:
+            return moved
+        shape = self._shapes[index]
+        assert shape is not None
+        return shape.paths[slot][0]
+
+
+class FieldTaker:
+    """Takes slots out of rows for one rule; remembers the shapes it has seen."""
+
+    def __init__(self, rule: ParseRule) -> None:
+        own = dict(rule.mapping)
+        self._candidates = {slot: _paths((*own.get(slot, ()), *_COMMON[slot])) for slot in SLOTS}
+        # A status that stands for a severity is an attribute of its own as well.
+        self._severity_stays = rule.severity_scale == "http"
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
+
+    def take(self, rows: Sequence[Row]) -> Taken:
+        """Take the slots out of every row that has fields; those rows keep what is left."""
+        columns: list[list[Any]] = [[None] * len(rows) for _ in SLOTS]
+        row_shapes, by_shape = self._shapes_of(rows)
+        for shape, indices in by_shape:
+            if len(indices) == len(rows):  # every row has fields, and the same ones
+                for slot, name in shape.simple:
+                    columns[slot] = [row.pop(name) for row in rows]  # type: ignore[union-attr]
+                continue
+            members: list[Any] = [rows[index] for index in indices]
+            for slot, name in shape.simple:
+                column = columns[slot]
+                for index, row in zip(indices, members, strict=True):
+                    column[index] = row.pop(name)
+        seen = [shape for shape, _ in by_shape]
+        taken = Taken(rows, dict(zip(SLOTS, columns, strict=True)), row_shapes, seen)
+        taken.settle()
+        if self._severity_stays:
+            for index, value in enumerate(taken.values["severity"]):
+                if value is not None:
+                    taken.put_back("severity", index)
+                    taken.values["severity"][index] = value
+        return taken
+
+    def plain_slots(self, names: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
+        """For rows with these fields and none nested or null: the slots that are filled and by which field; None where
+        that cannot be told from the names."""
+        if self._severity_stays or len(set(names)) != len(names):
+            return None
+        shape = self._shapes.get(names) or self._shape(names)
+        return None if shape.searched else tuple((SLOTS[slot], name) for slot, name in shape.simple)
+
+    def looks_for(self, name: str) -> bool:
+        """Whether a field of this name may fill a slot."""
+        return any(path[0] == name for paths in self._candidates.values() for path in paths)
+
+    def _shapes_of(self, rows: Sequence[Row]) -> tuple[list[_Shape | None], list[tuple[_Shape, list[int]]]]:
+        """The shape of each row that has fields, and for each shape its rows."""
+        members = _rows_by_names(rows)
+        by_shape = [(self._shapes.get(names) or self._shape(names), indices) for names, indices in members.items()]
+        if len(by_shape) == 1 and len(by_shape[0][1]) == len(rows):
+            return [by_shape[0][0]] * len(rows), by_shape
+        row_shapes: list[_Shape | None] = [None] * len(rows)
+        for shape, indices in by_shape:
+            for index in indices:
+                row_shapes[index] = shape
+        return row_shapes, by_shape
+
+    def _shape(self, names: tuple[str, ...]) -> _Shape:
+        there = frozenset(names)
+        paths = {slot: tuple(path for path in self._candidates[slot] if path[0] in there) for slot in SLOTS}
+        paths = {slot: found for slot, found in paths.items() if found}
+        claimed: dict[str, str] = {}
+        for slot, found in paths.items():
+            if len(found[0]) == 1:
+                claimed.setdefault(found[0][0], slot)
+        simple = tuple((SLOTS.index(slot), name) for name, slot in claimed.items())
+        searched = tuple(slot for slot in paths if slot not in claimed.values())
+        if len(self._shapes) >= _SHAPES_MAX:
+            self._shapes.clear()
+        return self._shapes.setdefault(names, _Shape(simple, paths, searched))
+
+
+def _rows_by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
+    """The rows that have fields, by the names of these. Neighbours are mostly alike, and comparing is cheaper than
+    hashing a dozen names."""
+    members: dict[tuple[str, ...], list[int]] = {}
+    last: tuple[str, ...] | None = None
+    found: list[int] = []
+    for index, row in enumerate(rows):
+        if type(row) is dict:
+            names = tuple(row)
+            if names != last:
+                last = names
+                found = members.setdefault(names, [])
+            found.append(index)
+    return members
+
+
+@lru_cache(maxsize=256)
+def taker_for(rule: ParseRule) -> FieldTaker:
+    """One taker per rule and process, so that shapes are learned once."""
+    return FieldTaker(rule)
+
+
+def body_names(rule: ParseRule) -> tuple[str, ...]:
+    """Names of fields on the top level that may hold the body, best first."""
+    return tuple(dict.fromkeys((*dict(rule.mapping).get("body", ()), *_COMMON["body"])))
+
+
+def _paths(names: Sequence[str]) -> tuple[Path, ...]:
+    """A name with dots is a field of that name, or a way down into nested ones."""
+    found: dict[Path, None] = {}
+    for name in names:
+        found[(name,)] = None
+        if "." in name.strip("."):
+            found[tuple(name.split("."))] = None
+    return tuple(found)
+
+
+def _holder(row: Fields, path: Path) -> Fields | None:
+    """The object in which the last step of a path would be a field."""
+    here: Any = row
+    for step in path[:-1]:
+        here = here.get(step)
+        if not isinstance(here, dict):
+            return None
+    return here if isinstance(here, dict) else None

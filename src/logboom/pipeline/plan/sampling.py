@@ -1,0 +1,105 @@
+"""Sampling by hash: whether an event stays is a pure function of its key and the rate, on every machine and in SQL.
+
+The hash is XXH64 of the key's UTF-8 bytes with seed 42, which is Spark's `xxhash64`; its upper 53 bits are compared
+with `2**53 / rate`. So one trace has one fate everywhere, and what a higher rate keeps a lower rate keeps too.
+
+It knows the SQL text and the same in Python. It must not know Spark sessions or batches.
+"""
+
+from typing import Final
+
+from logboom.pipeline.plan.nodes import SampleTransform
+
+SEED: Final = 42
+"""The seed of Spark's `xxhash64`."""
+
+BITS: Final = 53
+SPACE: Final = 1 << BITS
+_MASK: Final = (1 << 64) - 1
+_P1: Final = 0x9E3779B185EBCA87
+_P2: Final = 0xC2B2AE3D27D4EB4F
+_P3: Final = 0x165667B19E3779F9
+_P4: Final = 0x85EBCA77C2B2AE63
+_P5: Final = 0x27D4EB2F165667C5
+
+
+def keep_condition(transform: SampleTransform) -> str:
+    """SQL over an event's columns: true where the event stays, never null."""
+    kept = f"shiftrightunsigned(xxhash64({_key(transform)}), {64 - BITS}) < {_threshold_sql(transform)}"
+    if transform.exclude is None:
+        return kept
+    return f"coalesce(({transform.exclude}), false) OR {kept}"
+
+
+def weight_expression(transform: SampleTransform) -> str:
+    """SQL for the weight of an event that stays: how many events of the input it now stands for."""
+    grown = f"weight * {float(transform.rate)!r}D"
+    if transform.exclude is None:
+        return grown
+    return f"CASE WHEN coalesce(({transform.exclude}), false) THEN weight ELSE {grown} END"
+
+
+def keeps(key: str, rate: float, weight: float = 1.0) -> bool:
+    """The same decision in Python; `weight` is that of the event where the transform follows weights, else 1."""
+    return xxh64(key.encode()) >> (64 - BITS) < int(SPACE / (weight * rate))
+
+
+def _key(transform: SampleTransform) -> str:
+    return f"coalesce(CAST(({transform.key}) AS STRING), event_id)"
+
+
+def _threshold_sql(transform: SampleTransform) -> str:
+    if transform.follows_weight:
+        return f"CAST({float(SPACE)!r}D / (weight * {float(transform.rate)!r}D) AS BIGINT)"
+    return f"{int(SPACE / transform.rate)}L"
+
+
+def xxh64(data: bytes, seed: int = SEED) -> int:
+    """XXH64 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md), unsigned.
+
+    >>> hex(xxh64(b"", seed=0))
+    '0xef46db3751d8e999'
+    """
+    position, end = 0, len(data)
+    if end >= 32:
+        lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed & _MASK, (seed - _P1) & _MASK]
+        while position <= end - 32:
+            lanes = [_round(lane, _word(data, position + 8 * i, 8)) for i, lane in enumerate(lanes)]
+            position += 32
+        total = sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+        for lane in lanes:
+            total = ((total ^ _round(0, lane)) * _P1 + _P4) & _MASK
+    else:
+        total = (seed + _P5) & _MASK
+    return _avalanche(_tail(data, position, (total + end) & _MASK))
+
+
+def _tail(data: bytes, position: int, total: int) -> int:
+    end = len(data)
+    while position + 8 <= end:
+        total = (_rotate(total ^ _round(0, _word(data, position, 8)), 27) * _P1 + _P4) & _MASK
+        position += 8
+    if position + 4 <= end:
+        total = (_rotate(total ^ (_word(data, position, 4) * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        position += 4
+    for byte in data[position:]:
+        total = _rotate(total ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
+    return total
+
+
+def _avalanche(total: int) -> int:
+    total = (total ^ total >> 33) * _P2 & _MASK
+    total = (total ^ total >> 29) * _P3 & _MASK
+    return total ^ total >> 32
+
+
+def _word(data: bytes, position: int, size: int) -> int:
+    return int.from_bytes(data[position : position + size], "little")
+
+
+def _rotate(value: int, bits: int) -> int:
+    return (value << bits | value >> (64 - bits)) & _MASK
+
+
+def _round(lane: int, word: int) -> int:
+    return _rotate((lane + word * _P2) & _MASK, 31) * _P1 & _MASK

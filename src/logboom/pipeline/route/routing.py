@@ -1,0 +1,106 @@
+"""A layer at work: each row goes to where the conditions send it, copied where it has several ways.
+
+Knows layers and rows. Must not know Spark. Conditions are answered here where they are simple; otherwise Spark has
+answered them before, and its verdicts stand in the batch under the names of the conditions' columns.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Branches, Choice, Condition, Emit, Layer, Outcome, Union
+from logboom.pipeline.route.conditions import simple_condition
+from logboom.pipeline.route.rows import Index, Rows, Weights
+from logboom.pipeline.route.sample_columns import sampler, true_rows
+
+Verdicts = Mapping[str, npt.NDArray[np.int8]]
+"""By the column of a condition: TRUE, FALSE or FAILED by row."""
+
+
+def needs_spark(layer: Layer) -> bool:
+    """Whether Spark has to answer the layer's conditions."""
+    return any(
+        simple_condition(condition.sql) is None if condition.sample is None else sampler(condition.sample) is None
+        for condition in layer.conditions
+    )
+
+
+def moved(rows: Rows, layer: Layer, *, answered: bool) -> Rows:
+    """The rows behind the layer, in their order. `answered`: Spark has given verdicts and set the weights."""
+    verdicts = {condition.column: _verdict(rows, condition, answered=answered) for condition in layer.conditions}
+    weights = rows.own_weights if answered or not layer.weights else _weights(rows, layer, verdicts)
+    positions, codes = _ways(rows, layer, verdicts)
+    if len(positions) == len(rows) and (positions[1:] > positions[:-1]).all():
+        return Rows(rows.batch, codes, rows.index, weights)
+    order = np.argsort(positions, kind="stable")
+    positions, codes = positions[order], codes[order]
+    own = None if weights is None else weights[positions]
+    return Rows(rows.batch, codes, rows.of_batch[positions], own)
+
+
+def _verdict(rows: Rows, condition: Condition, *, answered: bool) -> npt.NDArray[np.int8]:
+    if answered:
+        verdicts: npt.NDArray[np.int8] = rows.batch.column(condition.column).to_numpy(zero_copy_only=False)
+        verdicts = verdicts.astype(np.int8)
+        return verdicts if rows.index is None else verdicts[rows.index]
+    if condition.sample is not None:
+        sample = sampler(condition.sample)
+        assert sample is not None
+        batch = rows.batch if rows.index is None else rows.flat()
+        return np.where(sample.stays(batch, rows.weights), TRUE, FALSE).astype(np.int8)
+    answer = simple_condition(condition.sql)
+    assert answer is not None
+    found = true_rows(answer(rows.batch))
+    return np.where(found if rows.index is None else found[rows.index], TRUE, FALSE).astype(np.int8)
+
+
+def _weights(rows: Rows, layer: Layer, verdicts: Verdicts) -> Weights:
+    weights = rows.weights.copy()
+    batch = rows.batch if rows.index is None else rows.flat()
+    for weight in layer.weights:
+        sample = sampler(weight.sample)
+        assert sample is not None
+        here = (rows.at == weight.at) & (verdicts[weight.column] == TRUE)
+        weights[here] = sample.grown(batch, rows.weights)[here]
+    return weights
+
+
+def _ways(rows: Rows, layer: Layer, verdicts: Verdicts) -> tuple[Index, npt.NDArray[np.int32]]:
+    """Every way a row leaves by: which row, and to which place; rows of no head stay."""
+    heads = [head for head, _ in layer.moves]
+    stay = np.flatnonzero(~np.isin(rows.at, heads))
+    positions, codes = [stay], [rows.at[stay]]
+    for head, outcome in layer.moves:
+        for here, code in _spread(outcome, np.flatnonzero(rows.at == head), verdicts):
+            positions.append(here)
+            codes.append(np.full(len(here), code, np.int32))
+    return np.concatenate(positions), np.concatenate(codes)
+
+
+def _spread(outcome: Outcome, here: Index, verdicts: Verdicts) -> Iterator[tuple[Index, int]]:
+    match outcome:
+        case Emit(codes):
+            yield from ((here, code) for code in codes)
+        case Choice(column, then, otherwise, failed):
+            verdict = verdicts[column][here]
+            for value, part in ((TRUE, then), (FALSE, otherwise), (FAILED, failed)):
+                yield from _spread(part, here[verdict == value], verdicts)
+        case Branches(branches, unmatched, failed):
+            yield from _spread_branches(branches, unmatched, failed, here, verdicts)
+        case Union(parts):
+            for part in parts:
+                yield from _spread(part, here, verdicts)
+
+
+def _spread_branches(
+    branches: tuple[tuple[str, Outcome], ...], unmatched: Outcome, failed: Outcome, here: Index, verdicts: Verdicts
+) -> Iterator[tuple[Index, int]]:
+    nothing, any_failed = np.ones(len(here), np.bool_), np.zeros(len(here), np.bool_)
+    for column, part in branches:
+        verdict = verdicts[column][here]
+        yield from _spread(part, here[verdict == TRUE], verdicts)
+        nothing &= verdict == FALSE
+        any_failed |= verdict == FAILED
+    yield from _spread(failed, here[any_failed], verdicts)
+    yield from _spread(unmatched, here[nothing], verdicts)

@@ -1,0 +1,203 @@
+"""Deliveries: one streaming query per sink that the router does not write itself, each with a checkpoint of its own.
+
+A sink that is slow or fails holds up its own query and nobody else's. What fails is tried again with growing pauses;
+when the attempts are used up, the batch goes to the sink's dead letters and the query goes on, or, where the file says
+so, it is tried until it succeeds.
+
+Knows Spark's streaming and the sinks' interface. Must not know how a sink does its work, nor the router.
+"""
+
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+from pyspark.sql.streaming.query import StreamingQuery
+
+from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.edge.trimming import durably_committed
+from logboom.pipeline.plan import names
+from logboom.pipeline.plan.nodes import Sink
+from logboom.pipeline.run.router import StoppedError, kafka_reader, write_records
+from logboom.pipeline.spark.jvm import PipelineError
+
+PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.compression.type": "lz4",
+    # Waits for the pipeline's own log, which is no fault of the sink's.
+    "kafka.delivery.timeout.ms": "2147483647",
+}
+_INTERVAL: Final = "2 seconds"
+_RECORDS_MAX: Final = 200_000
+_PAUSE_MIN_S: Final = 0.5
+_PAUSE_MAX_S: Final = 30.0
+_ERROR_LINE: Final = re.compile(r"[A-Za-z_.]+(?:Error|Exception): ")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What became of one batch of a delivery."""
+
+    sink: str
+    batch: int
+    rows: int = 0
+    repeats: int = 0
+    dead: int = 0
+    failures: int = 0
+    error: str | None = None
+    """Why the last try failed, where one did."""
+
+
+class Target(Protocol):
+    """A sink at work."""
+
+    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        """Brings a batch of an edge's records to the sink; any exception means it has to be tried again."""
+        ...
+
+    def idle(self) -> None:
+        """Called between batches."""
+        ...
+
+    def finish(self) -> None:
+        """Called once behind the last batch of a run that ends by itself."""
+        ...
+
+
+class UndeliveredError(PipelineError):
+    """A sink that must not lose anything does not take a batch, and the run is one that has to end."""
+
+
+OnDelivered = Callable[[Delivered], None]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """The query of one sink."""
+
+    spark: SparkSession
+    pipeline: str
+    sink: Sink
+    edges: Mapping[str, int]
+    """Streams it reads and their partitions."""
+    admin: StreamAdmin
+    checkpoint: Path
+    target: Target
+    stop: threading.Event
+    on_delivered: OnDelivered
+    once: bool = False
+    """Whether it runs to come to an end: then no batch is tried for ever."""
+
+    def start(self, *, once: bool) -> StreamingQuery:
+        """Starts the query in a scheduling pool of its own."""
+        self.once = once
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"sink {self.sink.name}")
+        records = (
+            kafka_reader(self.spark, self.admin.bootstrap, "edges")
+            .option("subscribe", ",".join(sorted(self.edges)))
+            .option("startingOffsets", self._starts())
+            .option("maxOffsetsPerTrigger", _RECORDS_MAX)
+            # Spark takes an input that was added or left out for lost data: an edge begins where it was trimmed to.
+            .option("failOnDataLoss", str(not self._inputs_changed()).lower())
+            .load()
+        )
+        writer = records.select("topic", "partition", "offset", "key", "value").writeStream
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_INTERVAL)
+        query = (
+            writer.queryName(f"{self.pipeline}: {self.sink.name}")
+            .option("checkpointLocation", str(self.checkpoint / "query"))
+            .foreachBatch(self._batch)
+            .start()
+        )
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+        return query
+
+    def remember_start(self) -> None:
+        """Fixes where a new delivery begins, before the router writes for it: at what its streams end with now."""
+        path = self.checkpoint / "start.json"
+        if not path.exists():
+            make_dir(self.checkpoint)
+            write_durably(path, json.dumps(self.admin.ends(self.edges)).encode())
+
+    def _starts(self) -> str:
+        """Spark wants a start for exactly the streams it reads; those that came later begin with their first record."""
+        known = json.loads((self.checkpoint / "start.json").read_text())
+        return json.dumps(
+            {
+                name: {str(partition): known.get(name, {}).get(str(partition), -2) for partition in range(count)}
+                for name, count in self.edges.items()
+            }
+        )
+
+    def _inputs_changed(self) -> bool:
+        """Whether the sink read other edges when its last batch was committed."""
+        committed = durably_committed(self.checkpoint / "query")
+        return committed is not None and set(committed) != set(self.edges)
+
+    def _batch(self, rows: DataFrame, batch: int) -> None:
+        failures, error = 0, None
+        while True:
+            try:
+                done = self.target.deliver(rows, batch)
+            except Exception as failure:  # noqa: BLE001 - the outermost loop of a sink, which may fail in any way
+                failures, error = failures + 1, failure
+            else:
+                self.on_delivered(done)
+                self.target.idle()
+                return
+            if self.stop.is_set():
+                raise StoppedError from error
+            said = _sentence(error)
+            if self.sink.on_failure == "dead_letter" and failures >= self.sink.attempts:
+                dead = self._bury(rows, said)
+                self.on_delivered(Delivered(self.sink.name, batch, dead=dead, failures=failures, error=said))
+                return
+            self.on_delivered(Delivered(self.sink.name, batch, failures=failures, error=said))
+            if self.once and failures >= self.sink.attempts:
+                raise UndeliveredError(
+                    f"the sink {self.sink.name} failed {failures} times, last with {said}; "
+                    "nothing is lost: what it has not taken waits in the log for the next run"
+                ) from error
+            if self.stop.wait(min(_PAUSE_MIN_S * 2 ** (failures - 1), _PAUSE_MAX_S)):
+                raise StoppedError from error
+
+    def _bury(self, rows: DataFrame, reason: str) -> int:
+        """The batch as dead letters of the sink."""
+        stream = names.dead_stream(self.pipeline, self.sink.name)
+        headers = {
+            names.HEADER_REASON: F.lit(reason[:500]),
+            names.HEADER_STAGE: F.lit(self.sink.name),
+            names.HEADER_FORM: F.lit(names.FORM_EVENT),
+            names.HEADER_EDGE: F.col("topic"),
+            names.HEADER_ORIGIN: F.concat_ws("/", "topic", "partition", "offset"),
+            names.HEADER_PIPELINE: F.lit(self.pipeline),
+        }
+        pairs = [F.struct(F.lit(key).alias("key"), text.cast("binary").alias("value")) for key, text in headers.items()]
+        records = rows.select(F.lit(stream).alias("topic"), "key", "value", F.array(*pairs).alias("headers"))
+        write_records(records, self.admin.bootstrap, PRODUCER_SETTINGS)
+        return rows.count()
+
+
+def owner_of(checkpoint: Path) -> str:
+    """A name for this checkpoint that no other has."""
+    path = checkpoint / "id"
+    if not path.exists():
+        make_dir(checkpoint)
+        write_durably(path, uuid.uuid4().hex[:12].encode())
+    return path.read_text()
+
+
+def _sentence(error: BaseException | None) -> str:
+    text = str(error).strip() or type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # What a Python worker raised stands last in Spark's message; the frames above are of no use here.
+    told = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), lines[0])
+    return f"{type(error).__name__}: {told}" if told == lines[0] else told

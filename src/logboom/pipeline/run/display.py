@@ -1,0 +1,219 @@
+"""Shows a pipeline's progress: a live table on a terminal, lines elsewhere, JSON lines for programs, and /metrics.
+
+Knows snapshots. Must not know Spark.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import msgspec
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from logboom.base.units import MIB
+from logboom.pipeline.run.progress import Progress, Snapshot
+
+_NAMESPACE: Final = "logboom_pipeline"
+
+
+class Display(Protocol):
+    """Where progress is shown."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """The state now; called about once a second."""
+        ...
+
+    def say(self, line: str) -> None:
+        """One sentence for the person."""
+        ...
+
+    def close(self, snapshot: Snapshot) -> None:
+        """The last state."""
+        ...
+
+
+class JsonDisplay:
+    """One JSON object per line on standard output."""
+
+    def __init__(self) -> None:
+        self._shown: tuple[str, int] | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        if (snapshot.state, snapshot.batch) != self._shown:
+            self._shown = (snapshot.state, snapshot.batch)
+            _print(msgspec.json.encode(snapshot).decode())
+
+    def say(self, line: str) -> None:
+        _print(msgspec.json.encode({"message": line}).decode())
+
+    def close(self, snapshot: Snapshot) -> None:
+        _print(msgspec.json.encode(snapshot).decode())
+
+
+class PlainDisplay:
+    """A line per batch."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+
+    def show(self, snapshot: Snapshot) -> None:
+        if snapshot.batch != self._shown:
+            self._shown = snapshot.batch
+            _print(_line(snapshot))
+
+    def say(self, line: str) -> None:
+        _print(line)
+
+    def close(self, snapshot: Snapshot) -> None:
+        _print("\n".join(balance_lines(snapshot)))
+
+
+class RichDisplay:
+    """A table that is drawn again in place."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._live = Live(Text("starting"), console=self._console, auto_refresh=False)
+        self._live.start()
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._live.update(_tables(snapshot), refresh=True)
+
+    def say(self, line: str) -> None:
+        self._live.console.print(line, markup=False, highlight=False)
+
+    def close(self, snapshot: Snapshot) -> None:
+        self.show(snapshot)
+        self._live.stop()
+        self._console.print("\n".join(balance_lines(snapshot)), markup=False)
+
+
+def make_display(*, as_json: bool) -> Display:
+    """What fits standard output."""
+    if as_json:
+        return JsonDisplay()
+    return RichDisplay() if sys.stdout.isatty() else PlainDisplay()
+
+
+def balance_lines(snapshot: Snapshot) -> list[str]:
+    """The balance of this run, as an equation that a person can check."""
+    ledger = snapshot.now
+    records_in, out = sum(ledger.records_in.values()), sum(ledger.out.values())
+    dropped, dead = sum(ledger.dropped.values()), sum(ledger.dead.values())
+    verdict = "balanced" if ledger.missing == 0 else f"NOT BALANCED, {ledger.missing} records are unaccounted for"
+    goes_to = f"out {out:,} + dropped {dropped:,} + dead {dead:,}"
+    return [
+        f"records in {records_in:,} + copies {ledger.copies:,} = {goes_to} ({verdict}, {ledger.batches} batches)",
+        *(_named("out", ledger.out)),
+        *(_named("dropped by", ledger.dropped)),
+        *(_named("dead at", ledger.dead)),
+        *(_named("masked", ledger.masked)),
+        *(
+            f"  delivered to {name}: {sink.rows:,}, repeats left out {sink.repeats:,}, dead {sink.dead:,}"
+            for name, sink in snapshot.sinks.items()
+        ),
+    ]
+
+
+def _named(word: str, counts: dict[str, int]) -> list[str]:
+    return [f"  {word} {name}: {count:,}" for name, count in counts.items() if count]
+
+
+def _line(snapshot: Snapshot) -> str:
+    last = snapshot.now
+    records_in = sum(last.records_in.values())
+    parts = [
+        f"batch {snapshot.batch}",
+        f"{snapshot.batch_ms} ms",
+        f"in {records_in:,} ({_size(last.bytes_in)})",
+        f"out {sum(last.out.values()):,}",
+        f"dropped {sum(last.dropped.values()):,}",
+        f"dead {sum(last.dead.values()):,}",
+        f"{records_in * 1_000 / max(snapshot.batch_ms, 1):,.0f} events/s",
+        f"lag {snapshot.lag if snapshot.lag is not None else '?'}",
+    ]
+    failing = [f"{name}: {sink.error}" for name, sink in snapshot.sinks.items() if sink.error]
+    return " | ".join([*parts, *failing])
+
+
+def _tables(snapshot: Snapshot) -> Group:
+    head = Text(
+        f"{snapshot.pipeline} {snapshot.state}  batch {snapshot.batch} in {snapshot.batch_ms} ms  "
+        f"{snapshot.events_per_s:,.0f} events/s  {_size(snapshot.bytes_per_s)}/s  "
+        f"lag {snapshot.lag if snapshot.lag is not None else '?'}"
+    )
+    table = Table("what", "where", "this run", "ever")
+    for what, now, ever in (
+        ("in", snapshot.now.records_in, snapshot.total.records_in),
+        ("out", snapshot.now.out, snapshot.total.out),
+        ("dropped by", snapshot.now.dropped, snapshot.total.dropped),
+        ("dead at", snapshot.now.dead, snapshot.total.dead),
+        ("masked", snapshot.now.masked, snapshot.total.masked),
+    ):
+        for name in sorted(set(now) | set(ever)):
+            if ever.get(name) or what in ("in", "out"):
+                table.add_row(what, name, f"{now.get(name, 0):,}", f"{ever.get(name, 0):,}")
+    for name, sink in snapshot.sinks.items():
+        said = sink.error or (f"lag {sink.lag}" if sink.lag is not None else "")
+        table.add_row("delivered", name, f"{sink.rows:,}", said)
+    return Group(head, table)
+
+
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes / MIB:,.1f} MiB"
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+class _Metrics(Collector):
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def collect(self) -> Iterable[Metric]:
+        snapshot = self._progress.snapshot()
+        ledger, name = snapshot.now, snapshot.pipeline
+        for word, label, counts, text in (
+            ("records_in", "source", ledger.records_in, "Records read"),
+            ("records_out", "route", ledger.out, "Records written, by sink or edge"),
+            ("records_dropped", "rule", ledger.dropped, "Records dropped by a rule"),
+            ("dead_letters", "stage", ledger.dead, "Records that became dead letters"),
+            ("masked", "kind", ledger.masked, "Values masked"),
+            ("delivered", "sink", {sink: at.rows for sink, at in snapshot.sinks.items()}, "Events delivered"),
+            ("delivery_failures", "sink", {sink: at.failures for sink, at in snapshot.sinks.items()}, "Failed tries"),
+        ):
+            family = CounterMetricFamily(f"{_NAMESPACE}_{word}", text, labels=["pipeline", label])
+            for key, count in counts.items():
+                family.add_metric([name, key], count)
+            yield family
+        for word, value, text in (
+            ("bytes_in", ledger.bytes_in, "Bytes of the values read"),
+            ("bytes_out", ledger.bytes_out, "Bytes of the values written"),
+            ("copies", ledger.copies, "Records that exist because one went several ways"),
+            ("batches", ledger.batches, "Batches of the router"),
+        ):
+            total = CounterMetricFamily(f"{_NAMESPACE}_{word}", text, labels=["pipeline"])
+            total.add_metric([name], value)
+            yield total
+        for word, gauge, text in (
+            ("batch_duration_seconds", snapshot.batch_ms / 1_000, "Time the last batch took"),
+            ("lag_records", snapshot.lag or 0, "Records of the sources not yet read"),
+            ("unbalanced_records", snapshot.missing, "Records unaccounted for; always 0"),
+        ):
+            now = GaugeMetricFamily(f"{_NAMESPACE}_{word}", text, labels=["pipeline"])
+            now.add_metric([name], gauge)
+            yield now
+
+
+def serve_metrics(progress: Progress, host: str, port: int) -> None:
+    """/metrics on an address, until the process ends."""
+    registry = CollectorRegistry()
+    registry.register(_Metrics(progress))
+    start_http_server(port, addr=host, registry=registry)

@@ -1,0 +1,131 @@
+"""What a running pipeline has done so far, gathered from batches, deliveries and Spark's own progress.
+
+Knows counts and times. Must not know Spark's session or how they are shown.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
+from logboom.pipeline.run.delivery import Delivered
+
+_RATE_WINDOW_S: Final = 10.0
+
+
+class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """One delivery since the start."""
+
+    rows: int = 0
+    repeats: int = 0
+    """Records that had been delivered before and were left out."""
+    dead: int = 0
+    failures: int = 0
+    error: str | None = None
+    """What the last try said, until one succeeds."""
+    lag: int | None = None
+    """Records of its edges not yet delivered."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything at one moment. `now` counts since the start of this process, `total` since the first batch ever."""
+
+    pipeline: str
+    state: str
+    batch: int
+    batch_ms: int
+    lag: int | None
+    """Records of the sources not yet read."""
+    events_per_s: float
+    bytes_per_s: float
+    missing: int
+    """Records unaccounted for: always 0."""
+    now: Ledger
+    total: Ledger
+    sinks: dict[str, SinkProgress]
+
+
+class Progress:
+    """Fed by the threads of all queries, read by the display and /metrics."""
+
+    def __init__(self, pipeline: str, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.Lock()
+        self._pipeline = pipeline
+        self._clock = now
+        self._state = "starting"
+        self._last: BatchRecord | None = None
+        self._now = EMPTY
+        self._total = EMPTY
+        self._lag: int | None = None
+        self._recent: deque[tuple[float, int, int]] = deque()
+        self._started = now()
+        self._sinks: dict[str, SinkProgress] = {}
+
+    def state(self, word: str) -> None:
+        """starting, running, stopping, stopped, failed, waiting."""
+        with self._lock:
+            self._state = word
+
+    def sink(self, name: str) -> None:
+        """A delivery that exists, though it has done nothing yet."""
+        with self._lock:
+            self._sinks.setdefault(name, SinkProgress())
+
+    def resume(self, last: BatchRecord | None) -> None:
+        """What earlier lives of this pipeline did."""
+        with self._lock:
+            self._total = EMPTY if last is None else last.total
+
+    def batch(self, entry: BatchRecord) -> None:
+        """A batch of the router is in the book."""
+        with self._lock:
+            self._last = entry
+            self._now = self._now.plus(entry.ledger)
+            self._total = entry.total
+            self._recent.append((self._clock(), sum(entry.ledger.records_in.values()), entry.ledger.bytes_in))
+
+    def delivered(self, done: Delivered) -> None:
+        """A delivery finished a batch, or failed once more."""
+        with self._lock:
+            before = self._sinks.get(done.sink, SinkProgress())
+            self._sinks[done.sink] = msgspec.structs.replace(
+                before,
+                rows=before.rows + done.rows,
+                repeats=before.repeats + done.repeats,
+                dead=before.dead + done.dead,
+                failures=before.failures + (done.failures > 0),
+                error=done.error,
+            )
+
+    def lag(self, sink: str | None, records: int) -> None:
+        """How far a query (None: the router) is behind the end of what it reads."""
+        with self._lock:
+            if sink is None:
+                self._lag = records
+            elif sink in self._sinks:
+                self._sinks[sink] = msgspec.structs.replace(self._sinks[sink], lag=records)
+
+    def snapshot(self) -> Snapshot:
+        """All of it now."""
+        with self._lock:
+            now = self._clock()
+            while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
+                self._recent.popleft()
+            window_s = max(1.0, min(_RATE_WINDOW_S, now - self._started))
+            return Snapshot(
+                pipeline=self._pipeline,
+                state=self._state,
+                batch=-1 if self._last is None else self._last.batch,
+                batch_ms=0 if self._last is None else self._last.duration_ms,
+                lag=self._lag,
+                events_per_s=round(sum(count for _, count, _ in self._recent) / window_s, 1),
+                bytes_per_s=round(sum(size for _, _, size in self._recent) / window_s, 1),
+                missing=self._total.missing,
+                now=self._now,
+                total=self._total,
+                sinks=dict(self._sinks),
+            )

@@ -1,0 +1,281 @@
+"""Runs a pipeline: starts its queries, watches over them, stops them.
+
+Knows the order in which things start and stop, and when to try again. Must not know what a batch or a sink does.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from logboom.pipeline.checkpoint.files import make_dir, only_one
+from logboom.pipeline.checkpoint.stream_identity import check_ids
+from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
+from logboom.pipeline.edge.trimming import Trimmer
+from logboom.pipeline.mask.batch import load_keys
+from logboom.pipeline.plan import names
+from logboom.pipeline.plan.layout import Layout, is_direct
+from logboom.pipeline.plan.nodes import ConsoleSink, KeyRef, ParquetSink, Plan, Sink, StreamSink
+from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.run.dead_letters import bury
+from logboom.pipeline.run.delivery import Delivery, Target, owner_of
+from logboom.pipeline.run.display import Display, serve_metrics
+from logboom.pipeline.run.progress import Progress
+from logboom.pipeline.run.router import Router
+from logboom.pipeline.sinks.targets import ConsoleTarget, ParquetTarget, StreamTarget
+from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.spark.listening import LagListener
+from logboom.pipeline.spark.session import SessionOptions, start_session
+
+_TICK_S: Final = 0.5
+_STOP_MAX_S: Final = 20.0
+_PAUSE_MIN_S: Final = 1.0
+_PAUSE_MAX_S: Final = 30.0
+_FAILURES_MAX: Final = 5
+"""Failures of the router in a row, with no batch between and the log answering, after which it gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a pipeline is run, beside what its file says."""
+
+    bootstrap: str
+    once: bool = False
+    session: SessionOptions = field(default_factory=SessionOptions)
+    http: tuple[str, int] | None = None
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A query that is started again when it fails."""
+
+    name: str
+    query: StreamingQuery
+    failures: int = 0
+    batch: int = -1
+    again_at: float | None = None
+
+
+class Runner:
+    """One run of one pipeline in this process."""
+
+    def __init__(self, plan: Plan, options: RunOptions, display: Display) -> None:
+        self._plan = plan
+        self._options = options
+        self._display = display
+        self.progress = Progress(plan.name)
+        self._stop = threading.Event()
+        self._admin = StreamAdmin(options.bootstrap)
+        self._checkpoint = resolved(plan, plan.checkpoint)
+
+    def stop(self) -> None:
+        """Asks for a clean end after the batch that is running; may be called from a signal handler."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
+        self._load_keys(self._plan.key_refs())  # a key that is missing is better told before Spark starts
+        counts = self._wait()
+        if self._stop.is_set():
+            return
+        spark = self._session()
+        try:
+            self.run_in(spark, counts)
+        finally:
+            spark.stop()
+
+    def run_in(self, spark: SparkSession, counts: Mapping[str, int] | None = None) -> None:
+        """The same in a session that is there already. `counts`: partitions of the source streams, where known."""
+        counts = self._wait() if counts is None else counts
+        make_dir(self._checkpoint)
+        with only_one(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}"):
+            if self._options.http is not None:
+                serve_metrics(self.progress, *self._options.http)
+            listener = LagListener(self._on_lag)
+            spark.streams.addListener(listener)
+            try:
+                self._run(spark, self._admin, max(counts.values()))
+            finally:
+                spark.streams.removeListener(listener)
+                self._display.close(self.progress.snapshot())
+
+    def _wait(self) -> Mapping[str, int]:
+        """Until every source stream is there; with `once`, which must end, PipelineError where one is not."""
+        wanted = [name for source in self._plan.sources for name in source.streams]
+        patterns = [source.pattern for source in self._plan.sources if source.pattern is not None]
+        if self._options.once:
+            found, missing = self._admin.look_for(wanted, patterns)
+            if missing:
+                raise PipelineError(_missing(missing, patterns))
+            return found
+        self.progress.state("waiting")
+        self._display.show(self.progress.snapshot())
+        return self._admin.wait_for(wanted, patterns, self._stop, self._display.say)
+
+    def _session(self) -> SparkSession:
+        deliveries = sum(not is_direct(sink) for sink in self._plan.sinks)
+        options = self._options.session
+        return start_session(
+            f"logboom pipeline {self._plan.name}",
+            SessionOptions(
+                master=options.master,
+                extra_slots=options.extra_slots + deliveries,
+                ui=options.ui,
+                log_level=options.log_level,
+                settings=options.settings,
+            ),
+        )
+
+    def _run(self, spark: SparkSession, admin: StreamAdmin, partitions: int) -> None:
+        router = Router(spark, self._plan, admin, self._checkpoint, self._load_keys, self._stop, self.progress.batch)
+        layout = router.prepare(partitions)
+        wanted = [name for source in self._plan.sources for name in source.streams]
+        check_ids(self._checkpoint / "streams.json", admin.ids(wanted))
+        self.progress.resume(router.book.last())
+        deliveries = self._deliveries(spark, admin, layout)
+        for delivery in deliveries:
+            delivery.remember_start()
+            self.progress.sink(delivery.sink.name)
+        self.progress.state("running")
+        readers = {one.sink.name: one.edges for one in deliveries}
+        trimmer = Trimmer(admin, self._checkpoint / "deliveries", readers, self._display.say)
+        if self._options.once:
+            self._run_once(router, deliveries)
+        else:
+            self._run_on(router, deliveries, trimmer)
+        trimmer.finish()
+        self.progress.state("stopped")
+
+    def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
+        self._await([_Watched("router", router.start(once=True))], router)
+        if not self._stop.is_set():
+            self._await([_Watched(one.sink.name, one.start(once=True)) for one in deliveries], router)
+        if not self._stop.is_set():
+            for delivery in deliveries:
+                delivery.target.finish()
+
+    def _await(self, watched: list[_Watched], router: Router) -> None:
+        while not self._stop.wait(_TICK_S) and any(one.query.isActive for one in watched):
+            self._display.show(self.progress.snapshot())
+        if self._stop.is_set():
+            self._stop_queries([one.query for one in watched])
+        for one in watched:
+            error = one.query.exception()
+            if error is not None and not self._stop.is_set():
+                raise router.fatal or PipelineError(f"{one.name} failed: {_told(error)}")
+
+    def _run_on(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
+        start = {"router": partial(router.start, once=False)}
+        start.update({one.sink.name: partial(one.start, once=False) for one in deliveries})
+        watched = [_Watched(name, begin()) for name, begin in start.items()]
+        try:
+            while not self._stop.wait(_TICK_S):
+                self._display.show(self.progress.snapshot())
+                trimmer.tick()
+                for one in watched:
+                    if not one.query.isActive:
+                        self._failed(one, router)
+                        if one.again_at is not None and time.monotonic() >= one.again_at:
+                            one.query, one.again_at = start[one.name](), None
+        finally:
+            self.progress.state("stopping")
+            self._stop.set()
+            self._stop_queries([one.query for one in watched])
+
+    def _failed(self, one: _Watched, router: Router) -> None:
+        """Plans the next start of a query that ended, or gives up where that cannot help."""
+        if one.again_at is not None:
+            return
+        if router.fatal is not None:
+            raise router.fatal
+        batch = self.progress.snapshot().batch
+        one.failures = 1 if batch > one.batch else one.failures + 1
+        one.batch = batch
+        error = one.query.exception()
+        told = "it ended" if error is None else _told(error)
+        if one.name == "router" and one.failures >= _FAILURES_MAX and self._log_answers():
+            raise PipelineError(f"the router failed {one.failures} times in a row: {told}")
+        pause_s = min(_PAUSE_MIN_S * 2 ** (one.failures - 1), _PAUSE_MAX_S)
+        self._display.say(f"{one.name} starts again in {pause_s:.0f} s: {told}")
+        one.again_at = time.monotonic() + pause_s
+
+    def _log_answers(self) -> bool:
+        try:
+            self._admin.partitions()
+        except LogUnreachableError:
+            return False
+        return True
+
+    @staticmethod
+    def _stop_queries(queries: list[StreamingQuery]) -> None:
+        """Lets the batches that run come to their end, within a bound, then stops."""
+        until = time.monotonic() + _STOP_MAX_S
+        for query in queries:
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                time.sleep(0.05)
+            query.stop()
+
+    def _on_lag(self, query: str, records: int) -> None:
+        name = query.removeprefix(f"{self._plan.name}: ")
+        self.progress.lag(None if name == "router" else name, records)
+
+    def _load_keys(self, refs: tuple[KeyRef, ...]) -> Mapping[str, bytes]:
+        return load_keys(refs, os.environ)
+
+    def _deliveries(self, spark: SparkSession, admin: StreamAdmin, layout: Layout) -> list[Delivery]:
+        there = admin.partitions()
+        found = []
+        for sink in self._plan.sinks:
+            if is_direct(sink):
+                continue
+            checkpoint = self._checkpoint / "deliveries" / sink.name
+            edges = [names.edge_stream(self._plan.name, edge) for edge in sink.inputs]
+            target = self._target(sink, checkpoint, admin)
+            found.append(
+                Delivery(
+                    spark=spark,
+                    pipeline=self._plan.name,
+                    sink=sink,
+                    edges={name: there[name] for name in edges},
+                    admin=admin,
+                    checkpoint=checkpoint,
+                    target=target,
+                    stop=self._stop,
+                    on_delivered=self.progress.delivered,
+                )
+            )
+        admin.ensure({names.dead_stream(self._plan.name, one.sink.name): 1 for one in found})
+        return found
+
+    def _target(self, sink: Sink, checkpoint: Path, admin: StreamAdmin) -> Target:
+        if isinstance(sink, ParquetSink):
+            root = resolved(self._plan, sink.path)
+            buried = partial(bury, admin.bootstrap, self._plan.name, sink.name)
+            return ParquetTarget(sink, root, owner_of(checkpoint), buried, self._display.say)
+        if isinstance(sink, StreamSink):
+            assert sink.bootstrap is not None
+            return StreamTarget(sink, sink.bootstrap)
+        assert isinstance(sink, ConsoleSink)
+        return ConsoleTarget(sink, self._display.say)
+
+
+def _missing(missing: list[str], patterns: list[str]) -> str:
+    """One sentence on streams that are not there: what to make before trying again."""
+    named = [name for name in missing if name not in patterns]
+    if named:
+        make = " && ".join(f"logboom streams create {name}" for name in named)
+        what = f"the stream {named[0]} does" if len(named) == 1 else f"the streams {', '.join(named)} do"
+        return f"{what} not exist; make {'it' if len(named) == 1 else 'them'} with: {make}"
+    return f"no stream matches the pattern {missing[0]}; make one with: logboom streams create NAME"
+
+
+def _told(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "Error: " in line or "Exception: " in line), lines[0] if lines else "?")

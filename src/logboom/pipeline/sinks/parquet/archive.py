@@ -1,0 +1,106 @@
+"""The Parquet archive: staged files become part of it batch by batch, each batch once.
+
+A batch is committed by one durable manifest that names its files; renaming them into place comes after and is done
+again at the next start where it was cut short. Files on their way lie below `_logboom`, which readers of a Parquet
+directory leave alone. The manifest also holds, per partition of origin, the highest offset delivered, by which repeats
+are known, so what the router wrote twice is archived once.
+
+Knows files and manifests. Must not know Spark.
+"""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, sync_dir, write_durably
+from logboom.pipeline.sinks.parquet.staging import Report, StagedFile
+
+HIDDEN: Final = "_logboom"
+_KEPT_MANIFESTS: Final = 50
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The archive as one delivery left it after a batch."""
+
+    batch: int
+    files: tuple[StagedFile, ...]
+    rows: int
+    repeats: int
+    high_water: dict[str, int]
+    retried: frozenset[str] = frozenset()
+    rows_total: int
+    repeats_total: int = 0
+
+
+_NOTHING: Final = Manifest(batch=-1, files=(), rows=0, repeats=0, high_water={}, rows_total=0)
+
+
+class Archive:
+    """One delivery's hold on an archive directory. `owner` names the delivery: another checkpoint is another owner."""
+
+    def __init__(self, root: Path, owner: str) -> None:
+        self.root = root
+        self.owner = owner
+        self._manifests = root / HIDDEN / "manifests" / owner
+        self._staging = root / HIDDEN / "staging" / owner
+        make_dir(self._manifests)
+        make_dir(self._staging)
+        self.state = self._recovered()
+
+    def staging_for(self, batch: int) -> str:
+        """Where tasks put the files of a batch, relative to the root; emptied of what a broken attempt left."""
+        directory = self._staging / str(batch)
+        shutil.rmtree(directory, ignore_errors=True)
+        make_dir(directory)
+        return str(directory.relative_to(self.root))
+
+    def commit(self, batch: int, reports: Iterable[Report]) -> Manifest:
+        """Makes a batch's files part of the archive, once and for all."""
+        assert batch > self.state.batch
+        done = list(reports)
+        files = tuple(file for report in done for file in report.files)
+        rows, repeats = sum(report.rows for report in done), sum(report.repeats for report in done)
+        high_water = dict(self.state.high_water)
+        for report in done:
+            for key, offset in report.high_water.items():
+                high_water[key] = max(offset, high_water.get(key, -1))
+        manifest = Manifest(
+            batch=batch,
+            files=files,
+            rows=rows,
+            repeats=repeats,
+            high_water=high_water,
+            retried=self.state.retried.union(*(report.retried for report in done)),
+            rows_total=self.state.rows_total + rows,
+            repeats_total=self.state.repeats_total + repeats,
+        )
+        for directory in {Path(self.root, file.staged).parent for file in files}:
+            sync_dir(directory)
+        write_durably(self._manifests / f"{batch}.json", msgspec.json.encode(manifest))
+        self.state = manifest
+        self._put_in_place(manifest)
+        keep_last(self._manifests, _KEPT_MANIFESTS)
+        shutil.rmtree(self._staging / str(batch), ignore_errors=True)
+        return manifest
+
+    def _recovered(self) -> Manifest:
+        """The last manifest, its renames completed; staged files of no manifest are removed."""
+        kept = numbered(self._manifests)
+        state = msgspec.json.decode(kept[-1][1].read_bytes(), type=Manifest) if kept else _NOTHING
+        self._put_in_place(state)
+        for leftover in self._staging.iterdir():
+            shutil.rmtree(leftover)
+        return state
+
+    def _put_in_place(self, manifest: Manifest) -> None:
+        for file in manifest.files:
+            staged, final = self.root / file.staged, self.root / file.final
+            if staged.exists():
+                make_dir(final.parent)
+                staged.rename(final)
+        for directory in {(self.root / file.final).parent for file in manifest.files}:
+            if directory.exists():
+                sync_dir(directory)

@@ -1,0 +1,117 @@
+"""The jars of Spark's Kafka connector: pinned by pom.xml beside this file, copied once by Maven, used offline after.
+
+Knows Maven and the cache directory. Must not know Spark's session.
+`python -m logboom.pipeline.spark.jars` fills the cache.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from logboom.base.errors import LogboomError
+
+POM: Final = Path(__file__).with_name("pom.xml")
+_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_NAMESPACE: Final = {"m": "http://maven.apache.org/POM/4.0.0"}
+PACKAGES: Final = "spark.jars.packages"
+_TIMEOUT_S: Final = 600
+_ERROR_LINES: Final = 5
+
+
+class JarsError(LogboomError):
+    """The connector's jars cannot be had; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """One artifact of a Maven repository."""
+
+    group: str
+    artifact: str
+    version: str
+
+    @property
+    def file_name(self) -> str:
+        """What Maven calls the copy."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+def coordinates() -> tuple[Coordinate, ...]:
+    """The artifacts that pom.xml pins."""
+    root = ElementTree.parse(POM).getroot()  # noqa: S314 - our own file
+    found = root.findall("m:dependencies/m:dependency", _NAMESPACE)
+    return tuple(Coordinate(*(_text(entry, tag) for tag in ("groupId", "artifactId", "version"))) for entry in found)
+
+
+def _text(entry: ElementTree.Element, tag: str) -> str:
+    text = entry.findtext(f"m:{tag}", namespaces=_NAMESPACE)
+    assert text, f"pom.xml has a dependency without {tag}"
+    return text
+
+
+def cache_dir() -> Path:
+    """Where the copies lie: in the virtual environment, else in the user's cache; another pom, another directory."""
+    version = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
+        return Path(sys.prefix) / "share" / "logboom" / f"spark-jars-{version}"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "logboom" / f"spark-jars-{version}"
+
+
+def cached_jars() -> tuple[Path, ...] | None:
+    """The copies, or None until all of them are there."""
+    paths = tuple(cache_dir() / coordinate.file_name for coordinate in coordinates())
+    return paths if all(path.is_file() for path in paths) else None
+
+
+def fetch_jars() -> tuple[Path, ...]:
+    """The copies, fetched by Maven where they are not there yet; JarsError where that fails."""
+    if (cached := cached_jars()) is not None:
+        return cached
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsError("Maven must fetch Spark's Kafka connector once; install it with: apt-get install -y maven")
+    target = cache_dir()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        _copy_dependencies(maven, Path(scratch))
+        target.mkdir(exist_ok=True)
+        for coordinate in coordinates():
+            # A second process may be doing the same: each rename puts a whole file there.
+            Path(scratch, coordinate.file_name).replace(target / coordinate.file_name)
+    fetched = cached_jars()
+    assert fetched is not None
+    return fetched
+
+
+def _copy_dependencies(maven: str, directory: Path) -> None:
+    command = [maven, "-B", "-q", "-f", str(POM), _PLUGIN, f"-DoutputDirectory={directory}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise JarsError(f"Maven did not fetch Spark's Kafka connector within {_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:_ERROR_LINES]
+        raise JarsError("Maven cannot fetch Spark's Kafka connector: " + " ".join(said))
+
+
+def spark_settings() -> dict[str, str]:
+    """The setting that gives Spark the connector: our copies, else Spark's own download (`--packages`)."""
+    try:
+        jars = fetch_jars()
+    except JarsError:
+        if shutil.which("mvn") is not None:
+            raise
+        # Spark resolves what the connector needs by itself, without the pins of pom.xml.
+        return {PACKAGES: str(coordinates()[0])}
+    return {"spark.jars": ",".join(str(path) for path in jars)}

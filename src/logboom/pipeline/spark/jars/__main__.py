@@ -1,0 +1,20 @@
+"""`python -m logboom.pipeline.spark.jars`: fetch the connector's jars now, so that later runs work offline."""
+
+import sys
+
+from logboom.pipeline.spark.jars import JarsError, fetch_jars
+
+
+def main() -> int:
+    """Prints where the jars are; 1 and one sentence where they cannot be had."""
+    try:
+        jars = fetch_jars()
+    except JarsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(jars[0].parent)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

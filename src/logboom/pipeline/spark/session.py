@@ -1,0 +1,135 @@
+"""One Spark session for a pipeline, sensible on a small machine.
+
+Knows Spark's settings and why each is set. Must not know plans or batches.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from logboom.base.units import MIB
+from logboom.pipeline.spark.jars import PACKAGES, spark_settings
+from logboom.pipeline.spark.jvm import PipelineError, java_command
+
+QUIET: Final = "OFF"
+_STDERR: Final = 2
+LOCAL_MASTER: Final = "local[*]"
+_MEMORY_SHARE: Final = 4
+_MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # A condition on one odd record must not stop the batch; casts that fail give null.
+    "spark.sql.ansi.enabled": "false",
+    # This rule moves the guard around a condition into its branches, behind the condition that it is to guard.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
+    # Each sink's delivery has a pool of its own, so that a slow one leaves the others their share.
+    "spark.scheduler.mode": "FAIR",
+    # Sources are known by name, not by their place in the file, from the first checkpoint on.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+    # Kafka through the second version of the source API, for writing as well as for reading.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # Nothing here shuffles; a batch that falls back to one must not start 200 tasks.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "false",
+    # Rows per Arrow batch: large enough for columns to pay, small enough for four tasks on a small machine.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    # Throughput is what counts here, on few cores. What is called for every row is soon called often enough for the
+    # JVM's second compiler; by its own thresholds that also spends seconds on what runs a few times a batch.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000"
+    " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000",
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.streaming.stopTimeout": "20s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a person may choose about the session."""
+
+    master: str = LOCAL_MASTER
+    extra_slots: int = 0
+    """Task slots beyond the cores on a local master: a stuck sink must not keep the others from running."""
+    ui: bool = False
+    log_level: str = QUIET
+    """How much Spark says on standard error."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings of the user's own; they win."""
+
+
+def start_session(name: str, options: SessionOptions) -> SparkSession:
+    """The session. JavaMissingError, JarsError or PipelineError say in one sentence why there is none."""
+    java_command()
+    # Executors must run this very interpreter: the kernels are imported there.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.master.startswith("local") else "")
+    builder = SparkSession.builder.appName(name).master(master_with_slots(options.master, options.extra_slots))
+    settings = {**_SETTINGS, **_memory(), **spark_settings(), "spark.ui.enabled": str(options.ui).lower()}
+    for key, value in {**settings, **options.settings}.items():
+        builder = builder.config(key, value)
+    try:
+        with _quiet(options.log_level):
+            session = builder.getOrCreate()
+    except PySparkException as error:
+        if PACKAGES in settings:
+            raise PipelineError(
+                "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
+                "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
+            ) from error
+        said = str(error).splitlines()[0]
+        raise PipelineError(f"Spark does not start ({said}); --spark-log WARN shows what it says") from error
+    session.sparkContext.setLogLevel(options.log_level)
+    return session
+
+
+@contextlib.contextmanager
+def _quiet(log_level: str) -> Iterator[None]:
+    """Takes standard error from the JVM that starts in here: it greets with warnings nobody can do anything about."""
+    if log_level != QUIET:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(_STDERR)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, _STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+        os.close(silence)
+
+
+def master_with_slots(master: str, extra_slots: int) -> str:
+    """A local master with more task slots than cores; any other as it is.
+
+    >>> master_with_slots("local[2]", 3)
+    'local[5]'
+    >>> master_with_slots("spark://host:7077", 3)
+    'spark://host:7077'
+    """
+    if not master.startswith("local"):
+        return master
+    inner = master.removeprefix("local").strip("[]")
+    cores = (os.cpu_count() or 1) if inner == "*" else int(inner or "1")
+    return f"local[{cores + extra_slots}]"
+
+
+def _memory() -> dict[str, str]:
+    """A quarter of the machine for the JVM, within bounds; the Python workers live beside it."""
+    total_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
+    heap_mib = min(max(total_mib // _MEMORY_SHARE, _MEMORY_MIB_MIN), _MEMORY_MIB_MAX)
+    return {"spark.driver.memory": f"{heap_mib}m"}
