@@ -11,8 +11,8 @@ import structlog
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
 
 from logboom.base.errors import DiskFullError, NoHandlesError, RetriableStorageError, StorageError
-from logboom.broker.disk import rejections as lacks
-from logboom.broker.disk.rejections import Lacks
+from logboom.broker.disk import rejections
+from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.metrics import Counters
 
 
@@ -82,19 +82,19 @@ def test_partitions_that_are_offline_are_named(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_said_once_in_a_while_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr(lacks, "monotonic", lambda: now_s)
+    monkeypatch.setattr(rejections, "monotonic", lambda: now_s)
     counters, log = Counters(), structlog.testing.CapturingLogger()
-    says: Any = Lacks(counters, structlog.wrap_logger(log, processors=[]))
-    says.over()
+    says: Any = WriteRejections(counters, structlog.wrap_logger(log, processors=[]))
+    says.clear()
     for _ in range(50):
-        says.met("orders-0", DiskFullError("no room"))
-    says.met("orders-0", NoHandlesError("no handle"))
+        says.record("orders-0", DiskFullError("no room"))
+    says.record("orders-0", NoHandlesError("no handle"))
     now_s += 9
-    says.met("orders-1", DiskFullError("no room"))
+    says.record("orders-1", DiskFullError("no room"))
     now_s += 2
-    says.met("orders-2", DiskFullError("no room"))
+    says.record("orders-2", DiskFullError("no room"))
     for _ in range(3):
-        says.over()
+        says.clear()
     assert (counters.disk_full, counters.no_handles) == (52, 1)
     told = [(call.method_name, call.kwargs["event"], call.kwargs.get("refused")) for call in log.calls]
     assert told == [

@@ -94,19 +94,19 @@ def test_what_is_staged_is_counted_until_it_is_written() -> None:
     async def body(house: House) -> None:
         target, rooms = Target(), list[int]()
         flusher = house.flusher
-        flusher.watch_room(lambda: rooms.append(flusher.staged_bytes))
+        flusher.on_capacity(lambda: rooms.append(flusher.staged_bytes))
         for _ in range(999):
             target.stage(flusher)
-        assert (flusher.staged_bytes, flusher.clogged) == (999, False)
+        assert (flusher.staged_bytes, flusher.backpressured) == (999, False)
         target.stage(flusher)
-        assert (flusher.staged_bytes, flusher.clogged, flusher.clogs) == (1_000, True, 1)
+        assert (flusher.staged_bytes, flusher.backpressured, flusher.backpressure_count) == (1_000, True, 1)
         await target.told()
-        assert (flusher.staged_bytes, flusher.clogged, rooms) == (0, False, [0])
+        assert (flusher.staged_bytes, flusher.backpressured, rooms) == (0, False, [0])
         flusher.limit_staged(1)
         target.stage(flusher)
-        assert flusher.clogged
+        assert flusher.backpressured
         flusher.limit_staged(2)
-        assert not flusher.clogged
+        assert not flusher.backpressured
 
     run(body)
 

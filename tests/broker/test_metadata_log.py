@@ -74,7 +74,7 @@ def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(body(), 60))
 
 
-def live(disk: MemDisk, lying_about: frozenset[StreamId] = frozenset({B})) -> tuple[Image, Image]:
+def live(disk: MemDisk, stream_ids_on_disk: frozenset[StreamId] = frozenset({B})) -> tuple[Image, Image]:
     """Go through the history until the disk fails: the image that was acked, and the one that was tried for last."""
     acked = tried = Image(defaults=DEFAULTS)
     log, _ = opened(disk)
@@ -83,7 +83,7 @@ def live(disk: MemDisk, lying_about: frozenset[StreamId] = frozenset({B})) -> tu
         nonlocal acked, tried
         for records in HISTORY:
             if records is SNAPSHOT:
-                await log.take_snapshot(acked, lying_about)
+                await log.take_snapshot(acked, stream_ids_on_disk)
             else:
                 tried = apply_all(acked, records)
                 await log.commit(records)
@@ -148,7 +148,7 @@ def test_what_precedes_a_snapshot_is_read_over_even_where_the_start_was_forgotte
 
 def test_streams_whose_directories_are_gone_are_forgotten() -> None:
     disk = MemDisk()
-    live(disk, lying_about=frozenset())
+    live(disk, stream_ids_on_disk=frozenset())
     assert opened(disk.copy())[0].deleted == set()
 
 

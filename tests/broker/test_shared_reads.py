@@ -9,7 +9,7 @@ from tests.broker.node import append, run, running
 from logboom.base.errors import OffsetOutOfRangeError, UnknownStreamError
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
-from logboom.broker.partition import read_cache as shared_reads
+from logboom.broker.partition import read_cache
 from logboom.broker.partition.replica import Partition
 from logboom.records import read_header
 
@@ -48,7 +48,7 @@ async def _something_happens(chance: random.Random, broker: Broker, partition: P
         case "read":
             for _ in range(2):
                 _agrees(partition, Offset(chance.randint(max(start - 2, 0), end + 2)), chance.choice([1, 1_000]))
-    assert broker._shared_reads.held_bytes <= 4_000
+    assert broker._read_cache.held_bytes <= 4_000
 
 
 def _agrees(partition: Partition, offset: Offset, max_bytes: int) -> None:
@@ -113,7 +113,7 @@ def test_nothing_of_a_deleted_stream_is_given(tmp_path: Path) -> None:
             await broker.delete_stream("s")
             with pytest.raises(UnknownStreamError):
                 partition.read_cached(Offset(0), 1)
-            assert broker._shared_reads.held_bytes == 0
+            assert broker._read_cache.held_bytes == 0
 
     run(body)
 
@@ -122,14 +122,14 @@ def test_what_nobody_asks_for_again_is_let_go(tmp_path: Path, monkeypatch: pytes
     async def body() -> None:
         import asyncio
 
-        monkeypatch.setattr(shared_reads, "GENERATION_S", 0.005)
+        monkeypatch.setattr(read_cache, "GENERATION_S", 0.005)
         async with running(tmp_path) as broker:
             await broker.create_stream("s")
             partition = broker.partition("s", 0)
             await append(partition, b"a")
             partition.read_cached(Offset(0), 1)
-            assert broker._shared_reads.held_bytes > 0
-            while broker._shared_reads.held_bytes or broker._shared_reads._timer is not None:
+            assert broker._read_cache.held_bytes > 0
+            while broker._read_cache.held_bytes or broker._read_cache._timer is not None:
                 await asyncio.sleep(0.002)
 
     run(body)
@@ -145,7 +145,7 @@ def test_a_lone_reader_holds_little(tmp_path: Path) -> None:
             for offset in range(20):
                 partition.read_cached(Offset(offset), 1)
                 partition.read_ahead(Offset(offset), 1)
-                assert broker._shared_reads.held_bytes < 3 * 1_100
+                assert broker._read_cache.held_bytes < 3 * 1_100
 
     run(body)
 

@@ -72,7 +72,7 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
                 try:
                     for _ in range(count):
                         send(careless, batch(bytes(size)), 0)
-                    await until(lambda: staging.clogged)
+                    await until(lambda: staging.backpressured)
                     send(careful, batch(b"x"), -1)
                     for _ in range(20):
                         await other.ask(18, 0)
@@ -80,13 +80,13 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
                     assert [topic.name for topic in reply.topics if topic.name == "t"] == ["t"]
                     # Beyond the limit is what one turn of the loop brings from each connection: one read.
                     assert limit <= staging.staged_bytes <= limit + 5 * size
-                    assert staging.clogs == 1
+                    assert staging.backpressure_count == 1
                 finally:
                     disk.going.set()
                 await careful.reply()
                 partition = node.broker.partition("t", 0)
                 await until(lambda: partition.high_watermark == count + 1)
-                assert (staging.staged_bytes, staging.clogged) == (0, False)
+                assert (staging.staged_bytes, staging.backpressured) == (0, False)
 
     run(body)
 

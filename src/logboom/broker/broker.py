@@ -32,15 +32,15 @@ from logboom.broker.disk import maintenance
 from logboom.broker.disk.data_dir import METADATA_DIR, DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_dir import LogDirState, log_dir_state
-from logboom.broker.disk.ownership import lying_about
-from logboom.broker.disk.rejections import Lacks
-from logboom.broker.disk.store import Key, PartitionStore, gone
+from logboom.broker.disk.ownership import stream_ids_on_disk
+from logboom.broker.disk.rejections import WriteRejections
+from logboom.broker.disk.store import Key, PartitionStore, deleted_stream_error
 from logboom.broker.groups.service import GroupService
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
-from logboom.broker.partition.read_cache import SharedReads
+from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.replica import Partition
-from logboom.broker.services import Reach
+from logboom.broker.partition.services import PartitionServices
 from logboom.host import OsDisk
 from logboom.metadata import (
     CreateStream,
@@ -74,7 +74,7 @@ _BACKGROUND: Final[tuple[tuple[maintenance.Work, Callable[[BrokerConfig], float]
     (maintenance.checkpoints, lambda config: config.checkpoint_interval_s),
     (maintenance.background_syncs, lambda config: config.background_sync_interval_s),
     (maintenance.retention, lambda config: config.retention_check_interval_s),
-    (maintenance.standstills, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG),
+    (maintenance.watch_disk_stall, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG),
 )
 
 
@@ -106,7 +106,7 @@ class Broker:
         self._metadata_log = metadata_log
         self._metadata_lock = asyncio.Lock()
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
-        self._shared_reads = SharedReads(config.shared_read_bytes)
+        self._read_cache = ReadCache(config.shared_read_bytes)
         self._flusher = Flusher(
             threads=config.flush_threads,
             counters=self.counters,
@@ -116,19 +116,19 @@ class Broker:
         )
         metadata_log.attach(self._flusher)
         self.open_files = OpenFiles(config.max_open_log_files)
-        reach = Reach(
+        services = PartitionServices(
             broker_id=self.identity.broker_id,
             clock=clock,
             flusher=self._flusher,
             readers=self._readers,
             counters=self.counters,
-            lacks=Lacks(self.counters, log),
+            rejections=WriteRejections(self.counters, log),
             config=self._config,
-            shared_reads=self._shared_reads,
+            read_cache=self._read_cache,
             open_files=self.open_files,
         )
         self._store = PartitionStore(
-            disk, clock, self._flusher, reach, log, deleted=metadata_log.deleted, open_threads=config.open_threads
+            disk, clock, self._flusher, services, log, deleted=metadata_log.deleted, open_threads=config.open_threads
         )
         self._quota_watchers: list[Callable[[], None]] = []
         self._partitions: dict[Key, Partition] = {}
@@ -163,8 +163,10 @@ class Broker:
             broker_id=BrokerId(config.broker_id),
             cluster_id=config.cluster_id,
         )
-        if data_dir.strangers:
-            log.warning("these in the data directory are not Logboom's and are left alone", names=data_dir.strangers)
+        if data_dir.unknown_entries:
+            log.warning(
+                "entries of the data directory that Logboom did not make are left alone", names=data_dir.unknown_entries
+            )
         try:
             defaults = config.stream_defaults.as_stream_config()
             report = partial(_report_metadata, log)
@@ -223,7 +225,7 @@ class Broker:
             except StorageError as error:  # a full disk: the next start recovers it
                 self.log.error("the metadata log is not closed cleanly", reason=str(error))
         self._readers.shutdown(wait=False)
-        self._shared_reads.close()
+        self._read_cache.close()
         self._data_dir.close()
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
@@ -388,7 +390,7 @@ class Broker:
         try:
             await self._commit(records)
         except BaseException:
-            await self._store.discard(made, gone(stream.name))
+            await self._store.discard(made, deleted_stream_error(stream.name))
             raise
         self._partitions.update({(stream.name, partition.index): partition for partition in made})
 
@@ -480,7 +482,7 @@ class Broker:
             partitions = [self._partitions.pop(key) for key in keys if key in self._partitions]
             for key in keys:
                 self._failed.pop(key, None)
-            await self._store.discard(partitions, gone(name))
+            await self._store.discard(partitions, deleted_stream_error(name))
             self.groups.streams_deleted(frozenset({name}))
             self.log.info("stream deleted", stream=stream.name, id=str(stream.id))
 
@@ -547,7 +549,7 @@ class Broker:
     async def _take_snapshot(self) -> None:
         async with self._metadata_lock:
             try:
-                about = await asyncio.to_thread(lying_about, self._disk, self._image)
+                about = await asyncio.to_thread(stream_ids_on_disk, self._disk, self._image)
                 records = await self._metadata_log.take_snapshot(self._image, about)
             except (LogboomError, OSError) as error:
                 # Nothing is lost: the records before are still there, and a later commit tries again.

@@ -114,18 +114,18 @@ class MetadataLog:
         living = len(image.by_name)
         return self._record_count >= max(records_min, _SNAPSHOT_RATIO * living, self._not_before)
 
-    async def take_snapshot(self, image: Image, lying_about: Set[StreamId]) -> int:
+    async def take_snapshot(self, image: Image, stream_ids_on_disk: Set[StreamId]) -> int:
         """Write the image anew and delete all records before; how many records it took.
 
-        `image` is what all commits so far make; of the streams that were deleted those in `lying_about` are remembered.
-        Raises StorageError: then the records before are still there.
+        `image` is what all commits so far make; of the deleted streams only those in `stream_ids_on_disk` stay
+        remembered. Raises StorageError: then the records before are still there.
         """
         assert self._flusher is not None
         start = self.log.log_end_offset
         self._not_before = 2 * self._record_count  # should it fail
-        records = tuple(image.snapshot(self.deleted & lying_about))
+        records = tuple(image.snapshot(self.deleted & stream_ids_on_disk))
         await self._append(records)
-        self.deleted &= lying_about
+        self.deleted &= stream_ids_on_disk
         self._record_count = len(records)
         self._not_before = 0
         gone = await self._flusher.run(partial(self.log.detach_before, start))

@@ -88,7 +88,7 @@ class Shared:
         """No request is begun any more; connections close when their replies have left."""
         self.all_gone = asyncio.Event()
         self.staging = broker.staging
-        self.staging.watch_room(self.feed_starved)
+        self.staging.on_capacity(self.feed_starved)
         self._config.subscribe(self.configure)
 
     @property
@@ -117,11 +117,11 @@ class Shared:
         self.metrics.crossed[limit] += 1
         self.complaints.say(f"limit {limit}", "limit reached", limit=limit, why=why, **fields)
 
-    def note_pause(self, held: tuple[int, int], *, clogged: bool, writable: bool) -> None:
+    def note_pause(self, held: tuple[int, int], *, backpressured: bool, writable: bool) -> None:
         """A connection with so much in hand is not read any more: count the limit that is the reason."""
         requests, size_bytes = held
         config, counts = self.config, self.metrics.crossed
-        if clogged:
+        if backpressured:
             why = f"{self.staging.staged_bytes} bytes wait for the disk: produce requests wait too"
             self.crossed("broker.max_staged_bytes", why)
         elif not writable:

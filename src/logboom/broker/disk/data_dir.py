@@ -62,7 +62,7 @@ class DataDir:
         make_directory(path)
         lock_fd = _lock(path)
         try:
-            _check_strangers(path)
+            _check_unknown_entries(path)
             claim_format(disk, f"Logboom {version('logboom')}")
             identity = _identity(path, broker_id, cluster_id)
             for name in (METADATA_DIR, STREAMS_DIR):
@@ -74,7 +74,7 @@ class DataDir:
         return cls(path, identity, lock_fd)
 
     @property
-    def strangers(self) -> list[str]:
+    def unknown_entries(self) -> list[str]:
         """Names in it that are not Logboom's; whoever put them there may have meant another directory."""
         ours = {METADATA_DIR, STREAMS_DIR, _FORMAT_FILE, _NODE_FILE, _LOCK_FILE, "lost+found"}
         names = sorted(entry.name for entry in self.path.iterdir())
@@ -105,14 +105,14 @@ def _lock(path: Path) -> int:
     return fd
 
 
-def _check_strangers(path: Path) -> None:
+def _check_unknown_entries(path: Path) -> None:
     """A directory without our mark must be empty but for what a start that was cut off left."""
     ours = {_LOCK_FILE, "lost+found"}
     found = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(_FORMAT_FILE))
-    strangers = [name for name in found if name not in ours]
-    if strangers and not (path / _FORMAT_FILE).exists():
+    unknown = [name for name in found if name not in ours]
+    if unknown and not (path / _FORMAT_FILE).exists():
         raise DataDirError(
-            f"{path} holds other things ({', '.join(strangers[:3])}) and no {_FORMAT_FILE}: "
+            f"{path} holds other things ({', '.join(unknown[:3])}) and no {_FORMAT_FILE}: "
             "it is no data directory of Logboom; name an empty or a new one"
         )
 

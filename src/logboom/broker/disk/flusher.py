@@ -65,7 +65,7 @@ class Flushed(Protocol):
 class Arriving(Protocol):
     """Who has something to stage."""
 
-    def take_in(self) -> None:
+    def drain(self) -> None:
         """Loop: stage all that arrived; once it failed, tell everybody so."""
 
     def flush_failed(self, error: LogboomError) -> None:
@@ -108,9 +108,9 @@ class Flusher:
         self.staged_bytes = 0
         """Loop: bytes that were staged and not yet written, or taken back."""
         self.staged_bytes_max = staged_bytes_max
-        self.clogged = False
+        self.backpressured = False
         """Loop: whether so much is staged that nothing more should be until the disk has taken some."""
-        self.clogs = 0
+        self.backpressure_count = 0
         """Loop: how often that came to be."""
         self._loop = asyncio.get_running_loop()
         self._counters = counters
@@ -150,14 +150,14 @@ class Flusher:
             self._marked.append(target)
         self._marked_bytes += size_bytes
         self.staged_bytes += size_bytes
-        if self.staged_bytes >= self.staged_bytes_max and not self.clogged:
-            self.clogged = True
-            self.clogs += 1
+        if self.staged_bytes >= self.staged_bytes_max and not self.backpressured:
+            self.backpressured = True
+            self.backpressure_count += 1
         if self._marked_bytes >= EARLY_BYTES:
             self._hand_over()
 
-    def watch_room(self, callback: Callable[[], None]) -> None:
-        """Loop: call `callback` whenever it is clogged no more."""
+    def on_capacity(self, callback: Callable[[], None]) -> None:
+        """Loop: call `callback` whenever it is backpressured no more."""
         self._on_room.append(callback)
 
     def limit_staged(self, staged_bytes_max: int) -> None:
@@ -165,7 +165,7 @@ class Flusher:
         self.staged_bytes_max = staged_bytes_max
         self._written(0)
 
-    def arrived(self, target: Arriving | None, size_bytes: int) -> None:
+    def enqueue(self, target: Arriving | None, size_bytes: int) -> None:
         """Loop: so many bytes came for `target` to take in at the end of this turn; None for one that will anyway."""
         if target is not None:
             if not self._arrived:
@@ -186,11 +186,11 @@ class Flusher:
 
     def _take_in_one(self, target: Arriving) -> None:
         try:
-            target.take_in()
+            target.drain()
         except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
             self._log.error("staging went wrong in a way that should not be", exc_info=error)
             target.flush_failed(StorageError(f"a fault in Logboom stopped this partition: {error!r}"))
-            target.take_in()
+            target.drain()
 
     def _hand_over(self) -> None:
         if self._arrived:
@@ -205,8 +205,8 @@ class Flusher:
     def _written(self, size_bytes: int) -> None:
         """Loop: so much of what was handed over is staged no more."""
         self.staged_bytes -= size_bytes
-        if self.clogged and self.staged_bytes < self.staged_bytes_max:
-            self.clogged = False
+        if self.backpressured and self.staged_bytes < self.staged_bytes_max:
+            self.backpressured = False
             for callback in self._on_room:
                 callback()
 

@@ -94,7 +94,7 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
                 log.info("old segments deleted", partition=str(partition), segments=gone, log_start_offset=start)
 
 
-async def standstills(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
+async def watch_disk_stall(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
     """Say, once, that the disk hangs, and that it goes on: nobody is told otherwise, since nothing has failed yet."""
     told = False
     while True:

@@ -71,7 +71,7 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
         return None
 
 
-def lying_about(disk: Disk, image: Image) -> frozenset[StreamId]:
+def stream_ids_on_disk(disk: Disk, image: Image) -> frozenset[StreamId]:
     """Streams of which a directory is there that no stream owns: deleted ones, or copies that somebody made."""
     owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
     found: set[StreamId] = set()

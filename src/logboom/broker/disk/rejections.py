@@ -14,7 +14,7 @@ from logboom.broker.metrics import Counters
 SAY_EVERY_S: Final = 10.0
 
 
-class Lacks:
+class WriteRejections:
     """One broker's refused writes for want of something that may be there again soon."""
 
     __slots__ = ("_counters", "_log", "_next_s", "_refused", "_told")
@@ -26,7 +26,7 @@ class Lacks:
         self._refused = 0
         self._told = False
 
-    def met(self, who: str, error: RetriableStorageError) -> None:
+    def record(self, who: str, error: RetriableStorageError) -> None:
         """A write of `who` was taken back."""
         kind = type(error)
         if kind is DiskFullError:
@@ -42,7 +42,7 @@ class Lacks:
         self._log.error(f"{what}: writes are refused", partition=who, reason=str(error), refused=self._refused)
         self._refused, self._told = 0, True
 
-    def over(self) -> None:
+    def clear(self) -> None:
         """A write got through; said once after each line of refusals."""
         if self._told:
             self._told = False

@@ -33,7 +33,7 @@ from logboom.broker.disk.ownership import (
     write_mark,
 )
 from logboom.broker.partition.replica import Partition, log_config
-from logboom.broker.services import Reach
+from logboom.broker.partition.services import PartitionServices
 from logboom.metadata import Image, Stream
 from logboom.storage import Damage, Notice, PartitionLog, is_log, lack_of
 
@@ -52,7 +52,7 @@ class PartitionStore:
         disk: Disk,
         clock: Clock,
         flusher: Flusher,
-        reach: Reach,
+        services: PartitionServices,
         log: FilteringBoundLogger,
         *,
         deleted: Set[StreamId],
@@ -61,7 +61,7 @@ class PartitionStore:
         self._disk = disk
         self._clock = clock
         self._flusher = flusher
-        self._reach = reach
+        self._services = services
         self._log = log
         self._deleted = deleted
         self._openers = ThreadPoolExecutor(open_threads, thread_name_prefix="open")
@@ -124,12 +124,12 @@ class PartitionStore:
         log = PartitionLog.open(
             self._disk,
             directory,
-            log_config(stream.config, self._reach.config.now.max_decompressed_bytes),
+            log_config(stream.config, self._services.config.now.max_decompressed_bytes),
             now_ms=self._clock.wall_ms(),
             report=report,
-            open_files=self._reach.open_files,
+            open_files=self._services.open_files,
         )
-        partition = Partition(stream, index, log, self._reach)
+        partition = Partition(stream, index, log, self._services)
         partition.lead()
         return partition
 
@@ -144,7 +144,7 @@ class PartitionStore:
 
     def _remove_leftovers(self, image: Image) -> None:
         owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
-        strangers: list[str] = []
+        unknown: list[str] = []
         removed = 0
         for name in self._disk.list(STREAMS_DIR):
             directory = f"{STREAMS_DIR}/{name}"
@@ -152,18 +152,18 @@ class PartitionStore:
                 continue
             why = why_removable(self._disk, name, image, self._deleted)
             if why is None:
-                strangers.append(name)
+                unknown.append(name)
                 continue
             self._log.info("removing a directory", directory=directory, reason=why)
             self._disk.remove_tree(directory)
             removed += 1
         if removed:
             self._disk.sync_dir(STREAMS_DIR)
-        if strangers:
-            self._tell_of_strangers(image, strangers)
+        if unknown:
+            self._report_unknown(image, unknown)
 
-    def _tell_of_strangers(self, image: Image, strangers: list[str]) -> None:
-        logs = [name for name in strangers if is_log(self._disk, f"{STREAMS_DIR}/{name}")]
+    def _report_unknown(self, image: Image, unknown: list[str]) -> None:
+        logs = [name for name in unknown if is_log(self._disk, f"{STREAMS_DIR}/{name}")]
         if logs and not image.by_name and not self._deleted:
             # Empty metadata beside streams is a lost metadata directory sooner than anything else.
             raise StorageError(
@@ -173,8 +173,8 @@ class PartitionStore:
         self._log.warning(
             "no stream owns these; they are left alone",
             directory=STREAMS_DIR,
-            names=strangers[:_NAMED_MAX],
-            count=len(strangers),
+            names=unknown[:_NAMED_MAX],
+            count=len(unknown),
         )
 
     # --- while running ------------------------------------------------------------------------------------------
@@ -292,6 +292,6 @@ def _told(fault: OSError, stream: Stream) -> StorageError:
     return lack_of(fault, stream.name) or StorageError(f"the partitions of {stream.name} could not be created: {fault}")
 
 
-def gone(name: str) -> UnknownStreamError:
+def deleted_stream_error(name: str) -> UnknownStreamError:
     """What everybody is told who holds a partition of a stream that was deleted."""
     return UnknownStreamError(f"the stream {name!r} was deleted")

@@ -23,7 +23,7 @@ _Key: TypeAlias = "tuple[CommittedReads, Offset, int]"
 
 
 @dataclass(slots=True, eq=False)
-class Read:
+class CachedRead:
     """Whole checked batches, and what lies behind them."""
 
     data: bytes | memoryview
@@ -35,18 +35,20 @@ class Read:
     uses: int = 0
 
 
-class SharedReads:
+class ReadCache:
     """Life: that of the broker."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._generation_bytes = limit_bytes // 2
-        self._young: dict[_Key, Read] = {}
-        self._old: dict[_Key, Read] = {}
+        self._young: dict[_Key, CachedRead] = {}
+        self._old: dict[_Key, CachedRead] = {}
         self._young_bytes = 0
         self._latest: dict[CommittedReads, _Key] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def find(self, partition: "CommittedReads", offset: Offset, max_bytes: int, high_watermark: Offset) -> Read | None:
+    def find(
+        self, partition: "CommittedReads", offset: Offset, max_bytes: int, high_watermark: Offset
+    ) -> CachedRead | None:
         """The same read, as long as it would give the same again."""
         key = (partition, offset, max_bytes)
         read = self._young.get(key)
@@ -59,7 +61,7 @@ class SharedReads:
             return None
         return read
 
-    def keep(self, partition: "CommittedReads", offset: Offset, max_bytes: int, read: Read) -> None:
+    def keep(self, partition: "CommittedReads", offset: Offset, max_bytes: int, read: CachedRead) -> None:
         """Remember a read for those who ask for the same."""
         key = (partition, offset, max_bytes)
         before = self._latest.get(partition)
@@ -91,7 +93,7 @@ class SharedReads:
         """Bytes of both generations."""
         return self._young_bytes + sum(len(read.data) for read in self._old.values())
 
-    def _take(self, key: _Key, read: Read) -> None:
+    def _take(self, key: _Key, read: CachedRead) -> None:
         self._drop(key)
         if self._young_bytes + len(read.data) > self._generation_bytes:
             self._turn_over()

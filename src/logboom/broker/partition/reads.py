@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError
 from logboom.base.ids import Offset
-from logboom.broker.partition.read_cache import Read
-from logboom.broker.services import Reach
+from logboom.broker.partition.read_cache import CachedRead
+from logboom.broker.partition.services import PartitionServices
 from logboom.storage import PartitionLog, TimedOffset
 
 Result = TypeVar("Result")
@@ -20,12 +20,12 @@ Result = TypeVar("Result")
 class CommittedReads:
     """The reading half of a partition. Life: that of the partition, up to `end_reads`."""
 
-    __slots__ = ("_reach", "_read_refusal", "_reads", "_reads_done", "high_watermark", "log")
+    __slots__ = ("_read_refusal", "_reads", "_reads_done", "_services", "high_watermark", "log")
 
-    def __init__(self, log: PartitionLog, reach: Reach) -> None:
+    def __init__(self, log: PartitionLog, services: PartitionServices) -> None:
         self.log = log
         self.high_watermark = Offset(0)
-        self._reach = reach
+        self._services = services
         self._read_refusal: LogboomError | None = None
         self._reads = 0
         self._reads_done: asyncio.Future[None] | None = None
@@ -38,10 +38,10 @@ class CommittedReads:
         """
         if self._read_refusal is not None:
             raise self._read_refusal.with_traceback(None)
-        ceiling, counters, log = self.high_watermark, self._reach.counters, self.log
+        ceiling, counters, log = self.high_watermark, self._services.counters, self.log
         if offset >= ceiling:
             return self._nothing_at(offset)
-        shared = self._reach.shared_reads
+        shared = self._services.read_cache
         read = shared.find(self, offset, max_bytes, ceiling) if offset >= log.log_start_offset else None
         if read is not None:
             counters.reads_shared += 1
@@ -65,8 +65,8 @@ class CommittedReads:
         found = await self._in_thread(partial(self._log_read, offset, max_bytes, ceiling, cached_only=False))
         assert found is not None
         data = found[0]
-        self._reach.counters.reads_disk += 1
-        self._reach.counters.read_bytes += len(data)
+        self._services.counters.reads_disk += 1
+        self._services.counters.read_bytes += len(data)
         return data
 
     def read_ahead(self, offset: Offset, max_bytes: int) -> None:
@@ -74,12 +74,12 @@ class CommittedReads:
 
         Only what is in memory, and only behind a read that was cut by `max_bytes`: who has all there is will wait.
         """
-        reach, ceiling = self._reach, self.high_watermark
-        read = reach.shared_reads.find(self, offset, max_bytes, ceiling)
+        services, ceiling = self._services, self.high_watermark
+        read = services.read_cache.find(self, offset, max_bytes, ceiling)
         if read is None or not read.goes_on or read.ceiling is not None or self._read_refusal is not None:
             return
         ahead = read.next_offset
-        if reach.shared_reads.find(self, ahead, max_bytes, ceiling) is not None:
+        if services.read_cache.find(self, ahead, max_bytes, ceiling) is not None:
             return
         try:
             found = self.log.read_on(ahead, max_bytes, ceiling=ceiling, cached_only=True)
@@ -87,7 +87,7 @@ class CommittedReads:
             return  # who asks for it is told
         if found is not None and found[0]:
             self._share(ahead, max_bytes, found, ceiling, goes_on=True)
-            reach.counters.reads_ahead += 1
+            services.counters.reads_ahead += 1
 
     def _share(
         self,
@@ -97,11 +97,11 @@ class CommittedReads:
         ceiling: Offset,
         *,
         goes_on: bool,
-    ) -> Read:
+    ) -> CachedRead:
         data, next_offset = found
-        read = Read(data, next_offset, ceiling if next_offset >= ceiling else None, goes_on)
+        read = CachedRead(data, next_offset, ceiling if next_offset >= ceiling else None, goes_on)
         if data:
-            self._reach.shared_reads.keep(self, offset, max_bytes, read)
+            self._services.read_cache.keep(self, offset, max_bytes, read)
         return read
 
     def _log_read(
@@ -110,10 +110,10 @@ class CommittedReads:
         try:
             return self.log.read_on(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
         except StorageError:
-            self._reach.counters.damaged_reads += 1
+            self._services.counters.damaged_reads += 1
             raise
         except OSError as error:
-            self._reach.counters.damaged_reads += 1
+            self._services.counters.damaged_reads += 1
             raise StorageError(f"{self} cannot be read at offset {offset}: {error}") from error
 
     def _nothing_at(self, offset: Offset) -> bytes:
@@ -134,7 +134,7 @@ class CommittedReads:
         if self._read_refusal is not None:
             raise self._read_refusal.with_traceback(None)
         self._reads += 1
-        future = asyncio.get_running_loop().run_in_executor(self._reach.readers, function)
+        future = asyncio.get_running_loop().run_in_executor(self._services.readers, function)
         # Whoever waits may be cancelled; the thread is then still reading, so it is the thread's end that counts.
         future.add_done_callback(self._read_ended)
         return await asyncio.shield(future)
@@ -149,7 +149,7 @@ class CommittedReads:
     def end_reads(self, error: LogboomError) -> None:
         """Answer every read with `error` from now on."""
         self._read_refusal = error
-        self._reach.shared_reads.forget(self)
+        self._services.read_cache.forget(self)
 
     async def reads_ended(self) -> None:
         """Return once no thread reads the log any more."""

@@ -26,7 +26,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import NO_EPOCH, Epoch, Offset, PartitionIndex
 from logboom.broker.partition.reads import CommittedReads
-from logboom.broker.services import Reach
+from logboom.broker.partition.services import PartitionServices
 from logboom.metadata import Flush, Stream, StreamConfig, TimestampType
 from logboom.records import (
     NO_TIMESTAMP,
@@ -147,14 +147,14 @@ class Partition(CommittedReads):
         "syncs",
     )
 
-    def __init__(self, stream: Stream, index: PartitionIndex, log: PartitionLog, reach: Reach) -> None:
+    def __init__(self, stream: Stream, index: PartitionIndex, log: PartitionLog, services: PartitionServices) -> None:
         self.stream = stream
         self.index = index
-        super().__init__(log, reach)
+        super().__init__(log, services)
         self.blocked = False
         self.marked = False
         self.leader_epoch: Epoch = NO_EPOCH
-        self._core = PartitionLeadership(reach.broker_id, min_insync_replicas=stream.config.min_insync_replicas)
+        self._core = PartitionLeadership(services.broker_id, min_insync_replicas=stream.config.min_insync_replicas)
         self._refusal: LogboomError | None = None
         self._arrived: list[_Arrived] = []
         self._at_commit: _Waiting = deque()
@@ -170,7 +170,7 @@ class Partition(CommittedReads):
         On a full disk that comes with the first write there is room for: a leadership that wrote nothing left nothing.
         """
         epoch = Epoch(self.log.epochs.latest + 1)
-        isr = frozenset({self._reach.broker_id})
+        isr = frozenset({self._services.broker_id})
         self._perform(self._core.step(LeadershipStarted(epoch, isr, self.log.durable_end, Offset(0))))
         self.log.try_save_epochs()
 
@@ -181,7 +181,7 @@ class Partition(CommittedReads):
         self._perform(self._core.step(MinimumChanged(stream.config.min_insync_replicas)))
 
     def _take_config(self, config: StreamConfig) -> None:
-        broker = self._reach.config.now
+        broker = self._services.config.now
         self._limits = RecordLimits(config.max_message_bytes, broker.max_decompressed_bytes, broker.max_batch_records)
         self._append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self._behind_max_ms = config.message_timestamp_before_max_ms
@@ -229,9 +229,9 @@ class Partition(CommittedReads):
         """
         first = not self._arrived
         self._arrived.append((run, acks, done))
-        self._reach.flusher.arrived(self if first else None, sum(map(len, run)))
+        self._services.flusher.enqueue(self if first else None, sum(map(len, run)))
 
-    def take_in(self) -> None:
+    def drain(self) -> None:
         """Append all that arrived, as one where that can be. Who is not appended stays there."""
         arrived = self._arrived
         while arrived:
@@ -248,7 +248,7 @@ class Partition(CommittedReads):
             nothing = RunResult([Offset(-1)] * len(batches), NO_TIMESTAMP, Offset(-1))
             self._refuse(done, nothing, self._refusal or self._not_enough_replicas())
             return
-        now_ms = self._reach.clock.wall_ms()
+        now_ms = self._services.clock.wall_ms()
         checked = [self._checked(records, now_ms) for records in batches]
         offsets = self._append_together(checked, now_ms)
         if offsets is None:
@@ -296,7 +296,7 @@ class Partition(CommittedReads):
         for one in checked:
             appended = self._append_one(one, now_ms)
             if isinstance(appended, LogboomError):
-                self._reach.counters.refused_appends += 1
+                self._services.counters.refused_appends += 1
                 outcomes.append(appended)
             else:
                 needed = max(needed, appended.last_offset + 1)
@@ -318,18 +318,18 @@ class Partition(CommittedReads):
         except LogboomError as error:
             return error
         if appended.duplicate:
-            self._reach.counters.duplicate_batches += 1
+            self._services.counters.duplicate_batches += 1
         else:
             self._count(1, header.last_offset_delta + 1, len(records))
         return appended
 
     def _count(self, batches: int, records: int, size_bytes: int) -> None:
         """What was staged, for those who count and for the flusher."""
-        counters = self._reach.counters
+        counters = self._services.counters
         counters.appended_batches += batches
         counters.appended_records += records
         counters.appended_bytes += size_bytes
-        self._reach.flusher.staged(self, size_bytes)
+        self._services.flusher.staged(self, size_bytes)
 
     def _result(self, outcomes: Sequence[Offset | LogboomError], now_ms: int) -> RunResult:
         return RunResult(outcomes, now_ms if self._append_time else NO_TIMESTAMP, self.log.log_start_offset)
@@ -356,7 +356,7 @@ class Partition(CommittedReads):
             outcome if isinstance(outcome, LogboomError) or 0 <= outcome < safe else error
             for outcome in result.outcomes
         ]
-        self._reach.counters.refused_appends += sum(outcome is error for outcome in outcomes)
+        self._services.counters.refused_appends += sum(outcome is error for outcome in outcomes)
         done(RunResult(outcomes, result.log_append_time_ms, result.log_start_offset))
 
     def _not_enough_replicas(self) -> NotEnoughReplicasError:
@@ -367,18 +367,18 @@ class Partition(CommittedReads):
 
     def flushed(self, end: Offset) -> None:
         """Everything below `end` is as safe here as the stream asks for."""
-        self._reach.lacks.over()
+        self._services.rejections.clear()
         self._reached(end)
 
     def _reached(self, end: Offset) -> None:
         self._answer(self._at_leader, end)
-        self._perform(self._core.step(DurableEndMoved(self._reach.broker_id, end)))
+        self._perform(self._core.step(DurableEndMoved(self._services.broker_id, end)))
 
     def flush_failed(self, error: LogboomError) -> None:
         """What was staged is lost. Where room or a handle was lacking it is taken back and may be tried again at once;
         what got onto the disk before that is acked as ever."""
         if isinstance(error, RetriableStorageError):
-            self._reach.lacks.met(str(self), error)
+            self._services.rejections.record(str(self), error)
             self.log.abandon_staged()
             self._reached(self._safe_end)
             self._fail_waiting(error)
@@ -439,9 +439,9 @@ class Partition(CommittedReads):
         """
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
-        gone = await self._reach.flusher.run(partial(self._detach_before, offset))
+        gone = await self._services.flusher.run(partial(self._detach_before, offset))
         if gone:
-            counters = self._reach.counters
+            counters = self._services.counters
             counters.segments_deleted[why] += len(gone)
             counters.segment_bytes_deleted[why] += sum(segment.size_bytes for segment in gone)
             await self._in_thread(partial(self.log.remove_detached, gone))
@@ -455,7 +455,7 @@ class Partition(CommittedReads):
 
     async def enforce_retention(self) -> int:
         """Let go of old segments as the stream's settings ask, committed ones only; how many went. StorageError."""
-        config, log, now_ms = self.stream.config, self.log, self._reach.clock.wall_ms()
+        config, log, now_ms = self.stream.config, self.log, self._services.clock.wall_ms()
         retention = Retention(
             _limit(config.retention_ms), _limit(config.retention_bytes), _limit(config.retention_messages)
         )
@@ -464,8 +464,8 @@ class Partition(CommittedReads):
         end = log.log_end_offset
         over = await self._in_thread(partial(log.expired_to_the_end, retention, now_ms=now_ms))
         if over and self.high_watermark == end == log.log_end_offset and not self.offline and log.roll():
-            self._reach.flusher.staged(self, 0)
-            await self._reach.flusher.run(_nothing)
+            self._services.flusher.staged(self, 0)
+            await self._services.flusher.run(_nothing)
         find = partial(log.retained_from, retention, now_ms=now_ms, high_watermark=self.high_watermark)
         start, first_end = await self._in_thread(find), log.segments[0].end
         return await self.delete_before(start, why="retention") if first_end is not None and first_end <= start else 0
@@ -517,7 +517,7 @@ class Partition(CommittedReads):
     async def retire(self, error: LogboomError) -> None:
         """Answer everything with `error` from now on; returns once no thread reads the log any more."""
         self._refusal = error
-        self.take_in()
+        self.drain()
         self.end_reads(error)
         self._fail_waiting(error)
         self._call_watchers()

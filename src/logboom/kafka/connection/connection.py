@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quota: ClientMeters | None = None
         self._muting = Muting(loop, self.schedule_turn)
         self._unbegun = Unbegun(shared.metrics)
-        self._clogged = False
+        self._backpressured = False
 
     # --- asyncio's side -----------------------------------------------------------------------------------------
 
@@ -229,14 +229,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._writable or self._muting.on or self._shared.stopping:
             return False
         shared = self._shared
-        self._clogged = False
-        if not self._slots and not shared.staging.clogged:
+        self._backpressured = False
+        if not self._slots and not shared.staging.backpressured:
             return True
         handler = shared.routes.handlers.get(api_key_of(frame))
         if handler is None:
             return True
-        self._clogged = handler.stages and shared.staging.clogged
-        return not self._clogged and (not handler.alone or self._all_answered())
+        self._backpressured = handler.stages and shared.staging.backpressured
+        return not self._backpressured and (not handler.alone or self._all_answered())
 
     def _all_answered(self) -> bool:
         self._send()
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog or self._unbegun.waiting:
             self._unbegun.note_waiting(self._backlog)
         waits = self._slots or (self._unbegun.arriving and not self._unbegun.alone)
-        starved = self._clogged or (bool(waits) and self._shared.is_full)
+        starved = self._backpressured or (bool(waits) and self._shared.is_full)
         held_up = starved or self._muting.on or self._shared.stopping
         reading = not self._backlog and self._writable and not held_up
         if starved:
@@ -263,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-                self._shared.note_pause(self.held, clogged=self._clogged, writable=self._writable)
+                self._shared.note_pause(self.held, backpressured=self._backpressured, writable=self._writable)
 
     # --- requests -----------------------------------------------------------------------------------------------
 

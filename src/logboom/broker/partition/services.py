@@ -8,13 +8,13 @@ from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.flusher import Flusher
-from logboom.broker.disk.rejections import Lacks
+from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.metrics import Counters
-from logboom.broker.partition.read_cache import SharedReads
+from logboom.broker.partition.read_cache import ReadCache
 from logboom.storage import OpenFiles
 
 
-class Reach(NamedTuple):
+class PartitionServices(NamedTuple):
     """What the partitions of one broker share."""
 
     broker_id: BrokerId
@@ -22,7 +22,7 @@ class Reach(NamedTuple):
     flusher: Flusher
     readers: Executor
     counters: Counters
-    lacks: Lacks
+    rejections: WriteRejections
     config: Current[BrokerConfig]
-    shared_reads: SharedReads
+    read_cache: ReadCache
     open_files: OpenFiles
