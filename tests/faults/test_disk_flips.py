@@ -9,7 +9,7 @@ from tests.support.memdisk import MemDisk
 from logboom.base.ids import Epoch
 from logboom.storage import LogConfig, PartitionLog
 
-CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, hint_bytes=400, preallocate_bytes=0)
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, recovery_point_bytes=400, preallocate_bytes=0)
 
 
 def written(disk: MemDisk, *, closed: bool) -> tuple[PartitionLog, dict[int, bytes]]:

@@ -16,9 +16,9 @@ from logboom.base.errors import StorageError
 from logboom.storage import LogConfig
 
 CONFIGS = (
-    LogConfig(segment_bytes=900, index_interval_bytes=1, hint_bytes=300, preallocate_bytes=0),
-    LogConfig(segment_bytes=2_500, index_interval_bytes=200, hint_bytes=700, preallocate_bytes=3_000),
-    LogConfig(segment_bytes=100_000, index_interval_bytes=1_000, hint_bytes=2_000, preallocate_bytes=5_000),
+    LogConfig(segment_bytes=900, index_interval_bytes=1, recovery_point_bytes=300, preallocate_bytes=0),
+    LogConfig(segment_bytes=2_500, index_interval_bytes=200, recovery_point_bytes=700, preallocate_bytes=3_000),
+    LogConfig(segment_bytes=100_000, index_interval_bytes=1_000, recovery_point_bytes=2_000, preallocate_bytes=5_000),
 )
 FAULTS = (None, None, None, errno.EIO, errno.ENOSPC, errno.EMFILE)
 LIVES = 5
@@ -61,7 +61,7 @@ def live(random: Random, disk: MemDisk, config: LogConfig, told: Told) -> Life:
     except PowerFailureError:
         life.log = None
     disk.fault = lambda operation, path: None
-    life.helps_lost = any(path.endswith("durable-end") for path in fault.paths) and fault.code == errno.EIO
+    life.checkpoint_lost = any(path.endswith("durable-end") for path in fault.paths) and fault.code == errno.EIO
     return life
 
 

@@ -12,8 +12,8 @@ from tests.support.disk_lives import Fault, Step, hold, operations_of, play_with
 
 from logboom.storage import LogConfig
 
-FLAT = LogConfig(segment_bytes=900, index_interval_bytes=1, hint_bytes=300, preallocate_bytes=0)
-ROOMY = LogConfig(segment_bytes=2_000, index_interval_bytes=200, hint_bytes=500, preallocate_bytes=3_000)
+FLAT = LogConfig(segment_bytes=900, index_interval_bytes=1, recovery_point_bytes=300, preallocate_bytes=0)
+ROOMY = LogConfig(segment_bytes=2_000, index_interval_bytes=200, recovery_point_bytes=500, preallocate_bytes=3_000)
 
 OPEN: Step = ("open",)
 ONE: Step = ("append", 1, 60)

@@ -169,7 +169,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     from logboom.storage import PartitionLog
 
     ready = threading.Event()
-    whole = PartitionLog.read_on
+    whole = PartitionLog.read_with_next_offset
 
     def read(self: Any, offset: Any, max_bytes: int, *, ceiling: Any, cached_only: bool = False) -> Any:
         if cached_only:
@@ -177,7 +177,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert ready.wait(30)
         return whole(self, offset, max_bytes, ceiling=ceiling)
 
-    monkeypatch.setattr(PartitionLog, "read_on", read)
+    monkeypatch.setattr(PartitionLog, "read_with_next_offset", read)
     return ready
 
 

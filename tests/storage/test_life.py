@@ -34,8 +34,8 @@ class Life(RuleBasedStateMachine):
     @initialize(
         config=st.sampled_from(
             [
-                LogConfig(segment_bytes=1000, index_interval_bytes=200, hint_bytes=400, preallocate_bytes=0),
-                LogConfig(segment_bytes=3000, index_interval_bytes=1, hint_bytes=900, preallocate_bytes=2000),
+                LogConfig(segment_bytes=1000, index_interval_bytes=200, recovery_point_bytes=400, preallocate_bytes=0),
+                LogConfig(segment_bytes=3000, index_interval_bytes=1, recovery_point_bytes=900, preallocate_bytes=2000),
                 LogConfig(),
             ]
         )

@@ -21,7 +21,7 @@ class Thing:
         self.used = self.unsynced = False
         self.is_open = False
 
-    def let_go(self) -> None:
+    def drop_handle(self) -> None:
         self.is_open = False
 
 

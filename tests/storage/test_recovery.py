@@ -20,8 +20,8 @@ many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 configs = st.sampled_from(
     [
         SMALL,
-        LogConfig(segment_bytes=1800, index_interval_bytes=1, hint_bytes=300),
-        LogConfig(segment_bytes=100_000, index_interval_bytes=1000, hint_bytes=500, preallocate_bytes=3000),
+        LogConfig(segment_bytes=1800, index_interval_bytes=1, recovery_point_bytes=300),
+        LogConfig(segment_bytes=100_000, index_interval_bytes=1000, recovery_point_bytes=500, preallocate_bytes=3000),
         LogConfig(),
     ]
 )
@@ -283,7 +283,7 @@ def test_a_torn_tail_is_cut_and_told() -> None:
 
 def test_recovery_reads_only_past_the_checkpoint() -> None:
     disk = MemDisk()
-    log = open_log(disk, LogConfig(hint_bytes=10_000))
+    log = open_log(disk, LogConfig(recovery_point_bytes=10_000))
     for _ in range(200):
         append(log, batch(5, 1000))
         log.flush(sync=True)

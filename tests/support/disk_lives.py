@@ -98,7 +98,7 @@ class Life:
         self.told = told or Told()
         self.log: PartitionLog | None = None
         self.leader_epoch = 0
-        self.helps_lost = False
+        self.checkpoint_lost = False
         """Whether the note of the start could not be read: records that were deleted may be back."""
 
     def play(self, steps: Iterable[Step]) -> None:
@@ -257,11 +257,11 @@ class Life:
         assert log.durable_end == log.written_end == log.log_end_offset
         assert log.log_end_offset >= told.end, f"acked up to {told.end}, found up to {log.log_end_offset}"
         starts = {told.start, *(asked for asked in told.starts_asked if asked > told.start)}
-        assert log.log_start_offset in starts or (self.helps_lost and log.log_start_offset <= max(starts))
+        assert log.log_start_offset in starts or (self.checkpoint_lost and log.log_start_offset <= max(starts))
 
     def _check_batches(self, log: PartitionLog, found: dict[int, bytes]) -> None:
         for base, data in found.items():
-            if base < self.told.start and self.helps_lost:
+            if base < self.told.start and self.checkpoint_lost:
                 continue  # deleted, and back with its start forgotten
             if base < self.told.end:
                 assert data == self.told.now[base], f"the batch at {base} is not the one that was acked"
@@ -321,7 +321,7 @@ def play_with_fault(config: LogConfig, steps: Sequence[Step], fault: Fault) -> L
     except PowerFailureError:
         life.log = None
     disk.fault = lambda operation, path: None
-    life.helps_lost = fault.code == errno.EIO and any(path.endswith("durable-end") for path in fault.paths)
+    life.checkpoint_lost = fault.code == errno.EIO and any(path.endswith("durable-end") for path in fault.paths)
     return life if fault.happened else None
 
 

@@ -10,7 +10,7 @@ from logboom.storage import Appended, Damage, LogConfig, Notice, PartitionLog
 
 LIMITS = RecordLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=4 << 20, max_records=100_000)
 DIRECTORY = "streams/web-0"
-SMALL = LogConfig(segment_bytes=4000, index_interval_bytes=300, hint_bytes=1000, preallocate_bytes=0)
+SMALL = LogConfig(segment_bytes=4000, index_interval_bytes=300, recovery_point_bytes=1000, preallocate_bytes=0)
 PLAIN = LogConfig(preallocate_bytes=0)
 
 

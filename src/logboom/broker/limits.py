@@ -8,7 +8,7 @@ from logboom.broker.broker import Broker
 
 def broker_crossings(broker: Broker) -> dict[str, int]:
     """How often limits were reached that no client is told of."""
-    return {"broker.max_open_log_files": broker.open_files.let_go_count}
+    return {"broker.max_open_log_files": broker.open_files.eviction_count}
 
 
 def broker_limits(broker: Broker) -> Iterator[Filling]:

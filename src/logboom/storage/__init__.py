@@ -5,7 +5,7 @@ It reaches the disk through `base.ports.Disk` alone. It must not know streams, r
 
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
-from logboom.storage.faults import lack_of
+from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import has_records, is_log, read_owner, write_owner
 from logboom.storage.format import FORMAT_VERSION, check_format, claim_format
 from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
@@ -38,9 +38,9 @@ __all__ = [
     "claim_format",
     "has_records",
     "is_log",
-    "lack_of",
     "read_owner",
     "retained_from",
+    "retriable_error_for",
     "verify",
     "write_owner",
 ]

@@ -11,7 +11,7 @@ from typing import Final
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk, File
 from logboom.storage.open_files import OpenFiles
-from logboom.storage.small_files import Tell, frame, read_help, unframe
+from logboom.storage.small_files import Tell, frame, read_auxiliary, unframe
 
 NAME: Final = "durable-end"
 _TAG: Final = b"LBDE"
@@ -35,7 +35,7 @@ class Checkpoint:
 
 def load(disk: Disk, directory: str, tell: Tell | None = None) -> Checkpoint | None:
     """The checkpoint, None where it is missing or garbled."""
-    return read_help(disk, f"{directory}/{NAME}", _from_bytes, tell)
+    return read_auxiliary(disk, f"{directory}/{NAME}", _from_bytes, tell)
 
 
 def _from_bytes(data: bytes) -> Checkpoint | None:
@@ -81,7 +81,7 @@ class CheckpointFile:
         if sync:
             file.sync()
 
-    def let_go(self) -> None:
+    def drop_handle(self) -> None:
         """Base: open_files.Owner."""
         self._file = None
 

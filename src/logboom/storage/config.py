@@ -21,7 +21,7 @@ class LogConfig:
     """Log bytes between two entries of the sparse index."""
     preallocate_bytes: int = 16 * MIB
     """Room reserved ahead of the end of the log, at most; 0 for none."""
-    hint_bytes: int = 16 * MIB
+    recovery_point_bytes: int = 16 * MIB
     """Log bytes between two unsynced notes of index and producers, which shorten recovery; fewer in a small segment."""
     producer_expiry_ms: int = DAY_MS
     """An idempotent producer that was silent for so long is forgotten."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk
-from logboom.storage.small_files import Tell, frame, read_help, replace_whole, unframe
+from logboom.storage.small_files import Tell, frame, read_auxiliary, replace_whole, unframe
 
 NAME: Final = "leader-epochs"
 _TAG: Final = b"LBLE"
@@ -109,4 +109,4 @@ def save(disk: Disk, directory: str, history: EpochHistory) -> None:
 
 def load(disk: Disk, directory: str, tell: Tell | None = None) -> EpochHistory | None:
     """The history in the epoch file, None where it is missing or garbled."""
-    return read_help(disk, f"{directory}/{NAME}", EpochHistory.from_bytes, tell)
+    return read_auxiliary(disk, f"{directory}/{NAME}", EpochHistory.from_bytes, tell)

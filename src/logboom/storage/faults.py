@@ -13,7 +13,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-def lack_of(error: OSError, where: str) -> RetriableStorageError | None:
+def retriable_error_for(error: OSError, where: str) -> RetriableStorageError | None:
     """The error to tell where something is lacking that may be there again soon; None for any other fault."""
     if isinstance(error, SyncFailedError):
         return None

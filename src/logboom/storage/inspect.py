@@ -21,7 +21,7 @@ from logboom.storage.files import is_known, offset_in
 from logboom.storage.index import SparseIndex
 from logboom.storage.scan import EpochAt, batch_fault, salvage
 from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SALVAGE_BYTES, file_stem
-from logboom.storage.small_files import read_help
+from logboom.storage.small_files import read_auxiliary
 from logboom.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from logboom.storage.snapshots import snapshot_is_good
 
@@ -181,7 +181,7 @@ class LogView:
         def load(data: bytes) -> SparseIndex | None:
             return SparseIndex.load(data, 1, segment.base, segment.size_bytes)
 
-        return read_help(self.disk, segment.index_path, load, None)
+        return read_auxiliary(self.disk, segment.index_path, load, None)
 
     def should_have_index(self, segment: SegmentView) -> bool:
         """Whether a segment's index is complete on the disk by now, and the segment still there.

@@ -28,7 +28,7 @@ from logboom.storage import recovery, search, truncation, writing
 from logboom.storage.checkpoint import Checkpoint, CheckpointFile
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
-from logboom.storage.faults import lack_of
+from logboom.storage.faults import retriable_error_for
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
@@ -41,7 +41,7 @@ Report = Callable[[Damage | Notice], None]
 Result = TypeVar("Result")
 
 _MAX_SEGMENT_OFFSETS: Final = 2**31 - 1
-_FIRST_HINT_BYTES: Final = MIB
+_FIRST_RECOVERY_POINT_BYTES: Final = MIB
 _MAX_PLACES: Final = 256
 _MAX_OLD_OPEN: Final = 8
 
@@ -73,7 +73,7 @@ class PartitionLog:
         self._planned_bytes = 0
         self._planned_base = Offset(0)
         self._planned_since_ms: int | None = None
-        self._hint_due_bytes = self._next_hint(0)
+        self._recovery_point_due_bytes = self._next_recovery_point(0)
 
     @classmethod
     def open(
@@ -96,7 +96,7 @@ class PartitionLog:
             log = cls(disk, directory, config, report, OpenFiles() if open_files is None else open_files)
             recovery.recover(log, now_ms)
         except OSError as error:
-            raise lack_of(error, directory) or StorageError(
+            raise retriable_error_for(error, directory) or StorageError(
                 f"The log {directory} cannot be opened: {error}."
             ) from error
         return log
@@ -134,7 +134,9 @@ class PartitionLog:
         self._planned_bytes = self.active.size_bytes
         self._planned_base = self.active.base
         self._planned_since_ms = since_ms if self._planned_bytes else None
-        self._hint_due_bytes = max(self._planned_bytes, self._next_hint(0))  # the last note may lie far behind
+        self._recovery_point_due_bytes = max(
+            self._planned_bytes, self._next_recovery_point(0)
+        )  # the last note may lie far behind
 
     # --- the loop's side ----------------------------------------------------------------------------------------
 
@@ -244,17 +246,17 @@ class PartitionLog:
     def _plan(self, staged: Staged, base_offset: Offset, now_ms: int | None) -> None:
         if staged.roll:
             self._planned_bytes, self._planned_base, self._planned_since_ms = 0, base_offset, None
-            self._hint_due_bytes = self._next_hint(0)
-        elif self._planned_bytes + staged.size_bytes >= self._hint_due_bytes:
-            self._hint_due_bytes = self._next_hint(self._planned_bytes + staged.size_bytes)
+            self._recovery_point_due_bytes = self._next_recovery_point(0)
+        elif self._planned_bytes + staged.size_bytes >= self._recovery_point_due_bytes:
+            self._recovery_point_due_bytes = self._next_recovery_point(self._planned_bytes + staged.size_bytes)
             staged.producers = self.producers.copy()
         if self._planned_since_ms is None:
             self._planned_since_ms = now_ms
         self._planned_bytes += staged.size_bytes
 
-    def _next_hint(self, position: int) -> int:
+    def _next_recovery_point(self, position: int) -> int:
         """Where in the segment the next note is due: often in a small one, so that a thousand of them recover fast."""
-        return position + min(max(position // 2, _FIRST_HINT_BYTES), self.config.hint_bytes)
+        return position + min(max(position // 2, _FIRST_RECOVERY_POINT_BYTES), self.config.recovery_point_bytes)
 
     def start_epoch(self, epoch: Epoch, offset: Offset) -> None:
         """Record that the leadership `epoch` begins at `offset`, even if nothing is ever written in it."""
@@ -367,7 +369,7 @@ class PartitionLog:
         try:
             self.write_checkpoint(sync=sync)
         except OSError as error:
-            if lack_of(error, self.directory) is None:
+            if retriable_error_for(error, self.directory) is None:
                 raise
 
     def write_checkpoint(self, *, sync: bool, log_start: Offset | None = None) -> None:
@@ -409,7 +411,7 @@ class PartitionLog:
         try:
             self.save_epochs()
         except OSError as error:
-            if lack_of(error, self.directory) is None:
+            if retriable_error_for(error, self.directory) is None:
                 raise
             return False
         return True
@@ -424,7 +426,7 @@ class PartitionLog:
 
     def _fail(self, error: OSError) -> StorageError:
         """The error to raise; what passes is no failure of the log."""
-        return lack_of(error, self.directory) or self._break(error)
+        return retriable_error_for(error, self.directory) or self._break(error)
 
     def _break(self, error: OSError) -> StorageError:
         self._failure = f"The log {self.directory} is closed for writing: {error}."
@@ -479,10 +481,10 @@ class PartitionLog:
         only with `cached_only`, where the disk would have to be waited for. OffsetOutOfRangeError outside the log;
         StorageError where the batch is damaged. Every batch returned has been checked.
         """
-        found = self.read_on(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+        found = self.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
         return None if found is None else found[0]
 
-    def read_on(
+    def read_with_next_offset(
         self, offset: Offset, max_bytes: int, *, ceiling: Offset, cached_only: bool = False
     ) -> tuple[bytes | memoryview, Offset] | None:
         """As `read`, with the offset behind what was read."""
@@ -519,7 +521,7 @@ class PartitionLog:
         self._places[next_offset] = (segment, end)
         return data, next_offset
 
-    def was_read_up_to(self, offset: Offset) -> bool:
+    def is_sequential(self, offset: Offset) -> bool:
         """Whether a recent read ended exactly before `offset`."""
         return offset in self._places
 

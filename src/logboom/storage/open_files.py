@@ -21,7 +21,7 @@ class Owner(Protocol):
     unsynced: bool
     """Whether its file must stay open for now."""
 
-    def let_go(self) -> None:
+    def drop_handle(self) -> None:
         """Forget the file; it is closed when the last who reads it is done."""
 
 
@@ -30,7 +30,7 @@ class OpenFiles:
 
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
-        self.let_go_count = 0
+        self.eviction_count = 0
         """How often one was let go of for another."""
         self._lock = Lock()
         self._owners: dict[Owner, None] = {}
@@ -44,7 +44,7 @@ class OpenFiles:
             self._owners[owner] = None
             victims = [victim for _ in range(len(self._owners) - self.limit) if (victim := self._victim(owner))]
         for victim in victims:
-            victim.let_go()
+            victim.drop_handle()
 
     def _victim(self, newcomer: Owner) -> Owner | None:
         """The one opened longest ago that was not used since it was looked at last; the others go to the end."""
@@ -55,7 +55,7 @@ class OpenFiles:
                 owner.used = False
                 self._owners[owner] = None
                 continue
-            self.let_go_count += 1
+            self.eviction_count += 1
             return owner
         return None
 

@@ -14,11 +14,11 @@ from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
 from logboom.storage.config import Damage, Notice
 from logboom.storage.epochs import EpochHistory
-from logboom.storage.faults import lack_of
+from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import is_known, is_temporary, offset_in
 from logboom.storage.scan import BadBatchError, walk_checked
 from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
-from logboom.storage.small_files import remove_help
+from logboom.storage.small_files import remove_auxiliary
 from logboom.storage.snapshots import drop_snapshots, load_snapshot
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _note(log: "PartitionLog", *, sync: bool) -> None:
         log.write_checkpoint(sync=sync)
         log.close_checkpoint()
     except OSError as error:
-        lack = lack_of(error, log.directory)
+        lack = retriable_error_for(error, log.directory)
         if lack is None:
             raise
         log.report(Notice(log.directory, f"what recovery found is not noted: {lack}"))
@@ -76,7 +76,7 @@ def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
     for name in names:
         indexed = offset_in(name, INDEX_SUFFIX)
         if is_temporary(name) or (indexed is not None and indexed not in bases):
-            remove_help(log.disk, f"{log.directory}/{name}")
+            remove_auxiliary(log.disk, f"{log.directory}/{name}")
         elif not is_known(name):
             log.report(Notice(f"{log.directory}/{name}", "is no file of a log and is left alone"))
     segments = [log.new_segment(base) for base in bases]
@@ -215,7 +215,7 @@ def _write_again(log: "PartitionLog", position: int) -> None:
             active.file.write(position, [active.file.read(position, length)])
             position += length
     except OSError as error:
-        lack = lack_of(error, active.path)
+        lack = retriable_error_for(error, active.path)
         if lack is None:
             raise
         log.report(Notice(active.path, f"what recovery found is not written again: {lack}"))

@@ -15,7 +15,7 @@ from logboom.base.ports import Bytes, Disk, File
 from logboom.base.units import KIB, MIB
 from logboom.records import HEADER_BYTES, BatchHeader, read_header, whole_batches
 from logboom.storage.config import Damage, Notice
-from logboom.storage.faults import lack_of
+from logboom.storage.faults import retriable_error_for
 from logboom.storage.index import SparseIndex, sealed_newest
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.scan import (
@@ -28,7 +28,7 @@ from logboom.storage.scan import (
     salvage,
     walk,
 )
-from logboom.storage.small_files import read_help, remove_help
+from logboom.storage.small_files import read_auxiliary, remove_auxiliary
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -129,9 +129,9 @@ class Segment:
     def release(self) -> None:
         """Let go of file and index; they come back when needed. Readers in flight keep theirs."""
         self._open_files.closed(self)
-        self.let_go()
+        self.drop_handle()
 
-    def let_go(self) -> None:
+    def drop_handle(self) -> None:
         """Base: open_files.Owner."""
         self._file = None
         if self.end is not None:
@@ -145,7 +145,7 @@ class Segment:
     def remove(self) -> None:
         self._disk.unlink(self.path)
         if self._disk.exists(self.index_path):
-            remove_help(self._disk, self.index_path)
+            remove_auxiliary(self._disk, self.index_path)
         self._open_files.closed(self)
         self._file = None
 
@@ -236,7 +236,7 @@ class Segment:
         try:
             file = self._disk.open(self.index_path, create=True)
         except OSError as error:
-            if lack_of(error, self.index_path) is None or self._disk.exists(self.index_path):
+            if retriable_error_for(error, self.index_path) is None or self._disk.exists(self.index_path):
                 raise
             return  # no room for it, and no old one either
         try:
@@ -245,7 +245,7 @@ class Segment:
                 file.write(0, [data])
                 index.saved = saved
             except OSError as error:
-                if lack_of(error, self.index_path) is None:
+                if retriable_error_for(error, self.index_path) is None:
                     raise
                 file.truncate(0)
             file.sync()
@@ -282,7 +282,7 @@ class Segment:
 
     def load_index(self, end_position: int) -> SparseIndex:
         """The index from its file as far as it is right, the rest made from the log up to `end_position`."""
-        index = read_help(
+        index = read_auxiliary(
             self._disk,
             self.index_path,
             lambda data: SparseIndex.load(data, self._interval_bytes, self.base, end_position),

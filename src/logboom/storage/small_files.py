@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from logboom.base.ports import Disk
 from logboom.storage.config import Notice
-from logboom.storage.faults import lack_of
+from logboom.storage.faults import retriable_error_for
 
 _HEAD: Final = Struct(">4sIII")  # tag, version, length, CRC-32C of the payload
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -53,7 +53,9 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
         file.close()
 
 
-def read_help(disk: Disk, path: str, parse: Callable[[bytes], Content | None], tell: Tell | None) -> Content | None:
+def read_auxiliary(
+    disk: Disk, path: str, parse: Callable[[bytes], Content | None], tell: Tell | None
+) -> Content | None:
     """What a file holds; None where there is none, or none that can be used. Raises OSError for a lack of handles.
 
     With `tell` an unusable one is told of, and moved aside where it cannot even be read. Without, it is only looked at.
@@ -61,7 +63,7 @@ def read_help(disk: Disk, path: str, parse: Callable[[bytes], Content | None], t
     try:
         data = read_whole(disk, path)
     except OSError as error:
-        if lack_of(error, path) is not None:
+        if retriable_error_for(error, path) is not None:
             raise
         if tell is not None:
             moved = f"was moved to {set_aside(disk, path)}" if disk.exists(path) else "is not there"
@@ -80,7 +82,7 @@ def set_aside(disk: Disk, path: str) -> str:
     return aside
 
 
-def remove_help(disk: Disk, path: str) -> None:
+def remove_auxiliary(disk: Disk, path: str) -> None:
     """Remove a file that can be made again; a directory of that name is moved aside."""
     try:
         disk.unlink(path)
@@ -94,7 +96,7 @@ def replace_whole(disk: Disk, directory: str, name: str, data: bytes, *, sync: b
     temporary = path + TEMPORARY_SUFFIX
     if disk.exists(temporary):
         # Its old bytes may be durable: written over without a sync, they could come back under the new name.
-        remove_help(disk, temporary)
+        remove_auxiliary(disk, temporary)
     try:
         file = disk.open(temporary, create=True)
         try:

@@ -11,7 +11,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.storage.files import offset_in
 from logboom.storage.producers import ProducerTable
-from logboom.storage.small_files import Tell, read_help, remove_help, replace_whole
+from logboom.storage.small_files import Tell, read_auxiliary, remove_auxiliary, replace_whole
 
 SUFFIX: Final = ".producers"
 KEPT: Final = 2
@@ -38,7 +38,7 @@ def save_snapshot(
     durable = max((offset for offset in offsets if offset <= segment), default=None)
     for offset in offsets[:-KEPT]:
         if offset != durable:
-            remove_help(disk, f"{directory}/{_name(offset)}")
+            remove_auxiliary(disk, f"{directory}/{_name(offset)}")
 
 
 def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:
@@ -46,7 +46,7 @@ def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:
     one that came back would speak of batches that are not there."""
     beyond = [offset for offset in snapshot_offsets(disk, directory) if offset > above]
     for offset in beyond:
-        remove_help(disk, f"{directory}/{_name(offset)}")
+        remove_auxiliary(disk, f"{directory}/{_name(offset)}")
     if beyond:
         disk.sync_dir(directory)
 
@@ -59,7 +59,7 @@ def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset,
     for offset in reversed(snapshot_offsets(disk, directory)):
         if offset <= end:
             path = f"{directory}/{_name(offset)}"
-            if read_help(disk, path, partial(_loaded, table, offset), tell):
+            if read_auxiliary(disk, path, partial(_loaded, table, offset), tell):
                 return offset
             if disk.exists(path):
                 disk.unlink(path)
@@ -68,7 +68,9 @@ def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset,
 
 def snapshot_is_good(disk: Disk, path: str, offset: Offset) -> bool:
     """Whether it can be used, or has been removed meanwhile."""
-    return bool(read_help(disk, path, partial(_loaded, ProducerTable(1, 1), offset), None)) or not disk.exists(path)
+    return bool(read_auxiliary(disk, path, partial(_loaded, ProducerTable(1, 1), offset), None)) or not disk.exists(
+        path
+    )
 
 
 def _loaded(table: ProducerTable, offset: Offset, data: bytes) -> bool | None:

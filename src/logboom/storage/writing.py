@@ -7,7 +7,7 @@ the group that did not get through; the groups before it stay written.
 from typing import TYPE_CHECKING
 
 from logboom.base.errors import RetriableStorageError
-from logboom.storage.faults import lack_of
+from logboom.storage.faults import retriable_error_for
 from logboom.storage.snapshots import save_snapshot
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def write_staged(log: "PartitionLog", count: int) -> RetriableStorageError | Non
                 _roll(log, group[0])
             _write_group(log, group)
         except OSError as error:
-            lack = lack_of(error, log.active.path)
+            lack = retriable_error_for(error, log.active.path)
             if lack is None:
                 raise
             return lack
@@ -51,7 +51,7 @@ def _write_group(log: "PartitionLog", group: "list[Staged]") -> None:
         buffers = [buffer for staged in group for buffer in staged.buffers]
         segment.append(buffers, size_bytes, log.config.preallocate_bytes)
     except OSError as error:
-        if lack_of(error, segment.path) is not None and segment.is_open:
+        if retriable_error_for(error, segment.path) is not None and segment.is_open:
             segment.cut()
         raise
     for staged in group:
@@ -59,17 +59,17 @@ def _write_group(log: "PartitionLog", group: "list[Staged]") -> None:
     log.written_end = segment.known_end = group[-1].next_offset
     for staged in group:
         if staged.producers is not None and not staged.roll:
-            _save_hint(log, staged)
+            _save_recovery_point(log, staged)
 
 
-def _save_hint(log: "PartitionLog", staged: "Staged") -> None:
+def _save_recovery_point(log: "PartitionLog", staged: "Staged") -> None:
     assert staged.producers is not None
     try:
         log.active.save_index()
         save_snapshot(log.disk, log.directory, staged.next_offset, staged.producers, segment=log.active.base)
     except OSError as error:
         # It only shortens recovery; the batches are written and must not be taken for lost.
-        if lack_of(error, log.directory) is None:
+        if retriable_error_for(error, log.directory) is None:
             raise
 
 

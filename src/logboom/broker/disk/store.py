@@ -35,7 +35,7 @@ from logboom.broker.disk.ownership import (
 from logboom.broker.partition.replica import Partition, log_config
 from logboom.broker.partition.services import PartitionServices
 from logboom.metadata import Image, Stream
-from logboom.storage import Damage, Notice, PartitionLog, is_log, lack_of
+from logboom.storage import Damage, Notice, PartitionLog, is_log, retriable_error_for
 
 _NAMED_MAX: Final = 20
 _PROGRESS_EVERY_S: Final = 1.0
@@ -289,7 +289,9 @@ class PartitionStore:
 
 def _told(fault: OSError, stream: Stream) -> StorageError:
     """The error a client is told where a partition could not be made."""
-    return lack_of(fault, stream.name) or StorageError(f"the partitions of {stream.name} could not be created: {fault}")
+    return retriable_error_for(fault, stream.name) or StorageError(
+        f"the partitions of {stream.name} could not be created: {fault}"
+    )
 
 
 def deleted_stream_error(name: str) -> UnknownStreamError:

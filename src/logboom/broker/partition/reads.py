@@ -46,7 +46,7 @@ class CommittedReads:
         if read is not None:
             counters.reads_shared += 1
         else:
-            goes_on = log.was_read_up_to(offset)
+            goes_on = log.is_sequential(offset)
             found = self._log_read(offset, max_bytes, ceiling, cached_only=True)
             if found is None:
                 return None
@@ -82,7 +82,7 @@ class CommittedReads:
         if services.read_cache.find(self, ahead, max_bytes, ceiling) is not None:
             return
         try:
-            found = self.log.read_on(ahead, max_bytes, ceiling=ceiling, cached_only=True)
+            found = self.log.read_with_next_offset(ahead, max_bytes, ceiling=ceiling, cached_only=True)
         except (LogboomError, OSError):
             return  # who asks for it is told
         if found is not None and found[0]:
@@ -108,7 +108,7 @@ class CommittedReads:
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset] | None:
         try:
-            return self.log.read_on(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+            return self.log.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
         except StorageError:
             self._services.counters.damaged_reads += 1
             raise

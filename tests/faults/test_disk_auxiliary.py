@@ -13,7 +13,7 @@ from tests.support.memdisk import MemDisk, settled
 from logboom.base.ids import Epoch, Offset
 from logboom.storage import LogConfig, LogView, PartitionLog, verify
 
-CONFIG = LogConfig(segment_bytes=1_200, index_interval_bytes=150, hint_bytes=500, preallocate_bytes=0)
+CONFIG = LogConfig(segment_bytes=1_200, index_interval_bytes=150, recovery_point_bytes=500, preallocate_bytes=0)
 KINDS = ("durable-end", "leader-epochs", ".index", ".producers")
 BATCHES = 24
 
