@@ -12,7 +12,7 @@ import structlog
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset, ProducerEpoch, ProducerId
-from logboom.base.ports import Bytes, Disk, File, SyncFailedError
+from logboom.base.ports import Bytes, Disk, DiskSpace, File, Lock, SyncFailedError
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.replica import AppendResult, Partition
@@ -120,6 +120,15 @@ class FaultyDisk:
     def check(self, path: str, code: int | None) -> None:
         if code is not None and self.where in path:
             raise OSError(code, errno.errorcode[code], path)
+
+    def make_root(self) -> None:
+        self._disk.make_root()
+
+    def lock(self, path: str) -> Lock:
+        return self._disk.lock(path)
+
+    def space(self) -> DiskSpace:
+        return self._disk.space()
 
     def open(self, path: str, *, create: bool = False) -> File:
         self.check(path, self.open_errno)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.memdisk import Always, MemDisk
 
 from logboom.base.errors import FormatVersionError
 from logboom.base.ids import BrokerId
@@ -104,3 +105,21 @@ def test_a_start_that_was_cut_off_is_carried_on(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / "format.json.new").write_text("{")
     opened(tmp_path).close()
+
+
+def test_it_needs_nothing_but_the_disk_port() -> None:
+    disk, path = MemDisk(), Path("nowhere")
+
+    def open_on(disk: MemDisk) -> DataDir:
+        return DataDir.open(path, disk, broker_id=BrokerId(1), cluster_id=None)
+
+    first = open_on(disk)
+    with pytest.raises(DataDirError, match="in use by another broker"):
+        open_on(disk)
+    after = disk.power_cut(Always(False))  # what open made is durable, and the lock ended with the machine
+    again = open_on(after)
+    assert again.identity == first.identity
+    assert again.unknown_entries == []
+    after.open("notes.txt", create=True)
+    assert again.unknown_entries == ["notes.txt"]
+    assert not path.exists()

@@ -8,7 +8,7 @@ import pytest
 from tests.support.logs import append, batch, open_log, read_batches
 
 from logboom.base.ids import Offset
-from logboom.base.ports import Clock, Disk
+from logboom.base.ports import Clock, Disk, LockHeldError
 from logboom.host import OsDisk, ReadOnlyDisk, SystemClock
 from logboom.storage import LogConfig
 
@@ -216,3 +216,32 @@ def test_a_tree_that_is_only_read(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"abc"
     with pytest.raises(FileNotFoundError):
         disk.open("b")
+
+
+def test_a_lock_is_held_by_one_opener(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    first = disk.lock("lock")
+    with pytest.raises(LockHeldError) as refused:
+        disk.lock("lock")
+    assert refused.value.holder == str(os.getpid())
+    first.close()
+    first.close()
+    disk.lock("lock").close()
+
+
+def test_the_root_is_made_and_its_space_is_known(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path / "deep" / "root")
+    with pytest.raises(FileNotFoundError):
+        disk.space()
+    disk.make_root()
+    disk.make_root()
+    space = disk.space()
+    assert 0 < space.usable_bytes <= space.total_bytes
+
+
+def test_a_tree_that_is_only_read_gives_no_lock(tmp_path: Path) -> None:
+    disk = ReadOnlyDisk(tmp_path)
+    for refused in (disk.make_root, lambda: disk.lock("lock")):
+        with pytest.raises(OSError, match="only read"):
+            refused()
+    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import product
 from typing import Protocol
 
-from logboom.base.ports import Bytes, File, SyncFailedError
+from logboom.base.ports import Bytes, DiskSpace, File, LockHeldError, SyncFailedError
 
 SECTOR_BYTES = 512
 
@@ -191,6 +191,15 @@ class MemFile:
         pass
 
 
+class MemLock:
+    def __init__(self, disk: "MemDisk", path: str) -> None:
+        self._disk, self._path = disk, path
+        disk.locked.add(path)
+
+    def close(self) -> None:
+        self._disk.locked.discard(self._path)
+
+
 class MemDisk:
     """Implements the Disk port."""
 
@@ -201,6 +210,8 @@ class MemDisk:
         self.capacity_bytes = capacity_bytes
         self.cached = True
         self.syncs = 0
+        self.locked: set[str] = set()
+        """Lock files that are held; a power cut or the end of the process (`copy`) lets go of them."""
         self.fault: Fault = lambda operation, path: None
 
     @property
@@ -229,6 +240,19 @@ class MemDisk:
         after.nodes = {name: settled(node.data) for name, node in self.nodes.items()}
         after.durable_names = dict(after.nodes)
         return after
+
+    def make_root(self) -> None:
+        self.fault("make_root", ".")
+
+    def lock(self, path: str) -> MemLock:
+        self.open(path, create=True)
+        if path in self.locked:
+            raise LockHeldError(path, "")
+        return MemLock(self, path)
+
+    def space(self) -> DiskSpace:
+        self.fault("space", ".")
+        return DiskSpace(self.capacity_bytes, self.free_bytes)
 
     def open(self, path: str, *, create: bool = False) -> File:
         self.fault("open", path)

@@ -4,7 +4,7 @@ A core is handed these and never looks past them, so that a simulation can stand
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Bytes = bytes | bytearray | memoryview
 """What may be written: any contiguous run of bytes, never copied on the way."""
@@ -12,6 +12,23 @@ Bytes = bytes | bytearray | memoryview
 
 class SyncFailedError(OSError):
     """A sync did not succeed: what was written since the last one may be gone, whatever a second try would say."""
+
+
+class LockHeldError(OSError):
+    """A lock file is held by another process, or by another opener in this one."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(f"{path} is locked by another process")
+        self.holder = holder
+        """What the holder wrote into the file, its process id; empty where that cannot be read."""
+
+
+class DiskSpace(NamedTuple):
+    """Room on a file system."""
+
+    total_bytes: int
+    usable_bytes: int
+    """What a process without privileges can still write."""
 
 
 class Clock(Protocol):
@@ -57,8 +74,24 @@ class File(Protocol):
         """Give the handle back. Idempotent; does not sync."""
 
 
+class Lock(Protocol):
+    """A lock that is held. The end of the process gives it back too."""
+
+    def close(self) -> None:
+        """Give it back. Idempotent."""
+
+
 class Disk(Protocol):
-    """One directory tree. Paths are relative to its root, with `/` between the names."""
+    """One directory tree. Paths are relative to its root, with `/` between the names; the root itself is `.`."""
+
+    def make_root(self) -> None:
+        """Create the root and its parents where they are missing; on return their names survive a power failure."""
+
+    def lock(self, path: str) -> Lock:
+        """Lock a file against all other openers, creating it where it is missing. Raises LockHeldError."""
+
+    def space(self) -> DiskSpace:
+        """How much room the file system has. May wait for the disk."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; FileNotFoundError unless it is there or `create` is given."""

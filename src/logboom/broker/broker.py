@@ -336,7 +336,7 @@ class Broker:
 
     def log_dir(self) -> LogDirState:
         """The state of the one log dir. Asks the disk: off the loop."""
-        return log_dir_state(self._data_dir.path, self._flusher.failure)
+        return log_dir_state(self._disk, self._data_dir.path, self._flusher.failure)
 
     # --- changing what there is ---------------------------------------------------------------------------------
 

@@ -5,13 +5,14 @@ It knows descriptors and errno; it must not know what the bytes are.
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from logboom.base.ports import Bytes, File, SyncFailedError
+from logboom.base.ports import Bytes, DiskSpace, File, Lock, LockHeldError, SyncFailedError
 from logboom.host.allocator import raw_buffer
 
 _IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
@@ -112,6 +113,30 @@ class OsFile:
             os.close(fd)
 
 
+class OsLock:
+    """An flock(2), which the kernel gives back when the descriptor is closed or the process ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: Path) -> None:
+        self._fd = -1
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise LockHeldError(str(path), holder) from None
+        with contextlib.suppress(OSError):  # only people read it, and the disk may be full
+            os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
+        self._fd = fd
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 class OsDisk:
     """A directory tree below `root`."""
 
@@ -122,6 +147,16 @@ class OsDisk:
 
     def _path(self, path: str) -> Path:
         return self.root / path
+
+    def make_root(self) -> None:
+        make_directory(self.root)
+
+    def lock(self, path: str) -> Lock:
+        return OsLock(self._path(path))
+
+    def space(self) -> DiskSpace:
+        found = os.statvfs(self.root)
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def open(self, path: str, *, create: bool = False) -> File:
         return OsFile(self._path(path), create=create)
@@ -159,6 +194,12 @@ class ReadOnlyDisk(OsDisk):
     """A directory tree that is only looked at: whatever would change it raises OSError (EROFS)."""
 
     __slots__ = ()
+
+    def make_root(self) -> None:
+        self._refuse(".")
+
+    def lock(self, path: str) -> Lock:
+        self._refuse(path)
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create:

@@ -14,6 +14,7 @@ from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.segment import Segment
+from logboom.storage.small_files import read_whole, replace_whole
 from logboom.storage.staging import Batch
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "has_records",
     "is_log",
     "read_owner",
+    "read_whole",
+    "replace_whole",
     "retained_from",
     "retriable_error_for",
     "verify",

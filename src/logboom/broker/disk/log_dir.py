@@ -1,15 +1,15 @@
-"""What is told of the one log dir: whether it takes writes, and how much room its file system has."""
+"""What DescribeLogDirs reports of the log dir: whether it takes writes, and how much room its file system has."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from logboom.base.errors import StorageError
+from logboom.base.ports import Disk
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """One log dir as DescribeLogDirs tells of it; -1 where its file system does not say."""
+    """State of one log dir; sizes are -1 where the file system does not tell."""
 
     path: str
     failure: StorageError | None
@@ -17,11 +17,11 @@ class LogDirState:
     usable_bytes: int
 
 
-def log_dir_state(where: Path, failure: StorageError | None) -> LogDirState:
-    """Ask the file system, which may take its time."""
+def log_dir_state(disk: Disk, where: Path, failure: StorageError | None) -> LogDirState:
+    """Ask the file system, which may wait for the disk. `failure` is why the log dir takes no writes, if so."""
     path = str(where.absolute())
     try:
-        space = os.statvfs(path)
+        space = disk.space()
     except OSError as error:
         return LogDirState(path, failure or StorageError(f"{path}: {error}"), -1, -1)
-    return LogDirState(path, failure, space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
+    return LogDirState(path, failure, space.total_bytes, space.usable_bytes)
