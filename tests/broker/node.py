@@ -16,7 +16,8 @@ from logboom.base.ports import Bytes, Disk, DiskSpace, File, Lock, SyncFailedErr
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.replica import AppendResult, Partition
-from logboom.host import OsDisk, SystemClock
+from logboom.broker.runtime import Runtime
+from logboom.host import OsDisk
 from logboom.records import Codec, Record, build_batch, iter_batches, iter_records
 
 WAIT_S = 60.0
@@ -37,7 +38,7 @@ async def start(path: Path, *, open_disk: Callable[[str], Disk] = OsDisk, log: A
     settings = BrokerConfig(data_dir=path, **config)
     if log is None:
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-    return await Broker.start(settings, clock=SystemClock(), log=log, open_disk=open_disk)
+    return await Broker.start(settings, runtime=Runtime(), log=log, open_disk=open_disk)
 
 
 @asynccontextmanager

@@ -11,12 +11,12 @@ from tests.support.memdisk import Always, MemDisk
 from logboom.base.errors import FormatVersionError
 from logboom.base.ids import BrokerId
 from logboom.broker.disk.data_dir import DataDir, DataDirError
-from logboom.host import OsDisk
+from logboom.host import OsDisk, SystemIds
 from logboom.storage import FORMAT_VERSION
 
 
 def opened(path: Path, broker_id: int = 1, cluster_id: str | None = None) -> DataDir:
-    return DataDir.open(path, OsDisk(path), broker_id=BrokerId(broker_id), cluster_id=cluster_id)
+    return DataDir.open(path, OsDisk(path), broker_id=BrokerId(broker_id), cluster_id=cluster_id, ids=SystemIds())
 
 
 def test_it_is_made_once_and_keeps_its_identity(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_two_brokers_cannot_share_it(tmp_path: Path) -> None:
 def test_the_lock_holds_between_processes_and_ends_with_them(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from logboom.broker.disk.data_dir import DataDir\n"
-        "from logboom.host import OsDisk\n"
-        "DataDir.open(Path(sys.argv[1]), OsDisk(sys.argv[1]), broker_id=1, cluster_id=None)\n"
+        "from logboom.host import OsDisk, SystemIds\n"
+        "DataDir.open(Path(sys.argv[1]), OsDisk(sys.argv[1]), broker_id=1, cluster_id=None, ids=SystemIds())\n"
         "print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -111,7 +111,7 @@ def test_it_needs_nothing_but_the_disk_port() -> None:
     disk, path = MemDisk(), Path("nowhere")
 
     def open_on(disk: MemDisk) -> DataDir:
-        return DataDir.open(path, disk, broker_id=BrokerId(1), cluster_id=None)
+        return DataDir.open(path, disk, broker_id=BrokerId(1), cluster_id=None, ids=SystemIds())
 
     first = open_on(disk)
     with pytest.raises(DataDirError, match="in use by another broker"):

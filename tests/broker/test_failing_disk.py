@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
+from tests.support.clock import ManualClock
 
 from logboom.base.errors import DiskFullError, NoHandlesError, RetriableStorageError, StorageError
-from logboom.broker.disk import rejections
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.metrics import Counters
 
@@ -80,18 +80,17 @@ def test_partitions_that_are_offline_are_named(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_full_disk_is_said_once_in_a_while_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 100.0
-    monkeypatch.setattr(rejections, "monotonic", lambda: now_s)
+def test_a_full_disk_is_said_once_in_a_while_and_so_is_its_end() -> None:
+    clock = ManualClock(100.0)
     counters, log = Counters(), structlog.testing.CapturingLogger()
-    says: Any = WriteRejections(counters, structlog.wrap_logger(log, processors=[]))
+    says: Any = WriteRejections(counters, clock, structlog.wrap_logger(log, processors=[]))
     says.clear()
     for _ in range(50):
         says.record("orders-0", DiskFullError("no room"))
     says.record("orders-0", NoHandlesError("no handle"))
-    now_s += 9
+    clock.now_s += 9
     says.record("orders-1", DiskFullError("no room"))
-    now_s += 2
+    clock.now_s += 2
     says.record("orders-2", DiskFullError("no room"))
     for _ in range(3):
         says.clear()

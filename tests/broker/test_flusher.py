@@ -11,6 +11,7 @@ from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.metrics import Counters
+from logboom.broker.runtime import Runtime
 
 WAIT_S = 20.0
 
@@ -73,6 +74,7 @@ class House:
         self.counters = Counters()
         self.failures: list[StorageError] = []
         self.flusher = Flusher(
+            runtime=Runtime(),
             threads=4,
             counters=self.counters,
             log=structlog.testing.CapturingLogger(),

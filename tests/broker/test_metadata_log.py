@@ -20,6 +20,7 @@ from logboom.broker.disk.data_dir import METADATA_DIR
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
+from logboom.broker.runtime import Runtime
 from logboom.host import SystemClock
 from logboom.metadata import (
     BrokerConfigChanged,
@@ -59,6 +60,7 @@ def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
 
     async def body() -> None:
         flusher = Flusher(
+            runtime=Runtime(),
             threads=1,
             counters=Counters(),
             log=structlog.wrap_logger(structlog.testing.CapturingLogger()),

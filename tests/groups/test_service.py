@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
 from tests.groups.town import kind, subscription
+from tests.support.clock import ManualClock
 
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
@@ -388,25 +389,12 @@ def test_a_full_disk_puts_the_shortening_off(tmp_path: Path) -> None:
     run(body)
 
 
-class SlowClock:
-    """Time that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-
-    def wall_ms(self) -> int:
-        return int(self.now_s * 1_000)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-
 def test_after_a_standstill_heartbeats_are_read_before_sessions_end(tmp_path: Path) -> None:
     """A process that was stopped finds all sessions over, and heartbeats that say otherwise still in its sockets."""
 
     async def body() -> None:
         async with running(tmp_path, **QUICK) as broker:
-            clock = SlowClock()
+            clock = ManualClock()
             shard = GroupShard(
                 lambda: broker.partition(OFFSETS_STREAM, 0),
                 GroupLimits(initial_rebalance_delay_ms=0, session_timeout_ms_min=1),

@@ -17,7 +17,8 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
-from logboom.host import OsDisk, SystemClock
+from logboom.broker.runtime import Runtime
+from logboom.host import OsDisk
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.server.door import KafkaDoor
 from logboom.kafka.wire.messages import make
@@ -146,7 +147,7 @@ async def running(path: Path, kafka: dict[str, Any] | None = None, **broker_conf
     open_disk: Callable[[str], Disk] = broker_config.pop("open_disk", OsDisk)
     log: Any = structlog.testing.CapturingLogger()
     config = BrokerConfig(data_dir=path / "data", **broker_config)
-    broker = await Broker.start(config, clock=SystemClock(), log=structlog.wrap_logger(log), open_disk=open_disk)
+    broker = await Broker.start(config, runtime=Runtime(), log=structlog.wrap_logger(log), open_disk=open_disk)
     door = KafkaDoor(broker, KafkaConfig.model_validate({"listen": "127.0.0.1:0", **(kafka or {})}))
     address = await door.start()
     try:

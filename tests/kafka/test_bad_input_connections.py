@@ -65,7 +65,7 @@ def test_what_is_no_request_is_closed_with_a_reason(
         async with unharmed(tmp_path, complaints) as node, node.client() as other:
             for case, (data, event, why) in FRAMES.items():
                 complaints.clear()
-                node.door._shared.complaints = Complaints()
+                node.door._shared.complaints = Complaints(node.broker.clock)
                 async with node.client() as client:
                     if known:
                         await client.ask(18, 0)

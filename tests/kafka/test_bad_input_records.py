@@ -131,7 +131,7 @@ def test_a_bad_batch_is_refused_by_name_and_nothing_of_it_is_stored(
         async with unharmed(tmp_path, complaints, max_partitions=200) as node, node.client() as client:
             for number, case in enumerate(CASES):
                 stream = await node.broker.create_stream(f"s{number}", partitions=2)
-                node.door._shared.complaints = Complaints()
+                node.door._shared.complaints = Complaints(node.broker.clock)
                 try:
                     await refuse(node, client, stream, case, complaints)
                 except AssertionError as error:

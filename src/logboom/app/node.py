@@ -31,7 +31,8 @@ from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address
 from logboom.broker.broker import Broker
 from logboom.broker.limits import broker_crossings, broker_limits
-from logboom.host import SystemClock, keep_buffers
+from logboom.broker.runtime import Runtime
+from logboom.host import keep_buffers
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
 from logboom.kafka.server.door import KafkaDoor
@@ -115,7 +116,7 @@ class Node:
     async def _start_broker(self) -> Broker:
         config = self._config.broker
         try:
-            return await Broker.start(config, clock=SystemClock(), log=self._log)
+            return await Broker.start(config, runtime=Runtime(), log=self._log)
         except OSError as error:
             where = config.data_dir.absolute()
             reason = error.strerror or error

@@ -1,10 +1,15 @@
-"""The ports through which the house touches the world: time and disk.
+"""The ports through which a broker touches the machine: time, chance, threads and the disk.
 
-A core is handed these and never looks past them, so that a simulation can stand in for the machine.
+Code below the doors is handed these and never looks past them, so that a simulation can stand in for the machine: the
+same seed then gives the same run. Timers need no port, because the event loop itself can be replaced.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+Item = TypeVar("Item")
 
 Bytes = bytes | bytearray | memoryview
 """What may be written: any contiguous run of bytes, never copied on the way."""
@@ -39,6 +44,56 @@ class Clock(Protocol):
 
     def monotonic_s(self) -> float:
         """Seconds since some fixed moment; never goes back."""
+
+    def monotonic_ns(self) -> int:
+        """The same moment in nanoseconds, for measuring how long something took."""
+
+
+class Ids(Protocol):
+    """Values that nobody can guess and that are never given twice."""
+
+    def uuid(self) -> UUID:
+        """A random UUID (version 4)."""
+
+    def below(self, bound: int) -> int:
+        """A random integer from 0 to `bound` - 1."""
+
+
+class Mailbox(Protocol[Item]):
+    """An unbounded queue between threads, first in, first out. `queue.SimpleQueue` is one."""
+
+    def put(self, item: Item) -> None:
+        """Append an item. Never waits."""
+
+    def get(self) -> Item:
+        """Wait for the oldest item and take it. Not on the event loop."""
+
+    def get_nowait(self) -> Item:
+        """Take the oldest item; `queue.Empty` where there is none."""
+
+
+class Thread(Protocol):
+    """A running thread. `threading.Thread` is one."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, at most `timeout` seconds. Not on the event loop."""
+
+
+class Workers(Protocol):
+    """Threads for calls that wait for the disk, which the event loop must never do.
+
+    A thread meets others through mailboxes, through futures of a pool, and through `call_soon_threadsafe` of the loop.
+    A lock may guard a few statements, but must not be held where the loop could wait for it meanwhile.
+    """
+
+    def pool(self, name: str, threads: int) -> Executor:
+        """Up to `threads` threads that run what is submitted, in the order of submission."""
+
+    def thread(self, name: str, run: Callable[[], None]) -> Thread:
+        """One thread of its own that runs `run`; started, and no reason for the process to stay alive."""
+
+    def mailbox(self) -> Mailbox[Any]:
+        """An empty mailbox for threads of these workers."""
 
 
 class File(Protocol):

@@ -8,11 +8,9 @@ Life: `start` (recovers and leads everything), then any number of calls on the l
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
-from uuid import uuid4
 
 from structlog.typing import FilteringBoundLogger
 
@@ -26,7 +24,7 @@ from logboom.base.errors import (
     UnknownStreamIdError,
 )
 from logboom.base.ids import BrokerId, PartitionIndex, ProducerId, StreamId, StreamName
-from logboom.base.ports import Clock, Disk
+from logboom.base.ports import Disk
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk import maintenance
 from logboom.broker.disk.data_dir import METADATA_DIR, DataDir, Identity
@@ -41,6 +39,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.services import PartitionServices
+from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.metadata import (
     CreateStream,
@@ -89,10 +88,11 @@ class Broker:
         image: Image,
         metadata_log: MetadataLog,
         *,
-        clock: Clock,
+        runtime: Runtime,
         log: FilteringBoundLogger,
     ) -> None:
-        self.clock = clock
+        self.runtime = runtime
+        self.clock = clock = runtime.clock
         self.identity: Identity = data_dir.identity
         self.counters = Counters()
         self.log = log
@@ -105,9 +105,10 @@ class Broker:
         self._image = image.with_defaults(config.stream_defaults.as_stream_config())
         self._metadata_log = metadata_log
         self._metadata_lock = asyncio.Lock()
-        self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
+        self._readers = runtime.workers.pool("read", config.read_threads)
         self._read_cache = ReadCache(config.shared_read_bytes)
         self._flusher = Flusher(
+            runtime=runtime,
             threads=config.flush_threads,
             counters=self.counters,
             log=log,
@@ -122,13 +123,13 @@ class Broker:
             flusher=self._flusher,
             readers=self._readers,
             counters=self.counters,
-            rejections=WriteRejections(self.counters, log),
+            rejections=WriteRejections(self.counters, clock, log),
             config=self._config,
             read_cache=self._read_cache,
             open_files=self.open_files,
         )
         self._store = PartitionStore(
-            disk, clock, self._flusher, services, log, deleted=metadata_log.deleted, open_threads=config.open_threads
+            disk, runtime, self._flusher, services, log, deleted=metadata_log.deleted, open_threads=config.open_threads
         )
         self._quota_watchers: list[Callable[[], None]] = []
         self._partitions: dict[Key, Partition] = {}
@@ -147,7 +148,7 @@ class Broker:
         cls,
         config: BrokerConfig,
         *,
-        clock: Clock,
+        runtime: Runtime,
         log: FilteringBoundLogger,
         open_disk: Callable[[str], Disk] = OsDisk,
     ) -> "Broker":
@@ -162,6 +163,7 @@ class Broker:
             disk,
             broker_id=BrokerId(config.broker_id),
             cluster_id=config.cluster_id,
+            ids=runtime.ids,
         )
         if data_dir.unknown_entries:
             log.warning(
@@ -170,8 +172,10 @@ class Broker:
         try:
             defaults = config.stream_defaults.as_stream_config()
             report = partial(_report_metadata, log)
-            metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, defaults, clock, report)
-            broker = cls(config, data_dir, disk, image, metadata_log, clock=clock, log=log)
+            metadata_log, image = await asyncio.to_thread(
+                MetadataLog.open, disk, METADATA_DIR, defaults, runtime.clock, report
+            )
+            broker = cls(config, data_dir, disk, image, metadata_log, runtime=runtime, log=log)
             await broker._begin()
         except BaseException:
             data_dir.close()
@@ -362,7 +366,7 @@ class Broker:
 
     async def _create_stream(self, command: CreateStream, validate_only: bool) -> Stream:
         async with self._metadata_lock:
-            records = create_stream(self._image, command, StreamId(uuid4()), self._limits)
+            records = create_stream(self._image, command, StreamId(self.runtime.ids.uuid()), self._limits)
             stream = apply(self._image, records[0]).by_name[StreamName(command.name)]
             if not validate_only:
                 await self._commit_with(records, stream, range(stream.partitions))

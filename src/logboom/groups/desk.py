@@ -32,7 +32,7 @@ class Desk:
         self._effects: list[Effect] = []
         self._stored: dict[Ticket, tuple[Group, Stored]] = {}
         self._held: dict[Ticket, tuple[Token, Answer]] = {}
-        self._touched: set[Group] = set()
+        self._touched: dict[Group, None] = {}  # in order, so that the effects are, too
         self._last_ticket = 0
 
     def begin(self, now: Now) -> None:
@@ -75,7 +75,7 @@ class Desk:
         """Pass on the fate of a write, once."""
         group, stored = self._stored.pop(ticket)
         group.writes_under_way -= 1
-        self._touched.add(group)
+        self._touched[group] = None
         stored(error)
         held = self._held.pop(ticket, None)
         if held is not None:
@@ -99,7 +99,7 @@ class Desk:
             raise GroupIdNotFoundError(f"no group {group_id!r}")
         if group.state is State.DEAD:
             raise CoordinatorNotAvailableError(f"group {group_id!r} is being deleted")
-        self._touched.add(group)
+        self._touched[group] = None
         return group
 
     def find_or_create(self, group_id: str) -> Group:

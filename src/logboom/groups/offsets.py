@@ -217,7 +217,7 @@ class Offsets:
 
     def _delete(self, group: Group, done: Stored) -> None:
         """Write tombstones for all that the log holds of a group; it is Dead meanwhile, and back should that fail."""
-        for member_id in tuple(group.pending_joins):
+        for member_id in sorted(group.pending_joins):
             self._rebalance.expel(group, member_id, UnknownMemberError("the group is being deleted"))
         group.move_to(State.DEAD, self._desk.now.wall_ms)
         places = sorted(group.offsets.keys() | group.pending_offsets.keys())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from time import monotonic
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
+from logboom.base.ports import Clock, Ids
 from logboom.kafka.apis.metadata import MetadataCache
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection.admission import Admission
@@ -31,14 +31,15 @@ _COMPLAINT_KINDS_MAX = 256
 class Complaints:
     """Log lines that strangers cause: one of a kind every ten seconds, the others counted in the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._log = structlog.get_logger("logboom.kafka")
         self._next_s: dict[str, float] = {}
         self._silenced: dict[str, int] = {}
 
     def say(self, kind: str, event: str, **fields: object) -> None:
         """Log a warning, unless one of this kind was just logged."""
-        now_s = monotonic()
+        now_s = self._clock.monotonic_s()
         if now_s < self._next_s.get(kind, 0.0):
             self._silenced[kind] = self._silenced.get(kind, 0) + 1
             return
@@ -50,8 +51,8 @@ class Complaints:
         self._log.warning(event, **fields, **({"more_like_this": silenced} if silenced else {}))
 
 
-def _draw_session_id() -> int:
-    return secrets.randbelow(2**31 - 1) + 1
+def _draw_session_id(ids: Ids) -> int:
+    return ids.below(2**31 - 1) + 1
 
 
 class Shared:
@@ -59,6 +60,7 @@ class Shared:
 
     def __init__(self, broker: Broker, config: KafkaConfig) -> None:
         self.broker = broker
+        self.clock = broker.clock
         self._config = broker.dynamic.add("kafka", config)
         config = self._config.now
         self.metrics = KafkaMetrics()
@@ -67,17 +69,19 @@ class Shared:
         self.fetch_sessions = FetchSessions(
             config.max_fetch_sessions,
             config.max_fetch_session_partitions,
-            _draw_session_id,
+            partial(_draw_session_id, broker.runtime.ids),
             self.metrics.fetch_sessions,
         )
         self.metadata_cache = MetadataCache()
-        self.complaints = Complaints()
+        self.complaints = Complaints(broker.clock)
         self.usuals = Usuals()
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """In the order in which they came; as a set, where order would hang on addresses in memory, no run could be
+        repeated. `starved` alike."""
         self.quotas = QuotaDesk(broker, config, self._client_ids)
         broker.watch_quotas(self._quotas_changed)
         self.admission = Admission(self)
-        self.starved: set[Connection] = set()
+        self.starved: dict[Connection, None] = {}
         """Connections that do not read since the door has max_inflight_total_bytes in hand, or that have a request
         which waits for room in what waits for the disk."""
         self.reply_reserved_bytes = 0

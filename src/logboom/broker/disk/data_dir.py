@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId
-from logboom.base.ports import Disk, Lock, LockHeldError
+from logboom.base.ports import Disk, Ids, Lock, LockHeldError
 from logboom.storage import claim_format, read_whole, replace_whole
 
 METADATA_DIR: Final = "metadata"
@@ -57,7 +56,7 @@ class DataDir:
         self._lock = lock
 
     @classmethod
-    def open(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None) -> "DataDir":
+    def open(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None, ids: Ids) -> "DataDir":
         """Make the directory at the root of `disk`, or check the one that is there.
 
         Raises DataDirError, FormatVersionError or OSError.
@@ -67,7 +66,7 @@ class DataDir:
         try:
             _check_unknown_entries(path, disk)
             claim_format(disk, f"Logboom {version('logboom')}")
-            identity = _identity(path, disk, broker_id, cluster_id)
+            identity = _identity(path, disk, broker_id, cluster_id, ids)
             for name in (METADATA_DIR, STREAMS_DIR):
                 disk.make_dir(name)
             disk.sync_dir(".")
@@ -111,13 +110,13 @@ def _check_unknown_entries(path: Path, disk: Disk) -> None:
         )
 
 
-def _identity(path: Path, disk: Disk, broker_id: BrokerId, cluster_id: str | None) -> Identity:
+def _identity(path: Path, disk: Disk, broker_id: BrokerId, cluster_id: str | None, ids: Ids) -> Identity:
     file = path / _NODE_FILE
     data = read_whole(disk, _NODE_FILE)
     if data is None:
         if disk.exists(METADATA_DIR):
             raise DataDirError(f"{file} is missing from a data directory that has been used; bring it back")
-        made = Identity(cluster_id or _random_id(), broker_id, _random_id())
+        made = Identity(cluster_id or _random_id(ids), broker_id, _random_id(ids))
         node = {"cluster_id": made.cluster_id, "broker_id": made.broker_id, "directory_id": made.directory_id}
         replace_whole(disk, ".", _NODE_FILE, json.dumps(node, indent=2).encode() + b"\n", sync=True)
         return made
@@ -142,6 +141,6 @@ def _parse(file: Path, data: bytes) -> Identity:
         raise DataDirError(f"{file} does not name cluster_id, broker_id and directory_id") from None
 
 
-def _random_id() -> str:
+def _random_id(ids: Ids) -> str:
     """A UUID as Kafka writes cluster ids: 22 characters of URL-safe base 64."""
-    return base64.urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(ids.uuid().bytes).rstrip(b"=").decode()

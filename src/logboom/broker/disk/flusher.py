@@ -11,18 +11,18 @@ unknown from then on, and the whole log dir takes no more writes (rule 10 of the
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError, RetriableStorageError, StorageError
 from logboom.base.ids import Offset
+from logboom.base.ports import Mailbox
 from logboom.base.units import KIB
 from logboom.broker.metrics import Counters
+from logboom.broker.runtime import Runtime
 
 Result = TypeVar("Result")
 STOP_JOIN_S: Final = 30.0
@@ -98,6 +98,7 @@ class Flusher:
     def __init__(
         self,
         *,
+        runtime: Runtime,
         threads: int,
         counters: Counters,
         log: FilteringBoundLogger,
@@ -113,6 +114,7 @@ class Flusher:
         self.backpressure_count = 0
         """Loop: how often that came to be."""
         self._loop = asyncio.get_running_loop()
+        self._clock = runtime.clock
         self._counters = counters
         self._log = log
         self._on_failure = on_failure
@@ -121,14 +123,13 @@ class Flusher:
         self._arrived: list[Arriving] = []
         self._arrived_bytes = 0
         self._taking_in = False
-        self._mailbox: SimpleQueue[_Marked | _Job | None] = SimpleQueue()
+        self._mailbox: Mailbox[_Marked | _Job | None] = runtime.workers.mailbox()
         self._failure: StorageError | None = None
         self._failing = threading.Lock()
         self._busy_since_ns = 0
         self._threads = threads
-        self._helpers = ThreadPoolExecutor(threads, thread_name_prefix="flush")
-        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
-        self._thread.start()
+        self._helpers = runtime.workers.pool("flush", threads)
+        self._thread = runtime.workers.thread("flusher", self._run)
 
     @property
     def failure(self) -> StorageError | None:
@@ -139,7 +140,7 @@ class Flusher:
     def busy_s(self) -> float:
         """How long the thread has been at the round or job in its hands; 0 where it waits for one."""
         since_ns = self._busy_since_ns
-        return (time.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
+        return (self._clock.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
 
     def staged(self, target: Flushed, size_bytes: int) -> None:
         """Loop: `target` has staged so many bytes."""
@@ -241,7 +242,7 @@ class Flusher:
                 ended = start + ROUND_MAX >= len(targets)
                 self._round(targets[start : start + ROUND_MAX], size_bytes if ended else 0)
             for job in jobs:
-                self._busy_since_ns = time.monotonic_ns()
+                self._busy_since_ns = self._clock.monotonic_ns()
                 self._do(job)
             self._busy_since_ns = 0
             if last:
@@ -265,11 +266,11 @@ class Flusher:
             return list(targets), size_bytes, [], False
 
     def _round(self, targets: list[Flushed], size_bytes: int) -> None:
-        self._busy_since_ns = started_ns = time.monotonic_ns()
+        self._busy_since_ns = started_ns = self._clock.monotonic_ns()
         outcomes = self._flush_all([target for target in targets if not target.blocked])
         self._counters.flush_rounds += 1
         self._counters.flushed_partitions += len(outcomes)
-        self._counters.flush_ns += time.monotonic_ns() - started_ns
+        self._counters.flush_ns += self._clock.monotonic_ns() - started_ns
         self._loop.call_soon_threadsafe(self._deliver, outcomes, size_bytes)
 
     def _flush_all(self, targets: list[Flushed]) -> list[_Outcome]:

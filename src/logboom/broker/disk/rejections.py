@@ -3,12 +3,12 @@
 Knows counters and the log; not how writes are taken back. Called on the loop.
 """
 
-from time import monotonic
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import DiskFullError, RetriableStorageError
+from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
 
 SAY_EVERY_S: Final = 10.0
@@ -17,10 +17,11 @@ SAY_EVERY_S: Final = 10.0
 class WriteRejections:
     """One broker's refused writes for want of something that may be there again soon."""
 
-    __slots__ = ("_counters", "_log", "_next_s", "_refused", "_told")
+    __slots__ = ("_clock", "_counters", "_log", "_next_s", "_refused", "_told")
 
-    def __init__(self, counters: Counters, log: FilteringBoundLogger) -> None:
+    def __init__(self, counters: Counters, clock: Clock, log: FilteringBoundLogger) -> None:
         self._counters = counters
+        self._clock = clock
         self._log = log
         self._next_s: dict[type[RetriableStorageError], float] = {}
         self._refused = 0
@@ -34,7 +35,7 @@ class WriteRejections:
         else:
             self._counters.no_handles += 1
         self._refused += 1
-        now_s = monotonic()
+        now_s = self._clock.monotonic_s()
         if now_s < self._next_s.get(kind, 0.0):
             return
         self._next_s[kind] = now_s + SAY_EVERY_S

@@ -9,9 +9,7 @@ Knows directories and the storage package; not who may create what. Methods with
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
@@ -19,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError, StorageError, UnknownStreamError
 from logboom.base.ids import PartitionIndex, StreamId, StreamName
-from logboom.base.ports import Clock, Disk, SyncFailedError
+from logboom.base.ports import Disk, SyncFailedError
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.ownership import (
@@ -34,6 +32,7 @@ from logboom.broker.disk.ownership import (
 )
 from logboom.broker.partition.replica import Partition, log_config
 from logboom.broker.partition.services import PartitionServices
+from logboom.broker.runtime import Runtime
 from logboom.metadata import Image, Stream
 from logboom.storage import Damage, Notice, PartitionLog, is_log, retriable_error_for
 
@@ -50,7 +49,7 @@ class PartitionStore:
     def __init__(
         self,
         disk: Disk,
-        clock: Clock,
+        runtime: Runtime,
         flusher: Flusher,
         services: PartitionServices,
         log: FilteringBoundLogger,
@@ -59,12 +58,12 @@ class PartitionStore:
         open_threads: int,
     ) -> None:
         self._disk = disk
-        self._clock = clock
+        self._clock = runtime.clock
         self._flusher = flusher
         self._services = services
         self._log = log
         self._deleted = deleted
-        self._openers = ThreadPoolExecutor(open_threads, thread_name_prefix="open")
+        self._openers = runtime.workers.pool("open", open_threads)
         self._removals: set[asyncio.Task[None]] = set()
 
     # --- start --------------------------------------------------------------------------------------------------
@@ -75,7 +74,7 @@ class PartitionStore:
         wanted = [(stream, PartitionIndex(n)) for stream in image for n in range(stream.partitions)]
         opened: dict[Key, Partition] = {}
         failed: dict[Key, StorageError] = {}
-        started_s = told_s = time.monotonic()
+        started_s = told_s = self._clock.monotonic_s()
         futures = [self._on_openers(partial(self._try_open, stream, index)) for stream, index in wanted]
         for (stream, index), future in zip(wanted, futures, strict=True):
             result = await future
@@ -83,14 +82,14 @@ class PartitionStore:
                 failed[stream.name, index] = result
             else:
                 opened[stream.name, index] = result
-            if time.monotonic() - told_s > _PROGRESS_EVERY_S:
-                told_s = time.monotonic()
+            if self._clock.monotonic_s() - told_s > _PROGRESS_EVERY_S:
+                told_s = self._clock.monotonic_s()
                 self._log.info("opening partitions", opened=len(opened), of=len(wanted))
         self._log.info(
             "partitions opened",
             opened=len(opened),
             failed=len(failed),
-            seconds=round(time.monotonic() - started_s, 3),
+            seconds=round(self._clock.monotonic_s() - started_s, 3),
         )
         return opened, failed
 

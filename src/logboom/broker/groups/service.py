@@ -8,7 +8,6 @@ Life: made with the broker; `start` once its partitions are open (loading goes o
 """
 
 import asyncio
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -135,7 +134,8 @@ class GroupService:
     async def join(self, join: Join) -> JoinReply:
         """JoinGroup; answered when the whole group has joined."""
         try:
-            reply: JoinReply = await self._shard(join.group_id).ask(replace(join, fresh_id=str(uuid.uuid4())))
+            named = replace(join, fresh_id=str(self._broker.runtime.ids.uuid()))
+            reply: JoinReply = await self._shard(join.group_id).ask(named)
         except LogboomError as error:
             return JoinReply(error=error, member_id=join.member_id)
         return reply

@@ -6,7 +6,6 @@ message formats before record batches: they get a proper reply that says UNSUPPO
 
 from collections.abc import Iterator
 from functools import partial
-from time import monotonic
 from typing import Any, Final
 
 from logboom.base.errors import (
@@ -100,7 +99,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
     if not any(parts for _, parts in topics):
         produce.finish()  # a request for nothing
     if not produce.is_set:
-        produce.expires_at_s = monotonic() + as_milliseconds(request.timeout) / 1000
+        produce.expires_at_s = context.broker.clock.monotonic_s() + as_milliseconds(request.timeout) / 1000
         produce.on_expired = produce.expire
     return produce
 

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
@@ -57,6 +56,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
         self._shared = shared
         self._loop = loop
+        self._now_s = shared.clock.monotonic_s
+        self._now_ns = shared.clock.monotonic_ns
         self._metrics = shared.metrics
         self._frames = FrameReader(shared.scratch, shared.config.max_request_bytes)
         self._backlog: deque[bytearray] = deque()
@@ -93,14 +94,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else ""
-        self._heard_s = monotonic()
+        self._heard_s = self._now_s()
         shared = self._shared
         self._metrics.connections_total += 1
         refusal = shared.admission.enter(self._host)
         if refusal is not None and not refusal.wait_ms:
             self._turn_away(refusal)
             return
-        shared.connections.add(self)
+        shared.connections[self] = None
         self._quota = shared.quotas.of(self.client_id)
         self._metrics.connections = len(shared.connections)
         self.configure(shared.config)
@@ -128,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         frames = self._frames.received(nbytes)
-        self._heard_s = monotonic()
+        self._heard_s = self._now_s()
         if frames:
             self._backlog.extend(frames)
             self._turn()
@@ -172,9 +173,9 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = True
         shared, metrics = self._shared, self._metrics
         if self in shared.connections:
-            shared.connections.remove(self)
+            del shared.connections[self]
             shared.admission.leave(self._host)
-        shared.starved.discard(self)
+        shared.starved.pop(self, None)
         shared.fetch_sessions.owner_gone(self)
         self._muting.end()
         self._unbegun.release()
@@ -254,9 +255,9 @@ class Connection(asyncio.BufferedProtocol):
         held_up = starved or self._muting.on or self._shared.stopping
         reading = not self._backlog and self._writable and not held_up
         if starved:
-            self._shared.starved.add(self)
+            self._shared.starved[self] = None
         else:
-            self._shared.starved.discard(self)
+            self._shared.starved.pop(self, None)
         if reading is not self._reading and not self._transport.is_closing():
             self._reading = reading
             if reading:
@@ -355,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_place(self, route: Route, correlation_id: int, size: int, extra: int = 0, requests: int = 1) -> Slot:
         held = size + extra
-        slot = Slot(route, correlation_id, size, held, requests)
+        slot = Slot(route, correlation_id, size, held, requests, self._now_ns())
         self._slots.append(slot)
         self._inflight_requests += requests
         self._inflight_bytes += held
@@ -473,7 +474,7 @@ class Connection(asyncio.BufferedProtocol):
             size = slot.reply_bytes = length(pieces)
             api.replies += slot.requests
             api.reply_bytes += size
-            api.time_ns += (perf_counter_ns() - slot.started_ns) * slot.requests
+            api.time_ns += (self._now_ns() - slot.started_ns) * slot.requests
             self._ready_bytes += size
             self._unsent_bytes += size
             metrics.unsent_bytes += size

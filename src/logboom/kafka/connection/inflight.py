@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from time import perf_counter_ns
 from typing import Final
 
 from logboom.base.ports import Bytes
@@ -43,13 +42,15 @@ class Slot:
     charged_ns: int
     """Set for a client with quotas: up to when its time is on its account."""
 
-    def __init__(self, route: Route, correlation_id: int, size_bytes: int, held_bytes: int, requests: int) -> None:
+    def __init__(
+        self, route: Route, correlation_id: int, size_bytes: int, held_bytes: int, requests: int, started_ns: int
+    ) -> None:
         self.route = route
         self.size_bytes = size_bytes
         self.correlation_id = correlation_id
         self.held_bytes = held_bytes
         self.requests = requests
-        self.started_ns = perf_counter_ns()
+        self.started_ns = started_ns
         self.done = False
         self.later: Later | None = None
         self.pieces: Sequence[Bytes] = ()

@@ -258,7 +258,7 @@ class Fetch:
         left_s = self._deadline_s - self._loop.time()
         if left_s <= 0:
             return False
-        partitions = {want.partition for want in self._wants if want.partition is not None}
+        partitions = dict.fromkeys(want.partition for want in self._wants if want.partition is not None)
         self._wait = self._context.shared.purgatory.enter(self, partitions, left_s)
         if self._wait is None:
             return False

@@ -75,7 +75,7 @@ class FetchPurgatory:
         self._config = config
         self._metrics = metrics
         self._open = True
-        self.waits: set[Wait] = set()
+        self.waits: dict[Wait, None] = {}
 
     def enter(self, sleeper: Sleeper, partitions: Iterable[Partition], wait_s: float) -> Wait | None:
         """Begin to wait; None where there are as many waits as allowed, or the door is closing."""
@@ -86,14 +86,14 @@ class FetchPurgatory:
             self._crossed("kafka.max_waiting_fetches", f"{most} fetches wait; others are answered with what is there")
             return None
         wait = Wait(self, sleeper)
-        self.waits.add(wait)
+        self.waits[wait] = None
         self._metrics.waiting_fetches = len(self.waits)
         wait.begin(partitions, wait_s)
         return wait
 
     def forget(self, wait: Wait) -> None:
         """A wait is over."""
-        self.waits.discard(wait)
+        self.waits.pop(wait, None)
         self._metrics.waiting_fetches = len(self.waits)
 
     def close(self) -> None:

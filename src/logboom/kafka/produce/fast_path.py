@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from time import monotonic
 from typing import Any, Final
 from uuid import UUID
 
@@ -211,7 +210,7 @@ class UsualProduce:
         context.shared.metrics.produced_bytes += sum(map(len, payloads))
         partition.append_run(payloads, acks=self.acks, done=run.done)
         if not run.is_set:
-            run.expires_at_s = monotonic() + self._timeout_s
+            run.expires_at_s = context.broker.clock.monotonic_s() + self._timeout_s
             run.on_expired = run.expire
         return run
 

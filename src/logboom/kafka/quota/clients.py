@@ -7,7 +7,6 @@ memory. Knows clients by name and the broker's quotas; not sockets, nor what a r
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Set
 from functools import partial
-from time import perf_counter_ns
 from typing import Any, Final
 
 from logboom.broker.broker import Broker
@@ -58,9 +57,9 @@ class ClientMeters:
     def handle(self, slot: Slot, context: RequestContext, request: Any, wait: Callable[[int], None]) -> Reply:
         """Handle a request and charge for it; `wait` is told for how long, in milliseconds, where that is not 0."""
         reply = slot.route.handler.handle(context, request)
-        slot.charged_ns = perf_counter_ns()
+        slot.charged_ns = self._desk.now_ns()
         if hasattr(reply, "__await__"):
-            return _Measured(reply, partial(self._settle, slot, wait))
+            return _Measured(reply, partial(self._settle, slot, wait), self._desk.now_ns)
         self._settle(slot, wait, slot.charged_ns - slot.started_ns)
         return reply
 
@@ -84,7 +83,7 @@ class ClientMeters:
     def charge_rest(self, slot: Slot) -> None:
         """What was done for the request after its wait was settled: it counts for the next."""
         if self._request is not None:
-            spent_ns = perf_counter_ns() - slot.charged_ns
+            spent_ns = self._desk.now_ns() - slot.charged_ns
             self._request.charge(spent_ns / _NS_PER_PERCENT_SECOND, self._desk.now_ms())
 
     def charge_fetch(self, size_bytes: int) -> int:
@@ -104,8 +103,9 @@ class ClientMeters:
 class _Measured:
     """A handler that works in several steps, and the time of these alone; it is settled before the reply is there."""
 
-    def __init__(self, work: Awaitable[Reply], settle: Callable[[int], None]) -> None:
+    def __init__(self, work: Awaitable[Reply], settle: Callable[[int], None], now_ns: Callable[[], int]) -> None:
         self._work = work
+        self._now_ns = now_ns
         self._settle = settle
 
     def __await__(self) -> Generator[Any, Any, Reply]:
@@ -113,13 +113,13 @@ class _Measured:
         spent_ns = 0
         error: BaseException | None = None
         while True:
-            started_ns = perf_counter_ns()
+            started_ns = self._now_ns()
             try:
                 step = steps.send(None) if error is None else steps.throw(error)
             except StopIteration as done:
-                self._settle(spent_ns + perf_counter_ns() - started_ns)
+                self._settle(spent_ns + self._now_ns() - started_ns)
                 return done.value
-            spent_ns += perf_counter_ns() - started_ns
+            spent_ns += self._now_ns() - started_ns
             error = None
             try:
                 yield step
@@ -138,6 +138,7 @@ class QuotaDesk:
         self._broker = broker
         self._connected = connected
         self._clock = broker.clock
+        self.now_ns = broker.clock.monotonic_ns
         self.sample_ms = round(config.quota_window_size_s * 1_000)
         self._window_ms = (config.quota_window_num - 1) * self.sample_ms
         self._clients: dict[str, ClientMeters] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from logboom.base.limits import Filling
@@ -77,7 +76,7 @@ class KafkaDoor:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        now_s = monotonic()
+        now_s = self._shared.clock.monotonic_s()
         for connection in tuple(self._shared.connections):
             connection.tick(now_s)
         self._shared.quotas.tick()
