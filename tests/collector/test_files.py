@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logboom.collector.discover import Discovery
-from logboom.collector.files import FileInput, WatchRule
+from logboom.collector.files import FileInput
 from logboom.collector.fingerprint import Fingerprint
 from logboom.collector.tail import FileBatch, Generation, ReadRule
+from logboom.collector.watch import WatchRule
 
 LOG: Any = structlog.wrap_logger(None, processors=[], wrapper_class=structlog.make_filtering_bound_logger(50))
 RULE = WatchRule(discover_ms=1, hot_ms=0, idle_ms=0, rotate_wait_ms=50, copy_wait_ms=100, max_open_files=4)

@@ -30,11 +30,12 @@ from logboom.collector.config import CollectorConfig, FileInputConfig, StartAt
 from logboom.collector.data_dir import DataDir, Positions
 from logboom.collector.delivery import Delivery
 from logboom.collector.discover import Discovery
-from logboom.collector.files import FileInput, WatchRule
+from logboom.collector.files import FileInput
 from logboom.collector.intake import Inlet, Intake
 from logboom.collector.shipment import Lane
 from logboom.collector.stats import Snapshot, take_snapshot
 from logboom.collector.tail import FileBatch, Generation, Identity, ReadRule
+from logboom.collector.watch import WatchRule
 from logboom.host import OsDisk, SystemClock
 from logboom.storage import Damage, Notice
 
@@ -244,7 +245,7 @@ class Agent:
             return
         self._dirty = False
         for one in self.files.values():
-            one.changed = False
+            one.note_checkpoint()
         for name, offset in buffers.items():
             self.inlets[name].buffer.release(offset)
 

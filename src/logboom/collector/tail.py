@@ -209,3 +209,14 @@ class FileTail:
         if self._handle is None:
             return b""
         return self.read_at(wanted_start, position - wanted_start)
+
+
+def last_line_start(handle: int, size: int, max_line_bytes: int) -> Fingerprint:
+    """The start of the last, unfinished line; the end of the file where its last line is finished.
+
+    A line longer than `max_line_bytes` is not looked for: then the end of the file counts as well.
+    """
+    window_start = max(0, size - max_line_bytes)
+    newline = os.pread(handle, size - window_start, window_start).rfind(b"\n")
+    position = window_start + newline + 1 if newline >= 0 or window_start == 0 else size
+    return Fingerprint.taken(position, lambda start, length: os.pread(handle, length, start))
