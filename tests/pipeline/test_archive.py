@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.plan.nodes import ParquetSink
+from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet import archive as archive_module
 from logboom.pipeline.sinks.parquet import compaction as compaction_module
 from logboom.pipeline.sinks.parquet.archive import Archive

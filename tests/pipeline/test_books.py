@@ -9,9 +9,11 @@ from logboom.pipeline.checkpoint.batch_plans import KeyChangedError, PinBook
 from logboom.pipeline.checkpoint.files import only_one
 from logboom.pipeline.checkpoint.ledger import BalanceError, Ledger, LedgerBook
 from logboom.pipeline.checkpoint.stream_identity import check_ids
-from logboom.pipeline.plan.nodes import ConsoleSink, KeyRef, Plan, StreamSource
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.plan.nodes import KeyRef, Plan, StreamSource
+from logboom.pipeline.sinks.console import ConsoleSink
+from logboom.pipeline.sinks.registry import read_plan
 from logboom.pipeline.spark.jars import coordinates
-from logboom.pipeline.spark.jvm import PipelineError
 
 
 def _ledger(records_in: int, out: int, *, copies: int = 0, dropped: int = 0, dead: int = 0) -> Ledger:
@@ -56,8 +58,8 @@ def test_a_batch_that_ran_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_batch_keeps_the_plan_it_was_pinned_to(tmp_path: Path) -> None:
-    assert PinBook(tmp_path).pin(0, _plan("old"), _no_keys) == _plan("old")
-    again = PinBook(tmp_path)
+    assert PinBook(tmp_path, read_plan).pin(0, _plan("old"), _no_keys) == _plan("old")
+    again = PinBook(tmp_path, read_plan)
     assert again.pin(0, _plan("new"), _no_keys).sources == _plan("old").sources
     assert again.pin(1, _plan("new"), _no_keys).sources == _plan("new").sources
 
@@ -67,11 +69,11 @@ def test_a_batch_does_not_run_again_with_another_mask_key(tmp_path: Path) -> Non
         return lambda refs: {"env:SHOP_KEY": secret}
 
     old, new = keys(b"an old key of some length"), keys(b"a new key of some length")
-    PinBook(tmp_path).pin(0, _plan("s"), old)
-    assert PinBook(tmp_path).pin(0, _plan("s"), old) == _plan("s")
+    PinBook(tmp_path, read_plan).pin(0, _plan("s"), old)
+    assert PinBook(tmp_path, read_plan).pin(0, _plan("s"), old) == _plan("s")
     with pytest.raises(KeyChangedError, match="batch 0 began with another mask key in SHOP_KEY"):
-        PinBook(tmp_path).pin(0, _plan("s"), new)
-    assert PinBook(tmp_path).pin(1, _plan("s"), new) == _plan("s")
+        PinBook(tmp_path, read_plan).pin(0, _plan("s"), new)
+    assert PinBook(tmp_path, read_plan).pin(1, _plan("s"), new) == _plan("s")
     assert not any(b"key of some" in path.read_bytes() for path in tmp_path.rglob("*.*"))
 
 

@@ -16,7 +16,6 @@ from logboom.pipeline.plan.layout import (
     Layout,
 )
 from logboom.pipeline.plan.nodes import (
-    ConsoleSink,
     FilterTransform,
     JsonFormat,
     MaskRule,
@@ -28,12 +27,13 @@ from logboom.pipeline.plan.nodes import (
     RouteTransform,
     SampleTransform,
     Sink,
-    StreamSink,
     StreamSource,
     Transform,
 )
 from logboom.pipeline.route.routing import moved
 from logboom.pipeline.route.rows import Rows
+from logboom.pipeline.sinks.console import ConsoleSink
+from logboom.pipeline.sinks.stream import StreamSink
 
 
 def _parse(name: str, *inputs: str) -> ParseTransform:

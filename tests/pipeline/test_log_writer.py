@@ -17,7 +17,7 @@ from tests.support.server import BrokerProcess
 from logboom.client.messages import Slot
 from logboom.pipeline.edge.log_writer import LogWriter
 from logboom.pipeline.edge.record_columns import RecordColumns
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.errors import PipelineError
 from logboom.records import read_header
 
 ANSWER_S = 60

@@ -16,12 +16,14 @@ from tests.support.server import BrokerProcess
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.plan.names import dead_stream, edge_stream
-from logboom.pipeline.plan.nodes import ConsoleSink, Plan
+from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.dead_letters import RetryBook, read_letters, retry
-from logboom.pipeline.run.delivery import Delivered, Delivery
+from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import balance_lines
 from logboom.pipeline.run.progress import Snapshot
 from logboom.pipeline.run.runner import Runner, RunOptions
+from logboom.pipeline.sinks.base import Delivered
+from logboom.pipeline.sinks.console import ConsoleSink
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
 
@@ -283,7 +285,7 @@ def _delivery(
         edges=admin.ensure({edge_stream("sinks", "edge"): 1}),
         admin=admin,
         checkpoint=checkpoint / name,
-        target=target,
+        writer=target,
         stop=threading.Event(),
         on_delivered=told.append,
     )

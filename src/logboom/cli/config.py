@@ -88,12 +88,13 @@ def page() -> str:
 def _sections() -> list[Section]:
     # Neither the broker nor its configuration needs these rooms; the page does.
     from logboom.collector.config import CollectorConfig
-    from logboom.pipeline.config.model import SINKS, SOURCES, TRANSFORMS, PipelineModel, TestModel
+    from logboom.pipeline.config.model import SOURCES, TRANSFORMS, PipelineModel, TestModel
+    from logboom.pipeline.sinks.registry import sink_types
 
     parts: list[tuple[tuple[str, ...], type[Settings]]] = [
         *((("sources", "NAME"), model) for model in SOURCES.values()),
         *((("transforms", "NAME"), model) for model in TRANSFORMS.values()),
-        *((("sinks", "NAME"), model) for model in SINKS.values()),
+        *((("sinks", "NAME"), kind.model) for kind in sink_types().values()),
         (("tests[]",), TestModel),
     ]
     return [

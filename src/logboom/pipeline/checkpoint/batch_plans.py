@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, write_durably
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import KeyRef, Plan
-from logboom.pipeline.spark.jvm import PipelineError
 
 _PURPOSE: Final = b"logboom: which key a batch was masked with"
 KEPT_BATCHES: Final = 200
@@ -37,7 +37,9 @@ def fingerprints(keys: Mapping[str, bytes]) -> dict[str, str]:
 class PinBook:
     """Pins of one pipeline, in its checkpoint."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, read_plan: Callable[[str], Plan]) -> None:
+        """`read_plan`: a plan from its JSON."""
+        self._read_plan = read_plan
         self._batches = directory / "batches"
         self._plans = directory / "plans"
         make_dir(self._batches)
@@ -51,7 +53,7 @@ class PinBook:
         path = self._batches / f"{batch}.json"
         if path.exists():
             pinned = msgspec.json.decode(path.read_bytes(), type=_Pin)
-            first = Plan.from_json((self._plans / f"{pinned.plan}.plan").read_text())
+            first = self._read_plan((self._plans / f"{pinned.plan}.plan").read_text())
             now = fingerprints(load_keys(first.key_refs()))
             for name in sorted(name for name, mark in pinned.keys.items() if now.get(name) != mark):
                 raise KeyChangedError(

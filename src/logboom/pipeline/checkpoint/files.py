@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.errors import PipelineError
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, write_durably
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.stages import BYTES_IN, BYTES_OUT, COPIES, IN, MASKED, PLACE
 from logboom.pipeline.plan.layout import Layout, Place
-from logboom.pipeline.spark.jvm import PipelineError
 
 KEPT_BATCHES: Final = 1_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from logboom.pipeline.checkpoint.files import write_durably
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.errors import PipelineError
 
 
 def check_ids(path: Path, ids: dict[str, str]) -> None:

@@ -11,8 +11,9 @@ from logboom.base.settings import Problem, SettingsError, YamlDocument, parse_ya
 from logboom.pipeline.config.findings import Findings
 from logboom.pipeline.config.graph import Graph, check_names, mark_samples
 from logboom.pipeline.config.model import PipelineModel
-from logboom.pipeline.config.parts import STREAM_NAME, sink_part, source_part, test_part, transform_part
+from logboom.pipeline.config.parts import sink_part, source_part, test_part, transform_part
 from logboom.pipeline.parse.grok import PatternError, check_re2, expand
+from logboom.pipeline.plan.names import STREAM_NAME
 from logboom.pipeline.plan.nodes import (
     EVENT_COLUMNS,
     WHEN_COLUMNS,

@@ -8,15 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from logboom.base.settings import DurationMs, Settings, SizeBytes
-
-
-def _listed(value: Any) -> Any:
-    """One text where a list of texts is meant."""
-    return [value] if isinstance(value, str) else value
-
-
-Texts = Annotated[list[str], BeforeValidator(_listed)]
+from logboom.base.settings import DurationMs, Settings, Texts
 
 
 class BatchModel(Settings):
@@ -221,47 +213,6 @@ class RouteModel(TransformModel):
     routes: dict[str, str] = Field(min_length=1)
 
 
-class SinkModel(Settings):
-    """What every sink has."""
-
-    inputs: Texts
-    """Names of what it takes; `*` stands for any characters."""
-
-    on_failure: Literal["dead_letter", "retry"] | None = None
-    """What becomes of a batch that cannot be delivered: dead letters (default) after `attempts`, or tried for ever."""
-
-    attempts: int | None = Field(default=None, ge=1, le=1_000)
-    """How often a batch is tried before it becomes dead letters, or before a run with `--once` gives up; default 8."""
-
-
-class ParquetSinkModel(SinkModel):
-    """An archive of Parquet files."""
-
-    type: Literal["parquet"]
-    path: str
-    partition_by: tuple[Literal["date", "hour", "service", "stream", "source"], ...] = ("date", "hour")
-    compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
-    target_file_size: SizeBytes = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
-
-
-class StreamSinkModel(SinkModel):
-    """Another stream."""
-
-    type: Literal["stream"]
-    stream: str
-    bootstrap: str | None = None
-    encoding: Literal["json", "body"] = "json"
-    key: str | None = None
-
-
-class ConsoleSinkModel(SinkModel):
-    """Lines on the terminal."""
-
-    type: Literal["console"]
-    encoding: Literal["json", "text"] = "json"
-    limit: int | None = Field(default=None, ge=1)
-
-
 class TestInputModel(Settings):
     """One record given to a source."""
 
@@ -307,9 +258,4 @@ TRANSFORMS: Final[dict[str, type[Settings]]] = {
     "mask": MaskModel,
     "sample": SampleModel,
     "route": RouteModel,
-}
-SINKS: Final[dict[str, type[Settings]]] = {
-    "parquet": ParquetSinkModel,
-    "stream": StreamSinkModel,
-    "console": ConsoleSinkModel,
 }

@@ -4,7 +4,7 @@ It knows one part at a time. It must not know the graph; parse rules are compile
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,19 +14,14 @@ import re2
 from logboom.base.settings import KeyPath
 from logboom.pipeline.config.findings import Findings, hint
 from logboom.pipeline.config.model import (
-    SINKS,
     SOURCES,
     TRANSFORMS,
-    ConsoleSinkModel,
     FilterModel,
     MaskModel,
     MaskRuleModel,
-    ParquetSinkModel,
     ParseModel,
     RouteModel,
     SampleModel,
-    SinkModel,
-    StreamSinkModel,
     StreamSourceModel,
     TestExpectModel,
     TestInputModel,
@@ -35,42 +30,42 @@ from logboom.pipeline.config.model import (
 from logboom.pipeline.config.rules import compile_parse
 from logboom.pipeline.mask.detect import finds_itself
 from logboom.pipeline.parse.grok import PatternError, check_re2, expand
+from logboom.pipeline.plan.names import stream_name_problem
 from logboom.pipeline.plan.nodes import (
     ATTEMPTS_DEFAULT,
     DEAD_COLUMNS,
     EVENT_COLUMNS,
     UNMATCHED,
-    ConsoleSink,
     Expression,
     FilterTransform,
     KeyRef,
     MaskRule,
     MaskTransform,
-    ParquetSink,
     PipelineTest,
     Route,
     RouteTransform,
     SampleTransform,
     Sink,
-    StreamSink,
     StreamSource,
     TestExpectation,
     TestInput,
     Transform,
 )
+from logboom.pipeline.sinks.base import CommonFields, SinkModel
+from logboom.pipeline.sinks.registry import sink_types
 
 MASKABLE: Final = ("body", "attributes", "host", "service", "severity_text")
 """Columns a mask may be told to look at, beside `attributes.NAME`."""
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
-STREAM_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _RESERVED_ROUTES: Final = (UNMATCHED,)
 
 
 def check_stream(findings: Findings, path: KeyPath, name: str) -> None:
     """Kafka's rule for names of topics."""
-    if not STREAM_NAME.fullmatch(name) or name in (".", ".."):
-        findings.problem(path, f"{name!r} is no name for a stream (letters, digits, '.', '_', '-'; at most 249)")
+    problem = stream_name_problem(name)
+    if problem is not None:
+        findings.problem(path, problem)
 
 
 def source_part(findings: Findings, name: str, value: object) -> StreamSource | None:
@@ -230,67 +225,36 @@ def _route(findings: Findings, path: KeyPath, name: str, model: RouteModel) -> R
 
 
 def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
-    """One sink."""
+    """One sink, compiled by the kind of sink that its key `type` names."""
     path = ("sinks", name)
-    model = findings.typed_part(SINKS, path, value)
-    if isinstance(model, SinkModel):
-        _check_failure(findings, path, model)
-    if isinstance(model, ParquetSinkModel):
-        return ParquetSink(
-            name=name,
-            line=findings.line(path),
-            inputs=tuple(model.inputs),
-            on_failure=model.on_failure or "dead_letter",
-            attempts=model.attempts or ATTEMPTS_DEFAULT,
-            path=model.path,
-            partition_by=tuple(dict.fromkeys(model.partition_by)),
-            compression=model.compression,
-            target_file_bytes=model.target_file_size,
-        )
-    if isinstance(model, StreamSinkModel):
-        return _stream_sink(findings, path, name, model)
-    if isinstance(model, ConsoleSinkModel):
-        return ConsoleSink(
-            name=name,
-            line=findings.line(path),
-            inputs=tuple(model.inputs),
-            on_failure=model.on_failure or "dead_letter",
-            attempts=model.attempts or ATTEMPTS_DEFAULT,
-            encoding=model.encoding,
-            limit=model.limit,
-        )
-    return None
-
-
-def _check_failure(findings: Findings, path: KeyPath, model: SinkModel) -> None:
-    """What is said of failures must be what will be done."""
-    if isinstance(model, StreamSinkModel) and model.bootstrap is None:
-        for key in ("on_failure", "attempts"):
-            if getattr(model, key) is not None:
-                findings.problem(
-                    (*path, key),
-                    "has no meaning here: a stream on the pipeline's own log is waited for, never given up",
-                )
-    elif model.on_failure == "retry" and model.attempts is not None:
+    kinds = sink_types()
+    model = findings.typed_part({kind.name: kind.model for kind in kinds.values()}, path, value)
+    if not isinstance(model, SinkModel) or not isinstance(value, dict):
+        return None
+    if model.on_failure == "retry" and model.attempts is not None:
         findings.problem((*path, "attempts"), "has no meaning with on_failure: retry, which tries for ever")
-
-
-def _stream_sink(findings: Findings, path: KeyPath, name: str, model: StreamSinkModel) -> StreamSink:
-    check_stream(findings, (*path, "stream"), model.stream)
-    keys = [column for column, kind in EVENT_COLUMNS if kind == "string"]
-    if model.key is not None and model.key not in keys:
-        findings.problem((*path, "key"), f"unknown text column {model.key!r} ({hint(model.key, keys)})")
-    return StreamSink(
+    common = CommonFields(
         name=name,
         line=findings.line(path),
         inputs=tuple(model.inputs),
         on_failure=model.on_failure or "dead_letter",
         attempts=model.attempts or ATTEMPTS_DEFAULT,
-        stream=model.stream,
-        bootstrap=model.bootstrap,
-        encoding=model.encoding,
-        key=model.key,
     )
+    return kinds[value["type"]].compile(model, common, _SinkReport(findings, path))
+
+
+class _SinkReport:
+    """Where the file of a sink tells what is wrong with a key of it."""
+
+    def __init__(self, findings: Findings, path: KeyPath) -> None:
+        self._findings = findings
+        self._path = path
+
+    def problem(self, key: str, message: str) -> None:
+        self._findings.problem((*self._path, key), message)
+
+    def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
+        self._findings.problem((*self._path, key), f"unknown {what} {word!r} ({hint(word, known)})")
 
 
 def test_part(

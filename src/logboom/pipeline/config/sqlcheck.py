@@ -20,9 +20,10 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from logboom.base.settings import nearest
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Column, Expression
 from logboom.pipeline.spark.jars import cache_dir
-from logboom.pipeline.spark.jvm import PipelineError, java_command
+from logboom.pipeline.spark.jvm import java_command
 from logboom.pipeline.spark.jvm_archive import ClassArchive
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"

@@ -32,7 +32,7 @@ from logboom.client.messages import (
     producer_id_request,
 )
 from logboom.pipeline.edge.record_columns import Packed
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.errors import PipelineError
 from logboom.records import (
     HEADER_BYTES,
     Codec,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.errors import PipelineError
 
 _TIMEOUT_S: Final = 10.0
 _WAIT_S: Final = 0.5

@@ -20,9 +20,9 @@ from logboom.pipeline.plan.nodes import (
     DEAD_COLUMNS,
     EVENT_COLUMNS,
     RAW_COLUMNS,
-    ConsoleSink,
     PipelineTest,
     Plan,
+    Sink,
     StreamSource,
     TestExpectation,
     TestInput,
@@ -84,7 +84,7 @@ def _tapped(plan: Plan) -> Plan:
     sinks = {sink.name for sink in plan.sinks}
     edges = {want.at for test in plan.tests for want in test.expect} - sinks
     known = {edge for node in (*plan.sources, *plan.transforms) for edge in node.outputs}
-    taps = tuple(ConsoleSink(name=f"{_TAP}{edge}", line=0, inputs=(edge,)) for edge in sorted(edges & known))
+    taps = tuple(Sink(name=f"{_TAP}{edge}", line=0, inputs=(edge,)) for edge in sorted(edges & known))
     return msgspec.structs.replace(plan, sinks=(*plan.sinks, *taps))
 
 

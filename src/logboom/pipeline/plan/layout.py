@@ -21,7 +21,6 @@ from logboom.pipeline.plan.nodes import (
     RouteTransform,
     SampleTransform,
     Sink,
-    StreamSink,
     Transform,
 )
 from logboom.pipeline.plan.sampling import keep_condition, weight_expression
@@ -336,7 +335,7 @@ class _LayerBuilder:
 
 def is_direct(node: Transform | Sink) -> bool:
     """Whether the router writes a sink itself: a stream on the same log."""
-    return isinstance(node, StreamSink) and node.bootstrap is None
+    return isinstance(node, Sink) and node.log_output is not None
 
 
 def _codes(outcome: Outcome) -> set[int]:

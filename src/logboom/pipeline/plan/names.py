@@ -1,6 +1,10 @@
 """What the pipeline calls its streams, headers and files. It knows words alone."""
 
+import re
 from typing import Final
+
+STREAM_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""Kafka's rule for names of topics (org.apache.kafka.common.internals.Topic), but for "." and ".."."""
 
 HEADER_EVENT_ID: Final = "logboom-event-id"
 """Event id of a record a pipeline wrote: the same event has the same id however often it is written."""
@@ -26,6 +30,17 @@ FORM_TRUNCATED: Final = "truncated"
 
 RETRY_KEY: Final = b"retry:"
 """In an edge's stream: start of the key of a record that was retried; the dead letter it came from follows."""
+
+
+def stream_name_problem(name: str) -> str | None:
+    """What is wrong with the name of a stream; None where it may be used.
+
+    >>> stream_name_problem("web"), stream_name_problem("..")
+    (None, "'..' is no name for a stream (letters, digits, '.', '_', '-'; at most 249)")
+    """
+    if STREAM_NAME.fullmatch(name) and name not in (".", ".."):
+        return None
+    return f"{name!r} is no name for a stream (letters, digits, '.', '_', '-'; at most 249)"
 
 
 def edge_stream(pipeline: str, edge: str) -> str:

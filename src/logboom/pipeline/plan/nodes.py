@@ -14,8 +14,10 @@ on, so that nothing masked later survives in bytes beside it. Dead rows pass thr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Final, Literal
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -275,8 +277,18 @@ Transform = ParseTransform | FilterTransform | MaskTransform | SampleTransform |
 ATTEMPTS_DEFAULT: Final = 8
 
 
-class SinkNode(Node, frozen=True, kw_only=True):
-    """What every sink has. The plan of a sink that the router writes itself has the defaults, which nobody asks."""
+class LogOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What the router writes for a sink that is a stream of the log it reads."""
+
+    stream: str
+    body_only: bool = False
+    """The record's value is the body instead of the whole event."""
+    key: str | None = None
+    """A text column that becomes the record's key."""
+
+
+class Sink(Node, frozen=True, kw_only=True):
+    """What every sink has. Each kind of sink extends this in its own file in `logboom.pipeline.sinks`."""
 
     inputs: tuple[str, ...]
     on_failure: Literal["dead_letter", "retry"] = "dead_letter"
@@ -284,35 +296,10 @@ class SinkNode(Node, frozen=True, kw_only=True):
     attempts: int = ATTEMPTS_DEFAULT
     """How often a batch is tried before it becomes dead letters, or before a run with an end gives up."""
 
-
-class ParquetSink(SinkNode, frozen=True, kw_only=True, tag="parquet"):
-    """An archive of Parquet files, partitioned by parts of the event's time (UTC)."""
-
-    path: str
-    partition_by: tuple[Literal["date", "hour", "service", "stream", "source"], ...] = ("date", "hour")
-    compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
-    target_file_bytes: int = 128 * 1024 * 1024
-
-
-class StreamSink(SinkNode, frozen=True, kw_only=True, tag="stream"):
-    """Another stream; `bootstrap` where it lives on other brokers than the sources."""
-
-    stream: str
-    bootstrap: str | None = None
-    encoding: Literal["json", "body"] = "json"
-    key: str | None = None
-    """A column whose text becomes the record's key."""
-
-
-class ConsoleSink(SinkNode, frozen=True, kw_only=True, tag="console"):
-    """Lines on the terminal."""
-
-    encoding: Literal["json", "text"] = "json"
-    limit: int | None = None
-    """Lines per batch; None for all."""
-
-
-Sink = ParquetSink | StreamSink | ConsoleSink
+    @property
+    def log_output(self) -> LogOutput | None:
+        """Set where the router writes the sink itself; None where a delivery reads the sink's edges from the log."""
+        return None
 
 
 class TestInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -392,9 +379,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     @staticmethod
-    def from_json(text: str) -> Plan:
-        """Read back what `to_json` wrote; ValueError (msgspec.ValidationError) for anything else or a newer format."""
-        plan = msgspec.json.decode(text, type=Plan)
+    def from_json(text: str, sink_types: Sequence[type[Sink]]) -> Plan:
+        """Read back what `to_json` wrote; ValueError (msgspec.ValidationError) for anything else or a newer format.
+
+        `sink_types`: the kinds of sinks there are, told apart by their tags.
+        """
+        tree = msgspec.json.decode(text, type=dict[str, Any])
+        any_sink: Any = reduce(or_, sink_types)
+        sinks = tuple(msgspec.convert(sink, type=any_sink) for sink in tree.pop("sinks", ()))
+        plan = msgspec.structs.replace(msgspec.convert({**tree, "sinks": ()}, type=Plan), sinks=sinks)
         if plan.format != PLAN_FORMAT:
             raise ValueError(f"this plan has format {plan.format}; this version of logboom reads format {PLAN_FORMAT}")
         return plan

@@ -13,9 +13,10 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.sinks.base import Unreadable
 
 _Headers = list[tuple[str, str | bytes | None]]
 _POLL_S: Final = 0.2
@@ -229,7 +230,7 @@ def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> M
         consumer.close()
 
 
-def bury(bootstrap: str, pipeline: str, stage: str, records: Sequence[Any]) -> None:
+def bury(bootstrap: str, pipeline: str, stage: str, records: Sequence[Unreadable]) -> None:
     """Writes records of an edge that are no events to the dead letters of a stage."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for record in records:

@@ -10,11 +10,10 @@ Knows Spark's streaming and the sinks' interface. Must not know how a sink does 
 import json
 import re
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
@@ -23,10 +22,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.edge.trimming import durably_committed
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Sink
-from logboom.pipeline.run.router import StoppedError, kafka_reader, write_records
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.run.router import StoppedError
+from logboom.pipeline.sinks.base import Delivered, SinkWriter
+from logboom.pipeline.spark.kafka import kafka_reader, write_records
 
 PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
     "kafka.acks": "all",
@@ -40,36 +41,6 @@ _RECORDS_MAX: Final = 200_000
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
 _ERROR_LINE: Final = re.compile(r"[A-Za-z_.]+(?:Error|Exception): ")
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """What became of one batch of a delivery."""
-
-    sink: str
-    batch: int
-    rows: int = 0
-    repeats: int = 0
-    dead: int = 0
-    failures: int = 0
-    error: str | None = None
-    """Why the last try failed, where one did."""
-
-
-class Target(Protocol):
-    """A sink at work."""
-
-    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
-        """Brings a batch of an edge's records to the sink; any exception means it has to be tried again."""
-        ...
-
-    def idle(self) -> None:
-        """Called between batches."""
-        ...
-
-    def finish(self) -> None:
-        """Called once behind the last batch of a run that ends by itself."""
-        ...
 
 
 class UndeliveredError(PipelineError):
@@ -90,7 +61,7 @@ class Delivery:
     """Streams it reads and their partitions."""
     admin: StreamAdmin
     checkpoint: Path
-    target: Target
+    writer: SinkWriter
     stop: threading.Event
     on_delivered: OnDelivered
     once: bool = False
@@ -146,12 +117,12 @@ class Delivery:
         failures, error = 0, None
         while True:
             try:
-                done = self.target.deliver(rows, batch)
+                done = self.writer.deliver(rows, batch)
             except Exception as failure:  # noqa: BLE001 - the outermost loop of a sink, which may fail in any way
                 failures, error = failures + 1, failure
             else:
                 self.on_delivered(done)
-                self.target.idle()
+                self.writer.idle()
                 return
             if self.stop.is_set():
                 raise StoppedError from error
@@ -184,15 +155,6 @@ class Delivery:
         records = rows.select(F.lit(stream).alias("topic"), "key", "value", F.array(*pairs).alias("headers"))
         write_records(records, self.admin.bootstrap, PRODUCER_SETTINGS)
         return rows.count()
-
-
-def owner_of(checkpoint: Path) -> str:
-    """A name for this checkpoint that no other has."""
-    path = checkpoint / "id"
-    if not path.exists():
-        make_dir(checkpoint)
-        write_durably(path, uuid.uuid4().hex[:12].encode())
-    return path.read_text()
 
 
 def _sentence(error: BaseException | None) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
-from logboom.pipeline.run.delivery import Delivered
+from logboom.pipeline.sinks.base import Delivered
 
 _RATE_WINDOW_S: Final = 10.0
 

@@ -14,31 +14,23 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from logboom.base.units import MIB
 from logboom.pipeline.checkpoint.batch_plans import KeyChangedError, PinBook
 from logboom.pipeline.checkpoint.ledger import BalanceError, BatchRecord, LedgerBook, ledger_of
 from logboom.pipeline.edge.emitter import LogCourier
 from logboom.pipeline.edge.record_encoder import Envelope, Exit
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
 from logboom.pipeline.execute.stages import REPORT, reported
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout
-from logboom.pipeline.plan.nodes import RAW_COLUMNS, KeyRef, Plan, StreamSink, StreamSource
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.plan.nodes import RAW_COLUMNS, KeyRef, LogOutput, Plan, StreamSource
+from logboom.pipeline.sinks.registry import read_plan
+from logboom.pipeline.spark.kafka import kafka_reader, spark_name
 
 QUERY_NAME: Final = "router"
-
-_FETCHING: Final[Mapping[str, str]] = {
-    # After each poll Spark asks the log where the partition begins and ends, with two requests: not for every 500
-    # records, as Kafka's default would have it. So a poll takes all that a fetch brings; bytes limit it.
-    "kafka.max.poll.records": "100000",
-    "kafka.max.partition.fetch.bytes": str(2 * MIB),
-    # Java's clients ask for 64 KiB, which also keeps the system from choosing.
-    "kafka.receive.buffer.bytes": "-1",
-}
 
 
 class StoppedError(Exception):
@@ -69,7 +61,7 @@ class Router:
         self._load_keys = load_keys
         self._stop = stop
         self._on_batch = on_batch
-        self._pins = PinBook(checkpoint / "pins")
+        self._pins = PinBook(checkpoint / "pins", read_plan)
         self.book = LedgerBook(checkpoint / "ledger")
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
@@ -161,11 +153,11 @@ class Router:
 
 def place_streams(layout: Layout) -> dict[int, tuple[str, bool]]:
     """The stream of each place that leaves through the log, and whether it is one of dead letters."""
-    sinks = {sink.name: sink for sink in layout.plan.sinks if isinstance(sink, StreamSink)}
+    outputs = _log_outputs(layout)
     found: dict[int, tuple[str, bool]] = {}
     for place in layout.finals():
         if place.kind == "direct":
-            found[place.code] = (sinks[place.node].stream, False)
+            found[place.code] = (outputs[place.node].stream, False)
         elif place.kind == "edge":
             found[place.code] = (names.edge_stream(layout.plan.name, place.edge), False)
         else:
@@ -173,42 +165,27 @@ def place_streams(layout: Layout) -> dict[int, tuple[str, bool]]:
     return found
 
 
+def _log_outputs(layout: Layout) -> dict[str, LogOutput]:
+    """By sink: what the router itself writes."""
+    outputs = {sink.name: sink.log_output for sink in layout.plan.sinks}
+    return {name: output for name, output in outputs.items() if output is not None}
+
+
 def envelope_of(layout: Layout, partitions: Mapping[str, int]) -> Envelope:
     """How the records of a layout leave; `partitions`: of each stream."""
-    sinks = {sink.name: sink for sink in layout.plan.sinks if isinstance(sink, StreamSink)}
-    streams = place_streams(layout)
+    outputs, streams = _log_outputs(layout), place_streams(layout)
     exits: dict[int, Exit] = {}
     for place in layout.finals():
         stream, dead = streams[place.code]
-        sink = sinks[place.node] if place.kind == "direct" else None
+        output = outputs[place.node] if place.kind == "direct" else None
         exits[place.code] = Exit(
             stream=stream,
             partitions=partitions[stream],
             node=place.node,
             dead=dead,
-            announced=sink is not None,
-            body_only=sink is not None and sink.encoding == "body",
-            key=None if sink is None else sink.key,
+            announced=output is not None,
+            body_only=output is not None and output.body_only,
+            key=None if output is None else output.key,
             too_large=layout.oversize.get(place.code),
         )
     return Envelope(layout.plan.name, exits)
-
-
-def kafka_reader(spark: SparkSession, bootstrap: str, name: str) -> DataStreamReader:
-    """A reader of streams under a name that the checkpoint knows it by."""
-    return spark.readStream.format("kafka").name(name).option("kafka.bootstrap.servers", bootstrap).options(**_FETCHING)
-
-
-def spark_name(name: str) -> str:
-    """A name as Spark takes it: letters, digits and underscores; different names stay different.
-
-    >>> spark_name("web-1"), spark_name("web_1")
-    ('web_2d1', 'web_5f1')
-    """
-    return "".join(char if char.isascii() and char.isalnum() else f"_{ord(char):x}" for char in name)
-
-
-def write_records(records: DataFrame, bootstrap: str, settings: Mapping[str, str]) -> None:
-    """Writes records (topic, partition, key, value, headers) and waits until all are committed."""
-    writer = records.write.format("kafka").mode("append").option("kafka.bootstrap.servers", bootstrap)
-    writer.option("includeHeaders", "true").options(**settings).save()

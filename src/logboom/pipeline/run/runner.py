@@ -19,18 +19,19 @@ from logboom.pipeline.checkpoint.files import make_dir, only_one
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.edge.trimming import Trimmer
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.mask.batch import load_keys
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout, is_direct
-from logboom.pipeline.plan.nodes import ConsoleSink, KeyRef, ParquetSink, Plan, Sink, StreamSink
+from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.dead_letters import bury
-from logboom.pipeline.run.delivery import Delivery, Target, owner_of
+from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
 from logboom.pipeline.run.progress import Progress
 from logboom.pipeline.run.router import Router
-from logboom.pipeline.sinks.targets import ConsoleTarget, ParquetTarget, StreamTarget
-from logboom.pipeline.spark.jvm import PipelineError
+from logboom.pipeline.sinks.base import SinkContext, SinkWriter
+from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.spark.listening import LagListener
 from logboom.pipeline.spark.session import SessionOptions, start_session
 
@@ -159,7 +160,7 @@ class Runner:
             self._await([_Watched(one.sink.name, one.start(once=True)) for one in deliveries], router)
         if not self._stop.is_set():
             for delivery in deliveries:
-                delivery.target.finish()
+                delivery.writer.finish()
 
     def _await(self, watched: list[_Watched], router: Router) -> None:
         while not self._stop.wait(_TICK_S) and any(one.query.isActive for one in watched):
@@ -237,7 +238,6 @@ class Runner:
                 continue
             checkpoint = self._checkpoint / "deliveries" / sink.name
             edges = [names.edge_stream(self._plan.name, edge) for edge in sink.inputs]
-            target = self._target(sink, checkpoint, admin)
             found.append(
                 Delivery(
                     spark=spark,
@@ -246,7 +246,7 @@ class Runner:
                     edges={name: there[name] for name in edges},
                     admin=admin,
                     checkpoint=checkpoint,
-                    target=target,
+                    writer=self._open(sink, checkpoint, admin),
                     stop=self._stop,
                     on_delivered=self.progress.delivered,
                 )
@@ -254,16 +254,15 @@ class Runner:
         admin.ensure({names.dead_stream(self._plan.name, one.sink.name): 1 for one in found})
         return found
 
-    def _target(self, sink: Sink, checkpoint: Path, admin: StreamAdmin) -> Target:
-        if isinstance(sink, ParquetSink):
-            root = resolved(self._plan, sink.path)
-            buried = partial(bury, admin.bootstrap, self._plan.name, sink.name)
-            return ParquetTarget(sink, root, owner_of(checkpoint), buried, self._display.say)
-        if isinstance(sink, StreamSink):
-            assert sink.bootstrap is not None
-            return StreamTarget(sink, sink.bootstrap)
-        assert isinstance(sink, ConsoleSink)
-        return ConsoleTarget(sink, self._display.say)
+    def _open(self, sink: Sink, checkpoint: Path, admin: StreamAdmin) -> SinkWriter:
+        context = SinkContext(
+            resolve=partial(resolved, self._plan),
+            checkpoint=checkpoint,
+            say=self._display.say,
+            write_dead_letters=partial(bury, admin.bootstrap, self._plan.name, sink.name),
+        )
+        writer: SinkWriter = type_of(sink).open(sink, context)
+        return writer
 
 
 def _missing(missing: list[str], patterns: list[str]) -> str:

@@ -1,0 +1,15 @@
+"""Where events leave the pipeline: one file (or package) for each kind of sink.
+
+A kind of sink is a module of this package with a `SINK`: its name in a pipeline's file, the keys it takes, how these
+become a node of the plan, and how the sink is opened when the pipeline runs (see `base.SinkType`). `registry` collects
+them, so a new sink is one new file here and a line in docs/pipeline.md.
+
+A sink is served by a delivery (`logboom.pipeline.run.delivery`): a streaming query that reads the sink's edges from the
+log and hands each batch to the sink's `SinkWriter`, again and again until it takes it or the attempts are used up. A
+sink therefore sees batches at least once; it may use the batch's number or the origins in the events to drop repeats.
+The one exception is a `stream` on the pipeline's own log, which the router writes without a delivery in between
+(`Sink.log_output`).
+
+Importing a sink must be cheap, since `pipeline check` imports them all: Spark and Arrow are imported where a sink is
+opened. Sinks know nothing of queries, attempts, other sinks or the router.
+"""

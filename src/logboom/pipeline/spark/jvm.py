@@ -21,10 +21,6 @@ class JavaMissingError(LogboomError):
     """No Java runtime that Spark can run on."""
 
 
-class PipelineError(LogboomError):
-    """The pipeline cannot run or go on; its text says what to do."""
-
-
 def java_command() -> str:
     """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH; JavaMissingError where there is none."""
     home = os.environ.get("JAVA_HOME")

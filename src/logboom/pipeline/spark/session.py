@@ -14,8 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from logboom.base.units import MIB
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.spark.jars import PACKAGES, spark_settings
-from logboom.pipeline.spark.jvm import PipelineError, java_command
+from logboom.pipeline.spark.jvm import java_command
 
 QUIET: Final = "OFF"
 _STDERR: Final = 2

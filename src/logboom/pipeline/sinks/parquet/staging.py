@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from logboom.base.units import MIB
 from logboom.pipeline.plan.names import RETRY_KEY
-from logboom.pipeline.plan.nodes import ParquetSink
+from logboom.pipeline.sinks.base import Unreadable
+from logboom.pipeline.sinks.parquet import ParquetSink
 
 STAGED_SUFFIX: Final = ".staged"
 REPORT_COLUMN: Final = "report"
@@ -85,16 +86,6 @@ class StagedFile(msgspec.Struct, frozen=True):
     final: str
     rows: int
     size_bytes: int
-
-
-class Unreadable(msgspec.Struct, frozen=True):
-    """A record of an edge's stream that is no event."""
-
-    stream: str
-    partition: int
-    offset: int
-    value: bytes
-    reason: str
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

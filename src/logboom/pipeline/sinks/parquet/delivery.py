@@ -1,0 +1,87 @@
+"""Driver side of the Parquet archive: from a batch's rows to its commit, and compaction between batches.
+
+Knows Spark's mapInArrow, the archive and the compactor. Must not know queries, attempts or dead letters.
+"""
+
+import uuid
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.sinks.base import Delivered, SinkContext
+from logboom.pipeline.sinks.parquet import ParquetSink
+from logboom.pipeline.sinks.parquet.archive import Archive
+from logboom.pipeline.sinks.parquet.compaction import QUIET_S, Compactor
+from logboom.pipeline.sinks.parquet.staging import REPORT_COLUMN, ArchiveWriter, Report
+
+_ALL: Final = 1_000_000
+
+
+def open_archive(sink: ParquetSink, context: SinkContext) -> "ArchiveDelivery":
+    """Opens the archive of a sink under the identity that its checkpoint has in it."""
+    return ArchiveDelivery(sink, Archive(context.resolve(sink.path), owner_of(context.checkpoint)), context)
+
+
+def owner_of(checkpoint: Path) -> str:
+    """The identity of a delivery's checkpoint, made when it is first asked for: no other checkpoint has the same."""
+    path = checkpoint / "id"
+    if not path.exists():
+        make_dir(checkpoint)
+        write_durably(path, uuid.uuid4().hex[:12].encode())
+    return path.read_text()
+
+
+class ArchiveDelivery:
+    """Writes the archive: tasks stage files, the driver commits them."""
+
+    def __init__(self, sink: ParquetSink, archive: Archive, context: SinkContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._compacts = True
+        self._archive = archive
+        self._compactor = Compactor(archive.root, target_bytes=sink.target_file_bytes, compression=sink.compression)
+
+    @property
+    def archive(self) -> Archive:
+        """What has been committed."""
+        return self._archive
+
+    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        if batch <= self._archive.state.batch:  # committed before the query could note it
+            return Delivered(self._sink.name, batch)
+        writer = ArchiveWriter(
+            sink=self._sink,
+            root=str(self._archive.root),
+            staging=self._archive.staging_for(batch),
+            label=f"{self._archive.owner}-{batch}",
+            high_water=self._archive.state.high_water,
+            retried=self._archive.state.retried,
+        )
+        told = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
+        reports = [msgspec.json.decode(bytes(row[0]), type=Report) for row in told]
+        unreadable = tuple(record for report in reports for record in report.unreadable)
+        if unreadable:
+            self._context.write_dead_letters(unreadable)
+        manifest = self._archive.commit(batch, reports)
+        return Delivered(self._sink.name, batch, rows=manifest.rows, repeats=manifest.repeats, dead=len(unreadable))
+
+    def idle(self) -> None:
+        """A moment for one finished directory."""
+        self._compact(quiet_s=QUIET_S, directories_max=1)
+
+    def finish(self) -> None:
+        """Compacts everything that is there, finished or not: for a run that ends."""
+        self._compact(quiet_s=0.0, directories_max=_ALL)
+
+    def _compact(self, *, quiet_s: float, directories_max: int) -> None:
+        if not self._compacts:
+            return
+        try:
+            self._compactor.run(quiet_s=quiet_s, directories_max=directories_max)
+        except OSError as error:
+            # The archive is whole without it; a file system that cannot swap directories will not learn it.
+            self._compacts = False
+            self._context.say(f"{self._sink.name}: small files are left as they are: {error}")

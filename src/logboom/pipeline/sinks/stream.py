@@ -1,0 +1,118 @@
+"""The sink `stream`: events as records of another stream.
+
+A stream on the pipeline's own log is written by the router itself (`StreamSink.log_output`). One on other brokers
+(`bootstrap`) has a delivery, whose batches are written here with Spark's Kafka writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from logboom.pipeline.plan import names
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, LogOutput, Sink
+from logboom.pipeline.sinks.base import CommonFields, Delivered, SinkContext, SinkModel, SinkReport, SinkType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
+    "kafka.acks": "all",
+    "kafka.compression.type": "lz4",
+    "kafka.linger.ms": "20",
+    # Brokers of others: better to fail and be tried again in the open than to wait unseen.
+    "kafka.delivery.timeout.ms": "30000",
+    "kafka.request.timeout.ms": "15000",
+    "kafka.max.block.ms": "15000",
+}
+
+
+class StreamSinkModel(SinkModel):
+    """Another stream."""
+
+    type: Literal["stream"]
+    stream: str
+    bootstrap: str | None = None
+    encoding: Literal["json", "body"] = "json"
+    key: str | None = None
+
+
+class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
+    """Another stream; `bootstrap` where it lives on other brokers than the sources."""
+
+    stream: str
+    bootstrap: str | None = None
+    encoding: Literal["json", "body"] = "json"
+    key: str | None = None
+    """A column whose text becomes the record's key."""
+
+    @property
+    def log_output(self) -> LogOutput | None:
+        if self.bootstrap is not None:
+            return None
+        return LogOutput(stream=self.stream, body_only=self.encoding == "body", key=self.key)
+
+
+class RemoteStreamWriter:
+    """Writes a stream on other brokers; its readers drop repeats by the event id in the headers."""
+
+    def __init__(self, sink: StreamSink, bootstrap: str) -> None:
+        self._sink = sink
+        self._bootstrap = bootstrap
+
+    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        from logboom.pipeline.spark.kafka import write_records
+
+        write_records(self._records(rows), self._bootstrap, PRODUCER_SETTINGS)
+        return Delivered(self._sink.name, batch, rows=rows.count())
+
+    def _records(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
+        text = F.col("value").cast("string")
+
+        def field(name: str) -> Column:
+            return F.get_json_object(text, f"$.{name}")
+
+        origin = F.concat_ws("/", field("stream"), field("partition"), field("offset"))
+        headers = {names.HEADER_EVENT_ID: field("event_id"), names.HEADER_ORIGIN: origin}
+        pairs = [
+            F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value")) for key, value in headers.items()
+        ]
+        key = field(self._sink.key) if self._sink.key is not None else F.lit(None)
+        return rows.select(
+            F.lit(self._sink.stream).alias("topic"),
+            key.cast("binary").alias("key"),
+            (field("body").cast("binary") if self._sink.encoding == "body" else F.col("value")).alias("value"),
+            F.array(*pairs).alias("headers"),
+        )
+
+    def idle(self) -> None:
+        """Nothing to tidy."""
+
+    def finish(self) -> None:
+        """Nothing to finish."""
+
+
+def _compile(model: StreamSinkModel, common: CommonFields, report: SinkReport) -> StreamSink:
+    problem = names.stream_name_problem(model.stream)
+    if problem is not None:
+        report.problem("stream", problem)
+    keys = [column for column, kind in EVENT_COLUMNS if kind == "string"]
+    if model.key is not None and model.key not in keys:
+        report.unknown("key", "text column", model.key, keys)
+    if model.bootstrap is None:
+        for key in ("on_failure", "attempts"):
+            if getattr(model, key) is not None:
+                report.problem(
+                    key, "has no meaning here: a stream on the pipeline's own log is waited for, never given up"
+                )
+    return StreamSink(**common, stream=model.stream, bootstrap=model.bootstrap, encoding=model.encoding, key=model.key)
+
+
+def _open(sink: StreamSink, context: SinkContext) -> RemoteStreamWriter:
+    assert sink.bootstrap is not None, "the router writes a stream on its own log"
+    return RemoteStreamWriter(sink, sink.bootstrap)
+
+
+SINK: Final = SinkType("stream", StreamSinkModel, StreamSink, _compile, _open)
