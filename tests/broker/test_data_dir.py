@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.memdisk import Always, MemDisk
 
 from logboom.base.errors import FormatVersionError
 from logboom.base.ids import BrokerId
 from logboom.broker.disk.data_dir import DataDir, DataDirError
 from logboom.host import OsDisk, SystemIds
+from logboom.sim.disk import Always, SimDisk
 from logboom.storage import FORMAT_VERSION
 
 
@@ -108,9 +108,9 @@ def test_a_start_that_was_cut_off_is_carried_on(tmp_path: Path) -> None:
 
 
 def test_it_needs_nothing_but_the_disk_port() -> None:
-    disk, path = MemDisk(), Path("nowhere")
+    disk, path = SimDisk(), Path("nowhere")
 
-    def open_on(disk: MemDisk) -> DataDir:
+    def open_on(disk: SimDisk) -> DataDir:
         return DataDir.open(path, disk, broker_id=BrokerId(1), cluster_id=None, ids=SystemIds())
 
     first = open_on(disk)

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 import structlog
 from tests.broker.node import running
-from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import ProducerId, StreamId, StreamName
@@ -33,6 +32,7 @@ from logboom.metadata import (
     StreamDeleted,
     apply_all,
 )
+from logboom.sim.disk import SimDisk
 
 DEFAULTS = StreamConfig()
 A, B = StreamId(UUID(int=1)), StreamId(UUID(int=2))
@@ -76,7 +76,7 @@ def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(body(), 60))
 
 
-def live(disk: MemDisk, stream_ids_on_disk: frozenset[StreamId] = frozenset({B})) -> tuple[Image, Image]:
+def live(disk: SimDisk, stream_ids_on_disk: frozenset[StreamId] = frozenset({B})) -> tuple[Image, Image]:
     """Go through the history until the disk fails: the image that was acked, and the one that was tried for last."""
     acked = tried = Image(defaults=DEFAULTS)
     log, _ = opened(disk)
@@ -96,7 +96,7 @@ def live(disk: MemDisk, stream_ids_on_disk: frozenset[StreamId] = frozenset({B})
     return acked, tried
 
 
-def failing_at(disk: MemDisk, step: int) -> Callable[[], int]:
+def failing_at(disk: SimDisk, step: int) -> Callable[[], int]:
     """Let the disk fail from a step on; how many there were."""
     steps = 0
 
@@ -113,7 +113,7 @@ def failing_at(disk: MemDisk, step: int) -> Callable[[], int]:
 
 
 def test_the_image_after_a_power_failure_at_every_step_is_what_was_acked() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     opened(disk)
     count = failing_at(whole := disk.copy(), 1 << 30)
     acked, _ = live(whole)
@@ -134,7 +134,7 @@ def test_the_image_after_a_power_failure_at_every_step_is_what_was_acked() -> No
 
 
 def test_what_precedes_a_snapshot_is_read_over_even_where_the_start_was_forgotten() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     acked, _ = live(disk)
     after = disk.copy()
     for name in [name for name in after.nodes if name.endswith("durable-end")]:
@@ -149,13 +149,13 @@ def test_what_precedes_a_snapshot_is_read_over_even_where_the_start_was_forgotte
 
 
 def test_streams_whose_directories_are_gone_are_forgotten() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     live(disk, stream_ids_on_disk=frozenset())
     assert opened(disk.copy())[0].deleted == set()
 
 
 def test_a_log_of_many_alterations_is_kept_in_proportion_to_what_is_alive() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, image = opened(disk)
     changes = 3_000
 
@@ -179,7 +179,7 @@ def test_a_log_of_many_alterations_is_kept_in_proportion_to_what_is_alive() -> N
 
 
 def test_without_room_for_a_snapshot_the_records_stay_and_commits_go_on() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, _ = opened(disk)
     large = tuple(
         StreamCreated(name=StreamName(f"s{n}"), id=StreamId(UUID(int=n)), partitions=1, config={"segment.ms": "7" * 9})

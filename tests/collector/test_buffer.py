@@ -6,7 +6,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import DiskFullError
 from logboom.base.units import MIB
@@ -14,12 +13,13 @@ from logboom.collector.batch import Lines
 from logboom.collector.buffer import DiskBuffer
 from logboom.collector.config import BufferConfig
 from logboom.host import OsDisk
+from logboom.sim.disk import SimDisk
 from logboom.storage import Damage, Notice
 
 reports: list[Damage | Notice] = []
 
 
-def open_buffer(disk: OsDisk | MemDisk, reading_from: int = 0, max_bytes: int = 16 * MIB) -> DiskBuffer:
+def open_buffer(disk: OsDisk | SimDisk, reading_from: int = 0, max_bytes: int = 16 * MIB) -> DiskBuffer:
     return DiskBuffer(
         disk,
         "buffers/i",
@@ -35,7 +35,7 @@ def lines(*values: bytes, start: int = 0, unfinished: frozenset[int] = frozenset
     return Lines(list(values), starts, start + 10 * len(values), unfinished)
 
 
-def leave(disk: MemDisk, free_bytes: int) -> None:
+def leave(disk: SimDisk, free_bytes: int) -> None:
     disk.capacity_bytes += free_bytes - disk.free_bytes
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_batch_is_counted_and_the_rest_is_read(tmp_path: Path) -> None
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.binary(max_size=600), min_size=1, max_size=5), max_size=12), st.integers(0, 2**32))
 def test_no_committed_line_is_lost_by_a_power_failure(turns: list[list[bytes]], seed: int) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     buffer = open_buffer(disk)
     for turn in turns:
         buffer.stage(lines(*turn), 1)
@@ -135,7 +135,7 @@ def test_no_committed_line_is_lost_by_a_power_failure(turns: list[list[bytes]], 
 
 
 def test_a_full_disk_keeps_lines_staged_until_there_is_room() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     buffer = open_buffer(disk)
     buffer.stage(lines(b"a"), 1)
     buffer.commit()
@@ -154,7 +154,7 @@ def test_a_full_disk_keeps_lines_staged_until_there_is_room() -> None:
 
 
 def test_dropping_what_a_full_disk_did_not_take_is_counted() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     buffer = open_buffer(disk)
     leave(disk, 10)
     buffer.stage(lines(b"b", b"c"), 1)

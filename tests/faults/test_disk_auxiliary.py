@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 from tests.support.logs import DIRECTORY, Reports, append, batch, open_log, read_one
-from tests.support.memdisk import MemDisk, settled
 
 from logboom.base.ids import Epoch, Offset
+from logboom.sim.disk import SimDisk, settled
 from logboom.storage import LogConfig, LogView, PartitionLog, verify
 
 CONFIG = LogConfig(segment_bytes=1_200, index_interval_bytes=150, recovery_point_bytes=500, preallocate_bytes=0)
@@ -18,7 +18,7 @@ KINDS = ("durable-end", "leader-epochs", ".index", ".producers")
 BATCHES = 24
 
 
-def written(disk: MemDisk, batches: int = BATCHES, *, closed: bool = True) -> dict[int, bytes]:
+def written(disk: SimDisk, batches: int = BATCHES, *, closed: bool = True) -> dict[int, bytes]:
     """A log of several segments, epochs and producers; what lies where."""
     found: dict[int, bytes] = {}
     log = open_log(disk, CONFIG)
@@ -34,7 +34,7 @@ def written(disk: MemDisk, batches: int = BATCHES, *, closed: bool = True) -> di
     return found
 
 
-def helps(disk: MemDisk, kind: str) -> list[str]:
+def helps(disk: SimDisk, kind: str) -> list[str]:
     return sorted(name for name in disk.nodes if name.endswith(kind))
 
 
@@ -42,7 +42,7 @@ def told_of(reports: Reports, path: str) -> bool:
     return any(notice.path == path for notice in reports.notices)
 
 
-def check(disk: MemDisk, batches: dict[int, bytes]) -> tuple[PartitionLog, Reports]:
+def check(disk: SimDisk, batches: dict[int, bytes]) -> tuple[PartitionLog, Reports]:
     """Open, read everything, write, close, open again: all is there and the second opening has nothing to tell."""
     verify(LogView(disk, DIRECTORY), lambda found: None)
     reports = Reports()
@@ -84,7 +84,7 @@ def changes(data: bytes, random: Random) -> Iterator[bytes]:
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_anywhere_and_turned_anywhere(kind: str, closed: bool) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk, closed=closed)
     random = Random(f"{kind} {closed}")
     for name in helps(disk, kind)[-2:]:
@@ -99,7 +99,7 @@ def test_cut_anywhere_and_turned_anywhere(kind: str, closed: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_garbage_is_told(kind: str) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     for name in helps(disk, kind)[-1:]:
         disk.nodes[name] = settled(b"something else entirely, long enough for any of them")
@@ -109,7 +109,7 @@ def test_garbage_is_told(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_gone_is_made_again(kind: str) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     for name in helps(disk, kind):
         del disk.nodes[name]
@@ -118,7 +118,7 @@ def test_a_file_that_is_gone_is_made_again(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_directory_in_its_place_is_moved_aside_with_what_it_holds(kind: str) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     for name in helps(disk, kind)[-1:]:
         del disk.nodes[name]
@@ -132,7 +132,7 @@ def test_a_directory_in_its_place_is_moved_aside_with_what_it_holds(kind: str) -
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_cannot_be_read_is_moved_aside(kind: str, code: int) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     (name,) = helps(disk, kind)[-1:]
 
@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_read_is_moved_aside(kind: str, code: int) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lack_of_handles_damages_nothing(kind: str) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     before = {name: bytes(node.data) for name, node in disk.nodes.items()}
 
@@ -164,12 +164,12 @@ def test_a_lack_of_handles_damages_nothing(kind: str) -> None:
     check(disk, batches)
 
 
-def older(disk: MemDisk, kind: str) -> Callable[[MemDisk], None]:
+def older(disk: SimDisk, kind: str) -> Callable[[SimDisk], None]:
     """Puts back the files of a kind as they were when the log was half as long."""
-    young = MemDisk()
+    young = SimDisk()
     written(young, BATCHES // 2)
 
-    def put_back(target: MemDisk) -> None:
+    def put_back(target: SimDisk) -> None:
         for name in helps(young, kind):
             target.nodes[name] = settled(young.nodes[name].data)
 
@@ -178,7 +178,7 @@ def older(disk: MemDisk, kind: str) -> Callable[[MemDisk], None]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_older_files_put_back_are_seen_through(kind: str) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     older(disk, kind)(disk)
     _, reports = check(disk, batches)
@@ -188,7 +188,7 @@ def test_older_files_put_back_are_seen_through(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [".index", ".producers", "leader-epochs"])
 def test_files_of_a_longer_log_are_seen_through(kind: str) -> None:
-    disk, longer = MemDisk(), MemDisk()
+    disk, longer = SimDisk(), SimDisk()
     batches = written(disk)
     written(longer, BATCHES + 6)
     for name in helps(longer, kind):
@@ -197,7 +197,7 @@ def test_files_of_a_longer_log_are_seen_through(kind: str) -> None:
 
 
 def test_a_checkpoint_of_a_longer_log_says_that_records_are_missing() -> None:
-    disk, longer = MemDisk(), MemDisk()
+    disk, longer = SimDisk(), SimDisk()
     batches = written(disk)
     written(longer, BATCHES + 6)
     (name,) = helps(longer, "durable-end")
@@ -216,7 +216,7 @@ def test_a_checkpoint_without_an_epoch_is_read() -> None:
 
     from logboom.storage.small_files import frame
 
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     (name,) = helps(disk, "durable-end")
     data = bytes(disk.nodes[name].data)
@@ -227,7 +227,7 @@ def test_a_checkpoint_without_an_epoch_is_read() -> None:
 
 
 def test_files_that_are_not_a_logs_are_named_and_left_alone() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     batches = written(disk)
     strangers = {f"{DIRECTORY}/{name}" for name in ("notes.txt", "00000000000000000000.log.bak", "7.log", "core")}
     for name in strangers:

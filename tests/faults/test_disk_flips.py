@@ -4,15 +4,15 @@ from random import Random
 
 import pytest
 from tests.support.logs import Reports, append, batch, open_log, read_one
-from tests.support.memdisk import MemDisk
 
 from logboom.base.ids import Epoch
+from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, recovery_point_bytes=400, preallocate_bytes=0)
 
 
-def written(disk: MemDisk, *, closed: bool) -> tuple[PartitionLog, dict[int, bytes]]:
+def written(disk: SimDisk, *, closed: bool) -> tuple[PartitionLog, dict[int, bytes]]:
     log = open_log(disk, CONFIG)
     found: dict[int, bytes] = {}
     for number in range(12):
@@ -27,7 +27,7 @@ def written(disk: MemDisk, *, closed: bool) -> tuple[PartitionLog, dict[int, byt
     return log, found
 
 
-def check(disk: MemDisk, name: str, batches: dict[int, bytes], before: PartitionLog) -> None:
+def check(disk: SimDisk, name: str, batches: dict[int, bytes], before: PartitionLog) -> None:
     reports = Reports()
     log = open_log(disk, CONFIG, reports=reports)
     assert log.log_end_offset == len(batches)
@@ -48,7 +48,7 @@ def check(disk: MemDisk, name: str, batches: dict[int, bytes], before: Partition
 
 def sweep(closed: bool, bits: tuple[int, ...] | None) -> None:
     """Every byte of every file; one bit of it, drawn, or all that are named."""
-    disk = MemDisk()
+    disk = SimDisk()
     before, batches = written(disk, closed=closed)
     random = Random(closed)
     for name in sorted(name for name, node in disk.nodes.items() if node.data):

@@ -14,8 +14,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from kio.schema.errors import ErrorCode
 from tests.faults.talk import Answer, Talk, get, metric, until
 from tests.support.fusedisk import CannotMountError, FuseDisk
-from tests.support.memdisk import Always, Chance
 from tests.support.server import BrokerProcess
+
+from logboom.sim.disk import Always, Chance
 
 STORAGE = ErrorCode.kafka_storage_error
 ROUNDS = 2

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 from tests.support.disk_lives import Fault, Life, PowerFailureError, Step, Told, all_batches, hold
-from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import StorageError
+from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig
 
 CONFIGS = (
@@ -50,7 +50,7 @@ def steps_of(random: Random) -> list[Step]:
     return steps
 
 
-def live(random: Random, disk: MemDisk, config: LogConfig, told: Told) -> Life:
+def live(random: Random, disk: SimDisk, config: LogConfig, told: Told) -> Life:
     """One life with one fault somewhere, or none."""
     steps = steps_of(random)
     fault = Fault(random.randrange(1, 25 * len(steps)), random.choice(FAULTS), random.random() < 0.3)
@@ -68,7 +68,7 @@ def live(random: Random, disk: MemDisk, config: LogConfig, told: Told) -> Life:
 def play(seed: int) -> None:
     random = Random(seed)
     config = random.choice(CONFIGS)
-    disk, told = MemDisk(), Told()
+    disk, told = SimDisk(), Told()
     for number in range(LIVES):
         life = live(random, disk, config, told)
 
@@ -81,7 +81,7 @@ def play(seed: int) -> None:
         told = _told_by(life, disk)
 
 
-def _told_by(life: Life, disk: MemDisk) -> Told:
+def _told_by(life: Life, disk: SimDisk) -> Told:
     """What the next life begins with: all that survived is durable."""
     opened = Life(disk.copy(), life.config)
     opened.play([("open",)])

@@ -1,18 +1,18 @@
 import pytest
-from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import FormatVersionError
+from logboom.sim.disk import SimDisk
 from logboom.storage import FORMAT_VERSION, claim_format
 
 
-def with_format(content: bytes) -> MemDisk:
-    disk = MemDisk()
+def with_format(content: bytes) -> SimDisk:
+    disk = SimDisk()
     disk.open("format.json", create=True).write(0, [content])
     return disk
 
 
 def test_a_new_directory_is_marked_and_known_again() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     claim_format(disk, "logboom 0.1.0")
     content = bytes(disk.nodes["format.json"].durable)
     assert b'"format": 1' in content

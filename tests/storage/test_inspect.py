@@ -7,15 +7,15 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log
-from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import Epoch, Offset
+from logboom.sim.disk import SimDisk
 from logboom.storage import Damage, LogConfig, LogTotals, LogView, Notice, PartitionLog, verify
 
 
-def filled(config: LogConfig = SMALL, count: int = 60) -> tuple[MemDisk, PartitionLog]:
-    disk = MemDisk()
+def filled(config: LogConfig = SMALL, count: int = 60) -> tuple[SimDisk, PartitionLog]:
+    disk = SimDisk()
     log = open_log(disk, config)
     for n in range(count):
         if n == count // 2:
@@ -25,7 +25,7 @@ def filled(config: LogConfig = SMALL, count: int = 60) -> tuple[MemDisk, Partiti
     return disk, log
 
 
-def looked(disk: MemDisk) -> tuple[LogTotals, list[Damage], list[Notice]]:
+def looked(disk: SimDisk) -> tuple[LogTotals, list[Damage], list[Notice]]:
     def nothing_is_changed(operation: str, path: str) -> None:
         assert operation in ("read", "open", "list", "size"), operation
 

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.logs import Reports, append, batch, open_log, read_batches, read_one
-from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import DiskFullError, StorageError
 from logboom.base.ids import Epoch, Offset
+from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
 
 PRODUCERS = 3
@@ -22,7 +22,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.disk = MemDisk()
+        self.disk = SimDisk()
         self.batches: dict[int, bytes] = {}
         self.next_sequence = dict.fromkeys(range(PRODUCERS), 0)
         self.sent: dict[int, tuple[int, int, int]] = {}  # base offset -> producer, sequence, count

@@ -3,7 +3,6 @@ from random import Random
 
 import pytest
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_batches, read_one
-from tests.support.memdisk import Always, MemDisk
 
 from logboom.base.errors import (
     DiskFullError,
@@ -16,11 +15,12 @@ from logboom.base.errors import (
 from logboom.base.ids import Epoch, Offset, ProducerId
 from logboom.base.units import DAY_MS
 from logboom.records import Codec, iter_batches
+from logboom.sim.disk import Always, SimDisk
 from logboom.storage import LogConfig, PartitionLog
 from logboom.storage.snapshots import snapshot_offsets
 
 
-def filled(disk: MemDisk, count: int = 100, config: LogConfig = SMALL) -> tuple[PartitionLog, list[bytearray]]:
+def filled(disk: SimDisk, count: int = 100, config: LogConfig = SMALL) -> tuple[PartitionLog, list[bytearray]]:
     """A log of batches of three records, offsets 3n, times 1000 + 10n."""
     log = open_log(disk, config)
     batches = [batch(3, 40, timestamp_ms=1000 + 10 * n) for n in range(count)]
@@ -31,7 +31,7 @@ def filled(disk: MemDisk, count: int = 100, config: LogConfig = SMALL) -> tuple[
 
 
 def test_what_is_appended_is_read_back_with_offset_and_epoch() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     first, second = batch(3), batch(2, codec=Codec.ZSTD)
     assert append(log, first, leader_epoch=5).base_offset == 0
     placed = append(log, second, leader_epoch=5)
@@ -48,7 +48,7 @@ def test_what_is_appended_is_read_back_with_offset_and_epoch() -> None:
 
 
 def test_a_batch_may_lie_anywhere_in_the_requests_buffer() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     record_batch = batch(2)
     request = bytearray(b"head" + record_batch + b"tail")
     view = memoryview(request)[4 : 4 + len(record_batch)]
@@ -59,20 +59,20 @@ def test_a_batch_may_lie_anywhere_in_the_requests_buffer() -> None:
 
 
 def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
-    log, batches = filled(MemDisk())
+    log, batches = filled(SimDisk())
     for offset in (0, 1, 2, 3, 151, 299):
         assert read_batches(log, offset, 1) == [batches[offset // 3]]
 
 
 def test_as_many_whole_batches_as_fit_and_the_first_always() -> None:
-    log, batches = filled(MemDisk(), 5)
+    log, batches = filled(SimDisk(), 5)
     size = len(batches[0])
     for limit, expected in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (5 * size, 5), (9999, 5)):
         assert read_batches(log, 0, limit) == batches[:expected]
 
 
 def test_nothing_at_or_above_the_ceiling() -> None:
-    log, batches = filled(MemDisk(), 5)
+    log, batches = filled(SimDisk(), 5)
     assert log.read(Offset(0), 9999, ceiling=Offset(6)) == bytes(batches[0] + batches[1])
     assert log.read(Offset(6), 9999, ceiling=Offset(6)) == b""
     assert log.read(Offset(15), 9999, ceiling=Offset(15)) == b""
@@ -81,14 +81,14 @@ def test_nothing_at_or_above_the_ceiling() -> None:
 
 
 def test_offsets_outside_the_log_are_out_of_range() -> None:
-    log, _ = filled(MemDisk(), 5)
+    log, _ = filled(SimDisk(), 5)
     for offset in (-1, 16):
         with pytest.raises(OffsetOutOfRangeError):
             log.read(Offset(offset), 10, ceiling=log.durable_end)
 
 
 def test_every_batch_is_found_in_any_order_across_segments() -> None:
-    log, batches = filled(MemDisk())
+    log, batches = filled(SimDisk())
     assert len(log.segments) > 3
     order = list(range(100))
     Random(1).shuffle(order)
@@ -97,7 +97,7 @@ def test_every_batch_is_found_in_any_order_across_segments() -> None:
 
 
 def test_reading_on_and_on_gives_everything() -> None:
-    log, batches = filled(MemDisk())
+    log, batches = filled(SimDisk())
     offset, seen = 0, []
     while offset < log.durable_end:
         found = read_batches(log, offset, 700)
@@ -107,7 +107,7 @@ def test_reading_on_and_on_gives_everything() -> None:
 
 
 def test_a_read_that_would_wait_says_so() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, batches = filled(disk)
     disk.cached = False
     assert log.read(Offset(299), 10, ceiling=log.durable_end, cached_only=True) is None
@@ -115,7 +115,7 @@ def test_a_read_that_would_wait_says_so() -> None:
 
 
 def test_segments_roll_by_size() -> None:
-    log, batches = filled(MemDisk())
+    log, batches = filled(SimDisk())
     size = len(batches[0])
     assert all(segment.size_bytes <= SMALL.segment_bytes for segment in log.segments)
     assert log.segments[0].size_bytes > SMALL.segment_bytes - size
@@ -123,7 +123,7 @@ def test_segments_roll_by_size() -> None:
 
 
 def test_segments_roll_by_age() -> None:
-    log = open_log(MemDisk(), LogConfig(segment_ms=DAY_MS))
+    log = open_log(SimDisk(), LogConfig(segment_ms=DAY_MS))
     for now_ms in (1000, 1000 + DAY_MS - 1, 1000 + DAY_MS, 1000 + 2 * DAY_MS - 1):
         append(log, batch(), now_ms=now_ms)
     log.flush(sync=True)
@@ -131,7 +131,7 @@ def test_segments_roll_by_age() -> None:
 
 
 def test_several_rolls_in_one_flush() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk)
     batches = [batch(3, 300) for _ in range(20)]
     for buffer in batches:
@@ -144,14 +144,14 @@ def test_several_rolls_in_one_flush() -> None:
 
 
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     with pytest.raises(RecordListTooLargeError):
         append(log, batch(1, 5000))
     assert log.log_end_offset == 0
 
 
 def test_a_duplicate_answers_with_the_first_offsets_and_is_not_written() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     append(log, batch(4))
     append(log, batch(2, producer=1, epoch=0, sequence=0))
     again = append(log, batch(2, producer=1, epoch=0, sequence=0))
@@ -162,7 +162,7 @@ def test_a_duplicate_answers_with_the_first_offsets_and_is_not_written() -> None
 
 
 def test_abandoning_takes_back_offsets_producers_and_epochs() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     append(log, batch(2, producer=1, epoch=0, sequence=0), leader_epoch=1)
     log.flush(sync=True)
     known = list(log.producers)
@@ -178,7 +178,7 @@ def test_abandoning_takes_back_offsets_producers_and_epochs() -> None:
 
 
 def test_a_full_disk_is_cut_back_and_writing_goes_on_when_there_is_room() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN)
     first, refused, last = batch(3), batch(3, 3000), batch(3)
     append(log, first)
@@ -196,7 +196,7 @@ def test_a_full_disk_is_cut_back_and_writing_goes_on_when_there_is_room() -> Non
 
 
 def test_a_disk_too_full_for_a_new_segment() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk)
     append(log, batch(1, 3000))
     log.flush(sync=True)
@@ -218,7 +218,7 @@ def test_a_disk_too_full_for_a_new_segment() -> None:
 
 @pytest.mark.parametrize(("operation", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
 def test_a_failed_disk_ends_writing_and_leaves_reading(operation: str, number: int) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, batches = filled(disk, 5)
 
     def fail(happening: str, path: str) -> None:
@@ -245,7 +245,7 @@ def test_a_failed_disk_ends_writing_and_leaves_reading(operation: str, number: i
 
 
 def test_reading_from_a_failed_disk_is_a_storage_error() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, _ = filled(disk, 5)
 
     def fail(happening: str, path: str) -> None:
@@ -263,7 +263,7 @@ def test_reading_from_a_failed_disk_is_a_storage_error() -> None:
 
 
 def test_offsets_by_time() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, _ = filled(disk)
     for reader in (log, open_log(disk.copy())):
         end = reader.durable_end
@@ -289,7 +289,7 @@ def test_offsets_by_time() -> None:
 
 
 def test_times_that_go_back() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     for timestamp_ms in (5000, 1000, 9000, 2000):
         for _ in range(20):
             append(log, batch(1, timestamp_ms=timestamp_ms))
@@ -302,14 +302,14 @@ def test_times_that_go_back() -> None:
 
 
 def test_an_empty_log_has_no_times() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     assert log.max_timestamp(log.durable_end) is None
     assert log.offset_for_time(0, ceiling=log.durable_end) is None
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 50, 51, 149, 299])
 def test_truncation_leaves_whole_batches_below(offset: int) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, batches = filled(disk)
     log.truncate(Offset(offset), now_ms=0)
     kept = offset // 3
@@ -324,7 +324,7 @@ def test_truncation_leaves_whole_batches_below(offset: int) -> None:
 
 
 def test_truncation_takes_producers_and_epochs_back() -> None:
-    log = open_log(MemDisk())
+    log = open_log(SimDisk())
     for n in range(60):
         append(log, batch(1, 100, producer=1, epoch=0, sequence=n), leader_epoch=n // 20)
         log.flush(sync=True)
@@ -335,7 +335,7 @@ def test_truncation_takes_producers_and_epochs_back() -> None:
 
 
 def test_truncation_above_the_end_only_drops_what_is_staged() -> None:
-    log, batches = filled(MemDisk(), 4)
+    log, batches = filled(SimDisk(), 4)
     append(log, batch())
     log.truncate(Offset(50), now_ms=0)
     assert log.log_end_offset == 12
@@ -343,7 +343,7 @@ def test_truncation_above_the_end_only_drops_what_is_staged() -> None:
 
 
 def test_a_start_that_moves_removes_whole_segments_for_good() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log, batches = filled(disk)
     start = Offset(log.segments[2].base + 4)
     assert log.delete_before(start) == 2
@@ -361,7 +361,7 @@ def test_a_start_that_moves_removes_whole_segments_for_good() -> None:
 
 
 def test_an_epoch_is_known_even_if_nothing_was_written_in_it() -> None:
-    log, _ = filled(MemDisk(), 4)
+    log, _ = filled(SimDisk(), 4)
     log.start_epoch(Epoch(3), log.log_end_offset)
     assert log.end_of_epoch(Epoch(3)) == (3, 12)
     assert log.end_of_epoch(Epoch(0)) == (0, 12)
@@ -371,7 +371,7 @@ def test_an_epoch_is_known_even_if_nothing_was_written_in_it() -> None:
 
 
 def test_a_clean_close_leaves_nothing_to_recover() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     config = LogConfig(preallocate_bytes=10_000)
     log = open_log(disk, config)
     for n in range(50):
@@ -391,7 +391,7 @@ def test_a_clean_close_leaves_nothing_to_recover() -> None:
 
 
 def test_room_that_was_reserved_is_no_torn_tail() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     config = LogConfig(preallocate_bytes=10_000)
     log = open_log(disk, config)
     append(log, batch(2))
@@ -403,7 +403,7 @@ def test_room_that_was_reserved_is_no_torn_tail() -> None:
 
 @pytest.mark.parametrize("size_bytes", [100, 60_000])
 def test_room_is_reserved_as_the_log_grows_and_given_back(size_bytes: int) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, LogConfig(preallocate_bytes=200_000, segment_bytes=2_000_000))
     lengths = set()
     for n in range(20):
@@ -417,14 +417,14 @@ def test_room_is_reserved_as_the_log_grows_and_given_back(size_bytes: int) -> No
 
 
 def test_no_room_to_reserve_is_no_failure() -> None:
-    disk = MemDisk(capacity_bytes=20_000)
+    disk = SimDisk(capacity_bytes=20_000)
     log = open_log(disk, LogConfig(preallocate_bytes=100_000))
     append(log, batch(2))
     assert log.flush(sync=True) == 2
 
 
 def test_producers_are_rebuilt_from_the_log_when_every_snapshot_is_gone() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk)
     for n in range(60):
         append(log, batch(1, 100, producer=n % 3, epoch=0, sequence=n // 3))
@@ -438,7 +438,7 @@ def test_producers_are_rebuilt_from_the_log_when_every_snapshot_is_gone() -> Non
 
 
 def test_producers_are_not_read_from_the_start_where_a_snapshot_helps() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk)
     for n in range(60):
         append(log, batch(1, 100, producer=n % 3, epoch=0, sequence=n // 3))
@@ -457,7 +457,7 @@ def test_producers_are_not_read_from_the_start_where_a_snapshot_helps() -> None:
 
 
 def test_what_was_written_before_the_disk_was_full_is_durable_and_the_rest_is_taken_back() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     config = LogConfig(segment_bytes=500, preallocate_bytes=0)
     log = open_log(disk, config)
     first = batch(1, 300)
@@ -482,7 +482,7 @@ def test_what_was_written_before_the_disk_was_full_is_durable_and_the_rest_is_ta
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_no_handle_to_open_a_file_with_is_no_failure_of_the_disk(number: int) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, LogConfig(segment_bytes=500, preallocate_bytes=0))
     append(log, batch(1, 300))
     log.flush(sync=True)
@@ -504,7 +504,7 @@ def test_no_handle_to_open_a_file_with_is_no_failure_of_the_disk(number: int) ->
 
 
 def test_an_epoch_is_in_its_file_before_a_batch_of_it_is_written() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN)
     append(log, batch(), leader_epoch=1)
     log.flush(sync=True)
@@ -525,7 +525,7 @@ def test_an_epoch_is_in_its_file_before_a_batch_of_it_is_written() -> None:
 
 
 def test_a_full_disk_can_be_opened_and_read() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, SMALL)
     for _ in range(40):
         append(log, batch(2, 60))
@@ -553,7 +553,7 @@ def test_a_full_disk_can_be_opened_and_read() -> None:
 
 
 def test_a_start_that_could_not_be_noted_is_not_moved() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, SMALL)
     for _ in range(60):
         append(log, batch(2, 60))

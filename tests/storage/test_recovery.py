@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_one
-from tests.support.memdisk import Always, MemDisk, MemFile
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import Epoch, Offset
+from logboom.sim.disk import Always, SimDisk, SimFile
 from logboom.storage import LogConfig, PartitionLog
 from logboom.storage.checkpoint import load as load_checkpoint
 
@@ -48,9 +48,9 @@ class History:
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, all_synced: bool = False) -> tuple[MemDisk, History, LogConfig]:
+def histories(draw: st.DrawFn, *, all_synced: bool = False) -> tuple[SimDisk, History, LogConfig]:
     """A log that took appends and flushes, and may have been closed and opened in between."""
-    disk, config = MemDisk(), draw(configs)
+    disk, config = SimDisk(), draw(configs)
     history = History(open_log(disk, config))
     epoch = 0
     for step in draw(
@@ -89,7 +89,7 @@ def check_end(log: PartitionLog, history: History) -> None:
 @given(made=histories(), data=st.data())
 @many
 def test_a_cut_at_any_byte_leaves_a_prefix_of_whole_batches(
-    made: tuple[MemDisk, History, LogConfig], data: st.DataObject
+    made: tuple[SimDisk, History, LogConfig], data: st.DataObject
 ) -> None:
     disk, history, config = made
     durable, position = history.log.durable_end, 0
@@ -123,7 +123,7 @@ def test_a_cut_at_any_byte_leaves_a_prefix_of_whole_batches(
 
 @given(made=histories(), random=st.randoms(use_true_random=False))
 @many
-def test_a_power_cut_takes_nothing_that_was_acked(made: tuple[MemDisk, History, LogConfig], random: Random) -> None:
+def test_a_power_cut_takes_nothing_that_was_acked(made: tuple[SimDisk, History, LogConfig], random: Random) -> None:
     disk, history, config = made
     for _ in range(3):
         durable = history.log.durable_end
@@ -142,7 +142,7 @@ def test_a_power_cut_takes_nothing_that_was_acked(made: tuple[MemDisk, History, 
 
 def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_start() -> None:
     """The process is started anew and the machine is not: what a sync failed for is read; no later sync covers it."""
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN)
     kept, doubtful = batch(1, 50), batch(3, 2_000)
     append(log, kept)
@@ -167,7 +167,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_start() 
 
 @given(made=histories())
 @many
-def test_a_killed_process_loses_nothing_that_was_written(made: tuple[MemDisk, History, LogConfig]) -> None:
+def test_a_killed_process_loses_nothing_that_was_written(made: tuple[SimDisk, History, LogConfig]) -> None:
     disk, history, config = made
     reports = Reports()
     log = open_log(disk.copy(), config, reports=reports)
@@ -180,7 +180,7 @@ def test_a_killed_process_loses_nothing_that_was_written(made: tuple[MemDisk, Hi
 
 @given(made=histories(all_synced=True), data=st.data())
 @many
-def test_a_flipped_bit_is_told_or_harmless(made: tuple[MemDisk, History, LogConfig], data: st.DataObject) -> None:
+def test_a_flipped_bit_is_told_or_harmless(made: tuple[SimDisk, History, LogConfig], data: st.DataObject) -> None:
     disk, history, config = made
     if data.draw(st.booleans()):
         history.log.close()
@@ -209,7 +209,7 @@ def test_a_flipped_bit_is_told_or_harmless(made: tuple[MemDisk, History, LogConf
 
 @given(made=histories(all_synced=True), data=st.data())
 @many
-def test_indexes_are_made_again(made: tuple[MemDisk, History, LogConfig], data: st.DataObject) -> None:
+def test_indexes_are_made_again(made: tuple[SimDisk, History, LogConfig], data: st.DataObject) -> None:
     disk, history, config = made
     if data.draw(st.booleans()):
         history.log.close()
@@ -241,7 +241,7 @@ def test_indexes_are_made_again(made: tuple[MemDisk, History, LogConfig], data: 
 
 def damaged_log(change: int, at: int) -> tuple[PartitionLog, Reports, list[bytearray]]:
     """Thirty batches in one segment, one byte changed."""
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, LogConfig())
     batches = [batch(2, 50) for _ in range(30)]
     for buffer in batches:
@@ -266,7 +266,7 @@ def test_damage_is_told_with_its_place_and_everything_around_it_is_read(field_at
 
 
 def test_a_torn_tail_is_cut_and_told() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN)
     append(log, batch(2, 50))
     log.flush(sync=True)
@@ -282,7 +282,7 @@ def test_a_torn_tail_is_cut_and_told() -> None:
 
 
 def test_recovery_reads_only_past_the_checkpoint() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, LogConfig(recovery_point_bytes=10_000))
     for _ in range(200):
         append(log, batch(5, 1000))
@@ -302,22 +302,22 @@ def test_recovery_reads_only_past_the_checkpoint() -> None:
 
 
 def test_a_killed_log_of_large_batches_is_opened_by_their_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, LogConfig())
     for _ in range(120):
         append(log, batch(1, 40_000))
         log.flush(sync=True)
     expected = log.segments[0].size_bytes
     read_bytes = 0
-    whole = MemFile.read
+    whole = SimFile.read
 
-    def read(self: MemFile, offset: int, length: int) -> bytes:
+    def read(self: SimFile, offset: int, length: int) -> bytes:
         nonlocal read_bytes
         data = whole(self, offset, length)
         read_bytes += len(data)
         return data
 
-    monkeypatch.setattr(MemFile, "read", read)
+    monkeypatch.setattr(SimFile, "read", read)
     again = open_log(disk.copy(), LogConfig())
     assert (again.log_end_offset, again.segments[0].size_bytes) == (120, expected)
     assert read_bytes < expected / 20, "notes of index and producers tell the rest"
@@ -325,7 +325,7 @@ def test_a_killed_log_of_large_batches_is_opened_by_their_heads(monkeypatch: pyt
 
 @pytest.mark.parametrize("lost", ["active", "all"])
 def test_segments_that_are_missing_are_told_and_their_offsets_stay_taken(lost: str) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk)
     for _ in range(60):
         append(log, batch(2, 50))
@@ -345,7 +345,7 @@ def test_segments_that_are_missing_are_told_and_their_offsets_stay_taken(lost: s
 
 
 def test_files_of_an_interrupted_replacement_go() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk)
     append(log, batch())
     log.close()
@@ -356,7 +356,7 @@ def test_files_of_an_interrupted_replacement_go() -> None:
 
 
 def test_an_offset_of_a_batch_cut_off_by_power_is_used_again() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk)
     append(log, batch(1, 10))
     log.flush(sync=True)
@@ -369,7 +369,7 @@ def test_an_offset_of_a_batch_cut_off_by_power_is_used_again() -> None:
 
 def test_an_epoch_behind_the_durable_end_is_not_held_against_the_epoch_file() -> None:
     """Recovery forgets it with the records before it; were it noted, the next one would cut what is of older epochs."""
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN)
     append(log, batch(1, 10))
     log.flush(sync=True)

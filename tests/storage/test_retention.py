@@ -2,10 +2,10 @@ from dataclasses import dataclass
 
 import pytest
 from tests.support.logs import PLAIN, Reports, append, batch, open_log, read_batches
-from tests.support.memdisk import MemDisk
 
 from logboom.base.errors import DiskFullError, OffsetOutOfRangeError
 from logboom.base.ids import Offset
+from logboom.sim.disk import SimDisk
 from logboom.storage import PartitionLog, Retention, retained_from
 
 
@@ -60,7 +60,7 @@ def test_a_segment_without_times_is_as_old_as_what_follows_it() -> None:
     assert retained_from(timeless, Retention(ms=0), now_ms=9, start=Offset(0), high_watermark=Offset(40)) == 0
 
 
-def filled(disk: MemDisk, count: int = 100) -> PartitionLog:
+def filled(disk: SimDisk, count: int = 100) -> PartitionLog:
     log = open_log(disk)
     for n in range(count):
         append(log, batch(3, 40, timestamp_ms=1000 + 10 * n))
@@ -74,7 +74,7 @@ def asked(log: PartitionLog, retention: Retention, now_ms: int) -> Offset:
 
 @pytest.mark.parametrize("reopened", [False, True])
 def test_a_log_finds_its_start_and_follows(reopened: bool) -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = filled(disk)
     if reopened:
         log.close()
@@ -88,7 +88,7 @@ def test_a_log_finds_its_start_and_follows(reopened: bool) -> None:
 
 
 def test_the_newest_time_of_an_old_segment_is_known_without_its_index_and_with_a_broken_one() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     times = [segment.max_timestamp for segment in filled(disk).segments]
     assert [segment.max_timestamp for segment in open_log(disk.copy()).segments] == times
     for name, node in disk.nodes.items():
@@ -98,7 +98,7 @@ def test_the_newest_time_of_an_old_segment_is_known_without_its_index_and_with_a
 
 
 def test_a_quiet_log_lets_go_of_its_last_segment_too() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN)
     assert not log.roll(), "an empty segment is not ended"
     append(log, batch(3, timestamp_ms=1000))
@@ -122,7 +122,7 @@ def test_a_quiet_log_lets_go_of_its_last_segment_too() -> None:
 
 
 def test_the_end_of_a_segment_is_taken_back_where_there_is_no_room_for_the_next() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN)
     append(log, batch(3))
     log.flush(sync=True)
@@ -146,7 +146,7 @@ def test_the_end_of_a_segment_is_taken_back_where_there_is_no_room_for_the_next(
 
 
 def test_deleted_records_wait_for_their_segment_to_end() -> None:
-    log = open_log(MemDisk(), PLAIN)
+    log = open_log(SimDisk(), PLAIN)
     append(log, batch(3))
     log.flush(sync=True)
     log.delete_before(Offset(2))
@@ -160,7 +160,7 @@ def test_deleted_records_wait_for_their_segment_to_end() -> None:
 
 
 def test_a_read_that_loses_its_segment_under_way_is_told_that_it_is_out_of_range() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = filled(disk)
     log.close()
     log = open_log(disk)
@@ -175,7 +175,7 @@ def test_a_read_that_loses_its_segment_under_way_is_told_that_it_is_out_of_range
     with pytest.raises(OffsetOutOfRangeError):
         log.read(Offset(0), 1000, ceiling=log.durable_end)
     log.close()
-    disk = MemDisk()
+    disk = SimDisk()
     filled(disk).close()
     reports = Reports()
     log = open_log(disk, reports=reports)
@@ -187,7 +187,7 @@ def test_a_read_that_loses_its_segment_under_way_is_told_that_it_is_out_of_range
 
 
 def test_the_age_of_a_segment_outlives_a_restart() -> None:
-    disk = MemDisk()
+    disk = SimDisk()
     log = open_log(disk, PLAIN, now_ms=5_000)
     append(log, batch(1, timestamp_ms=5_000), now_ms=5_000)
     log.close()

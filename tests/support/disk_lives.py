@@ -15,11 +15,11 @@ from random import Random
 from typing import Any
 
 from tests.support.logs import Reports, append, batch, open_log, read_batches
-from tests.support.memdisk import Always, Chance, Decisions, MemDisk, every_decision
 
 from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError, StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.records import read_header
+from logboom.sim.disk import Always, Chance, Decisions, SimDisk, every_decision
 from logboom.storage import LogConfig, PartitionLog
 
 Step = tuple[Any, ...]
@@ -48,7 +48,7 @@ class Fault:
     paths: set[str] = field(default_factory=set)
     """Files it struck."""
 
-    def install(self, disk: MemDisk) -> None:
+    def install(self, disk: SimDisk) -> None:
         self._disk = disk
         disk.fault = self
 
@@ -92,7 +92,7 @@ class Told:
 class Life:
     """One log on one disk. `play` steps; then look at `survivors`."""
 
-    def __init__(self, disk: MemDisk, config: LogConfig, told: Told | None = None) -> None:
+    def __init__(self, disk: SimDisk, config: LogConfig, told: Told | None = None) -> None:
         self.disk = disk
         self.config = config
         self.told = told or Told()
@@ -217,7 +217,7 @@ class Life:
             if log.log_start_offset <= base < log.durable_end:
                 assert read_batches(log, base, 1) == [self.told.now[base]]
 
-    def survivors(self, random: Random) -> Iterator[tuple[str, MemDisk]]:
+    def survivors(self, random: Random) -> Iterator[tuple[str, SimDisk]]:
         """Disks as they may be found: after the end of the process, and after that of the machine."""
         yield "killed", self.disk.copy()
         asked = Decisions(())
@@ -229,7 +229,7 @@ class Life:
         for number, chance in enumerate(chances):
             yield f"power cut {number}", self.disk.power_cut(chance)
 
-    def check(self, disk: MemDisk) -> PartitionLog:
+    def check(self, disk: SimDisk) -> PartitionLog:
         """Open what survived, hold it against what was told, write to it and open it once more; the log."""
         log, reports = self._opened(disk)
         self._check_ends(log)
@@ -246,7 +246,7 @@ class Life:
         assert dict(all_batches(again)) == {**found, base: bytes(last)}
         return log
 
-    def _opened(self, disk: MemDisk) -> tuple[PartitionLog, Reports]:
+    def _opened(self, disk: SimDisk) -> tuple[PartitionLog, Reports]:
         reports = Reports()
         log = open_log(disk, self.config, reports=reports)
         assert not reports.damage, reports.damage
@@ -305,7 +305,7 @@ def _check_producers(log: PartitionLog, found: dict[int, bytes]) -> None:
 
 def operations_of(config: LogConfig, steps: Sequence[Step]) -> int:
     """How many operations of the disk a history has."""
-    disk, fault = MemDisk(), Fault(1 << 40, errno.EIO)
+    disk, fault = SimDisk(), Fault(1 << 40, errno.EIO)
     fault.install(disk)
     Life(disk, config).play(steps)
     return fault.count
@@ -313,7 +313,7 @@ def operations_of(config: LogConfig, steps: Sequence[Step]) -> int:
 
 def play_with_fault(config: LogConfig, steps: Sequence[Step], fault: Fault) -> Life | None:
     """The life of a log whose disk has this fault; None where it never came to it."""
-    disk = MemDisk()
+    disk = SimDisk()
     fault.install(disk)
     life = Life(disk, config)
     try:

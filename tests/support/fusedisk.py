@@ -1,7 +1,7 @@
 """A file system of our own below a real process: it forgets what was not synced, and fails when told to.
 
 Speaks the kernel's FUSE protocol (linux/fuse.h, 7.31) over /dev/fuse itself, so it needs no library, only the right to
-mount. Files are `memdisk.Node`s, names are durable once their directory was synced; `power_cut` mounts again what may
+mount. Files are `Node`s, names are durable once their directory was synced; `power_cut` mounts again what may
 have survived. Served by a thread of the test, which must not touch the mounted directory itself.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.support.memdisk import Chance, Node
+from logboom.sim.disk import Chance, Node
 
 MAX_WRITE: Final = 1 << 20
 _HEAD: Final = struct.Struct("<IIQQIIIHH")

@@ -1,9 +1,13 @@
-"""A disk in memory that keeps what was synced and loses, tears or keeps what was not.
+"""The Disk port in memory: it knows what is durable, and can lose, tear, refuse and fail what is not.
 
-Writes are seen at once; a power failure (`power_cut`) starts from what was durable and applies any part of what was
-not, sector by sector, in any combination: a later write may survive an earlier one. Names of files are durable once
-their directory was synced, each for itself. A sync that fails leaves its writes in doubt for ever: no later sync makes
-them durable, as with the page cache of Linux. The disk can be full, and any call can be made to fail.
+A write is seen at once by every reader, as in a page cache. `power_cut` gives the disk as a machine may find it after a
+power failure: all that was synced, and any part of what was not, sector by sector and in any combination, so that a
+later write may survive an earlier one. The name of a file is durable once its directory was synced, each name for
+itself. A sync that fails leaves its writes in doubt for ever: no later sync makes them durable, as with the page cache
+of Linux.
+`capacity_bytes` fills the disk (ENOSPC), and `fault` can make any call fail, or wait.
+
+Knows bytes and names; not what a log is.
 """
 
 import errno
@@ -137,8 +141,10 @@ def _apply(data: bytearray, offset: int, content: bytes | None) -> None:
     data[offset : offset + len(content)] = content
 
 
-class MemFile:
-    def __init__(self, disk: "MemDisk", path: str, node: Node) -> None:
+class SimFile:
+    """The File port on one file of the disk; it may go on after the name was removed, as on POSIX."""
+
+    def __init__(self, disk: "SimDisk", path: str, node: Node) -> None:
         self._disk, self._path, self._node = disk, path, node
 
     def read(self, offset: int, length: int) -> bytes:
@@ -191,8 +197,10 @@ class MemFile:
         pass
 
 
-class MemLock:
-    def __init__(self, disk: "MemDisk", path: str) -> None:
+class SimLock:
+    """The Lock port."""
+
+    def __init__(self, disk: "SimDisk", path: str) -> None:
         self._disk, self._path = disk, path
         disk.locked.add(path)
 
@@ -200,7 +208,7 @@ class MemLock:
         self._disk.locked.discard(self._path)
 
 
-class MemDisk:
+class SimDisk:
     """Implements the Disk port."""
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
@@ -218,9 +226,9 @@ class MemDisk:
     def free_bytes(self) -> int:
         return max(0, self.capacity_bytes - sum(len(node.data) for node in self.nodes.values()))
 
-    def power_cut(self, chance: Chance) -> "MemDisk":
+    def power_cut(self, chance: Chance) -> "SimDisk":
         """The disk as it may be found after the power went."""
-        after = MemDisk(self.capacity_bytes)
+        after = SimDisk(self.capacity_bytes)
         after.directories = set(self.directories)
         names = dict(self.durable_names)
         # What was done to names since their directory was synced may or may not have reached the disk.
@@ -233,9 +241,9 @@ class MemDisk:
         after.durable_names = dict(after.nodes)
         return after
 
-    def copy(self) -> "MemDisk":
+    def copy(self) -> "SimDisk":
         """The disk as the next process finds it after kill -9: all writes are there."""
-        after = MemDisk(self.capacity_bytes)
+        after = SimDisk(self.capacity_bytes)
         after.directories = set(self.directories)
         after.nodes = {name: settled(node.data) for name, node in self.nodes.items()}
         after.durable_names = dict(after.nodes)
@@ -244,11 +252,11 @@ class MemDisk:
     def make_root(self) -> None:
         self.fault("make_root", ".")
 
-    def lock(self, path: str) -> MemLock:
+    def lock(self, path: str) -> SimLock:
         self.open(path, create=True)
         if path in self.locked:
             raise LockHeldError(path, "")
-        return MemLock(self, path)
+        return SimLock(self, path)
 
     def space(self) -> DiskSpace:
         self.fault("space", ".")
@@ -262,7 +270,7 @@ class MemDisk:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             self.nodes[path] = Node()
-        return MemFile(self, path, self.nodes[path])
+        return SimFile(self, path, self.nodes[path])
 
     def exists(self, path: str) -> bool:
         return path in self.nodes or path in self.directories
@@ -325,7 +333,8 @@ class MemDisk:
                 raise  # it could not even be opened
             raise SyncFailedError(*error.args) from error
         prefix = "" if path == "." else path + "/"
-        inside = {name for name in (*self.nodes, *self.durable_names) if name.startswith(prefix)}
+        # Sorted: the order in which names became durable is the order in which a power cut decides on them.
+        inside = sorted({name for name in (*self.nodes, *self.durable_names) if name.startswith(prefix)})
         for name in inside:
             if "/" in name[len(prefix) :]:
                 continue
