@@ -39,10 +39,11 @@ def raw(
     return pa.RecordBatch.from_pydict(columns)
 
 
-def parser(*rules: Mapping[str, Any], **options: Any) -> ParseTransform:
-    """The compiled transform of these rules."""
+def parser(*rules: Mapping[str, Any], own: Mapping[str, str] | None = None, **options: Any) -> ParseTransform:
+    """The compiled transform of these rules; `own`: patterns of the file."""
     document = {
         "name": "tests",
+        "patterns": dict(own or {}),
         "sources": {"s": {"type": "stream", "stream": "web"}},
         "transforms": {"parsed": {"type": "parse", "inputs": ["s"], "rules": list(rules), **options}},
         "sinks": {"out": {"type": "console", "inputs": ["parsed"]}},
@@ -60,10 +61,10 @@ def events(transform: ParseTransform, batch: pa.RecordBatch) -> list[dict[str, A
     return rows
 
 
-def read(form: str, *lines: str | bytes, **options: Any) -> list[dict[str, Any]]:
+def read(form: str, *lines: str | bytes, own: Mapping[str, str] | None = None, **options: Any) -> list[dict[str, Any]]:
     """Lines read as one format."""
     values = [line.encode() if isinstance(line, str) else line for line in lines]
-    return events(parser({"format": form, **options}), raw(values))
+    return events(parser({"format": form, **options}, own=own), raw(values))
 
 
 def mask(*rules: Mapping[str, Any], fields: Sequence[str] = ("body", "attributes")) -> MaskTransform:

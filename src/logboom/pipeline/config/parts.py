@@ -28,8 +28,9 @@ from logboom.pipeline.config.model import (
     TestModel,
 )
 from logboom.pipeline.config.rules import compile_parse
+from logboom.pipeline.mask.batch import engine_fault
 from logboom.pipeline.mask.detect import finds_itself
-from logboom.pipeline.parse.grok import PatternError, check_re2, expand
+from logboom.pipeline.parse.grok import PatternError, check_search, expand
 from logboom.pipeline.plan.names import stream_name_problem
 from logboom.pipeline.plan.nodes import (
     ATTEMPTS_DEFAULT,
@@ -136,7 +137,7 @@ def _mask(
     if not named and any(rule.action == "hash" for rule in model.rules):
         findings.problem(path, "action hash needs a key: name it with key_env or key_file")
     rules = [_mask_rule(findings, (*path, "rules", index), rule, own) for index, rule in enumerate(model.rules)]
-    return MaskTransform(
+    transform = MaskTransform(
         name=name,
         line=findings.line(path),
         inputs=tuple(model.inputs),
@@ -144,6 +145,10 @@ def _mask(
         fields=tuple(dict.fromkeys(model.fields)),
         key=KeyRef(env=model.key_env, file=model.key_file) if named else None,
     )
+    fault = engine_fault(transform)
+    if fault is not None:
+        findings.problem((*path, "rules"), f"cannot be looked for together: {fault}")
+    return transform
 
 
 def _mask_rule(findings: Findings, path: KeyPath, model: MaskRuleModel, own: Mapping[str, str]) -> MaskRule | None:
@@ -177,7 +182,7 @@ def _mask_pattern(findings: Findings, path: KeyPath, model: MaskRuleModel, own: 
     text = model.pattern or ""
     try:
         expanded = expand(text, own, rename=False)
-        check_re2(expanded.expression)
+        check_search(expanded.expression)
     except PatternError as error:
         findings.problem(path, f"pattern {error}")
         return None

@@ -79,3 +79,16 @@ def _with_count(batch: pa.RecordBatch, name: str, count: Counts) -> pa.RecordBat
         return batch.append_column(name, pa.array(count))
     before = pc.fill_null(batch.column(index), 0).to_numpy(zero_copy_only=False).astype(np.int32)
     return batch.set_column(index, name, pa.array(before + count, pa.int32()))
+
+
+def engine_fault(transform: MaskTransform) -> str | None:
+    """Why an engine cannot run these rules, None where it can: all are applied to a batch of one row.
+
+    Each rule alone has been taken; together they become one expression per column, which has a limit of its own.
+    """
+    row = pa.RecordBatch.from_pydict({name: pa.array(["{}"], pa.string()) for name in _columns(transform)})
+    try:
+        _mask(transform, row, bytes(_KEY_BYTES_MIN))
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return None

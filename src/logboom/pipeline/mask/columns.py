@@ -3,7 +3,6 @@
 It knows Arrow columns and the one that holds JSON. It must not know what a detector looks for or what replaces it.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
@@ -17,11 +16,11 @@ import pyarrow.compute as pc
 from logboom.pipeline.mask.detect import ANCHOR, SECRET_KEY_IN_JSON, Detector, Mark, detector_for
 from logboom.pipeline.mask.replace import in_json, replacer
 from logboom.pipeline.mask.texts import Masked, Masker, mask_object, mask_text, mask_values
+from logboom.pipeline.parse.groups import replace_groups
 from logboom.pipeline.plan.nodes import MaskRule
 
 Counts = npt.NDArray[np.int32]
 
-_GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 _ATTRIBUTES: Final = "attributes"
 _VALUE_ENDS: Final = frozenset(b",}]")
 _MEMORY_MAX: Final = 65_536
@@ -134,7 +133,7 @@ def _rows_to_touch(maskers: Sequence[Masker], name: str, column: pa.Array) -> np
 def _watch(detectors: tuple[Detector, ...], in_json: bool) -> str | None:
     """One expression for all; None where every row has to be looked at. In JSON a backslash can hide a find from an
     expression that looks at what stands around it, and one with anchors means the ends of a value, not of the JSON."""
-    parts = [_GROUP_NAME.sub("(?:", detector.expression) for detector in detectors]
+    parts = [replace_groups(detector.expression, lambda _: "(?:", "(?:") for detector in detectors]
     if in_json and any(detector.exact and ANCHOR.search(detector.expression) for detector in detectors):
         return None
     if in_json and any(detector.exact for detector in detectors):

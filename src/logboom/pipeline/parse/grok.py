@@ -1,20 +1,24 @@
 """Patterns with `%{NAME:field:type}`: turned into plain RE2 expressions with their fields.
 
-It knows how names are replaced; the names themselves are in `grok_library`. It must not know what a field means.
+It knows how names are replaced; the names themselves are in `grok_library`. It must not know what a field means. Lines
+are read by pyarrow's copy of RE2, masks and single texts by google-re2's; each is asked when a file is compiled, with
+the very expression that it will be given, so that neither can refuse it in the middle of a batch.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import re2
 
 from logboom.base.settings import nearest
 from logboom.pipeline.parse.grok_library import LIBRARY
+from logboom.pipeline.parse.groups import has_single_bytes, named_groups, replace_groups
 from logboom.pipeline.plan.nodes import FieldType, PatternField
 
 _REFERENCE: Final = re.compile(r"%\{(?P<name>\w+)(?::(?P<field>[^:{}\s]+))?(?::(?P<type>\w+))?\}")
-_NAMED_GROUP: Final = re.compile(r"\(\?P?<(?P<name>[A-Za-z_][\w.]*)>")
 _LOOK_AROUND: Final = re.compile(r"\(\?(?:[=!>]|<[=!])")
 _DEPTH_MAX: Final = 32
 _LENGTH_MAX: Final = 64 * 1024
@@ -43,13 +47,19 @@ def compile_line(pattern: str, own: Mapping[str, str]) -> Expanded:
     expanded = expand(pattern, own)
     if not expanded.fields:
         raise PatternError("names no field; write %{NAME:field} or (?P<field>...)")
+    _check_fields(expanded)
     expression = rf"(?s)\A(?:{expanded.expression})\z"
     check_re2(expression)
+    _check_arrow(pc.extract_regex, expression)
     return Expanded(expression, expanded.fields)
 
 
 def expand(pattern: str, own: Mapping[str, str], *, rename: bool = True) -> Expanded:
-    """Replace all `%{NAME}`; `rename` gives each named group a name of its own. Raises PatternError."""
+    """Replace all `%{NAME}`. Raises PatternError.
+
+    `rename`: named groups get names of their own and unnamed ones do not capture (pyarrow reads named groups alone).
+    Groups of the library and of `own` are treated so in any case.
+    """
     fields: list[PatternField] = []
     text = _replace(_rename_groups(pattern, fields) if rename else pattern, own, fields, ())
     if len(text) > _LENGTH_MAX:
@@ -58,8 +68,40 @@ def expand(pattern: str, own: Mapping[str, str], *, rename: bool = True) -> Expa
     return Expanded(text, tuple(fields))
 
 
+def _check_fields(expanded: Expanded) -> None:
+    """A field may be named several times where a line can fill one of them alone; otherwise a value would be lost."""
+    names = {field.group: field.name for field in expanded.fields}
+    groups = [group for group in named_groups(expanded.expression) if group.name in names]
+    for index, group in enumerate(groups):
+        for other in groups[:index]:
+            if names[group.name] == names[other.name] and not group.excludes(other):
+                raise PatternError(
+                    f"gives the field {names[group.name]!r} twice; only alternatives (a|b) may share a name"
+                )
+
+
+def check_search(expression: str) -> None:
+    """Raise PatternError unless both engines can look for the expression anywhere in a text, as masks do."""
+    check_re2(expression)
+    _check_arrow(pc.match_substring_regex, expression)
+    names = [group.name for group in named_groups(expression)]
+    for name in names:
+        if names.count(name) > 1:
+            raise PatternError(f"has two groups named {name!r}")
+
+
+def _check_arrow(function: Callable[[pa.Array, str], pa.Array], expression: str) -> None:
+    """Raise PatternError unless this function of Arrow takes the expression; of no rows it would take any."""
+    try:
+        function(pa.array([""], pa.string()), expression)
+    except pa.ArrowInvalid as error:
+        raise PatternError(f"is no RE2 expression: {str(error).removeprefix('Invalid regular expression: ')}") from None
+
+
 def check_re2(expression: str) -> None:
-    """Raise PatternError unless RE2 takes the expression."""
+    """Raise PatternError unless google-re2 takes the expression."""
+    if has_single_bytes(expression):
+        raise PatternError(r"has \C, a single byte, which is no text")
     try:
         re2.compile(expression, _quiet())
     except re2.error as error:
@@ -96,7 +138,7 @@ def _replace(pattern: str, own: Mapping[str, str], fields: list[PatternField], o
 
 
 def _rename_groups(pattern: str, fields: list[PatternField]) -> str:
-    return _NAMED_GROUP.sub(lambda match: f"(?P<{_new_group(fields, match['name'], None)}>", pattern)
+    return replace_groups(pattern, lambda name: f"(?P<{_new_group(fields, name, None)}>", "(?:")
 
 
 def _lookup(name: str, own: Mapping[str, str], open_names: tuple[str, ...]) -> str:
