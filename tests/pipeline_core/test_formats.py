@@ -160,7 +160,10 @@ def test_json_takes_the_next_name_where_the_first_is_empty_handed() -> None:
 
 
 def test_json_of_mapped_names() -> None:
-    options = {"map": {"body": ["what", "http.note"], "time": "when", "service": "app.id"}, "defaults": {"host": "d"}}
+    options: dict[str, Any] = {
+        "map": {"body": ["what", "http.note"], "time": "when", "service": "app.id"},
+        "defaults": {"host": "d"},
+    }
     rows = read(
         "json", '{"what":"w","message":"m","when":1763640000}', '{"http":{"note":"n"},"app":{"id":3}}', **options
     )
