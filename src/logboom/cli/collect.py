@@ -75,7 +75,7 @@ def collect(
 
 def _run(agent: Agent, stats: float | None, log: FilteringBoundLogger) -> None:
     if agent.config.http:
-        log.info("metrics", url=f"http://{serve_metrics(agent, agent.config.http)}/metrics")
+        log.info("metrics", url=f"http://{serve_metrics(agent.snapshot, agent.config.http)}/metrics")
     try:
         agent.run(every_s=stats)
     finally:

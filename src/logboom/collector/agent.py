@@ -142,7 +142,13 @@ class Agent:
 
     def snapshot(self) -> Snapshot:
         """What it says of itself. From any thread."""
-        return take_snapshot(self, time.monotonic() - self._started_s)
+        return take_snapshot(
+            self.delivery,
+            self.files,
+            self.inlets,
+            seconds=time.monotonic() - self._started_s,
+            checkpoint_errors=self.checkpoint_errors,
+        )
 
     # --- a turn ---
 

@@ -1,17 +1,17 @@
 """What a collector says of itself: a snapshot of plain numbers, as one line and as Prometheus metrics."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import start_http_server
 from prometheus_client.registry import Collector
 
 from logboom.base.settings import split_address
-
-if TYPE_CHECKING:
-    from logboom.collector.agent import Agent
+from logboom.collector.delivery import Delivery
+from logboom.collector.files import FileInput
+from logboom.collector.intake import Inlet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,15 @@ class Snapshot:
         return fields
 
 
-def take_snapshot(agent: "Agent", seconds: float) -> Snapshot:
-    """The numbers as they are now."""
-    delivery = agent.delivery
+def take_snapshot(
+    delivery: Delivery,
+    files: Mapping[str, FileInput],
+    inlets: Mapping[str, Inlet],
+    *,
+    seconds: float,
+    checkpoint_errors: int,
+) -> Snapshot:
+    """The numbers as they are now; `seconds` since the collector started. From any thread."""
     return Snapshot(
         seconds=seconds,
         records=delivery.counters.records,
@@ -87,7 +93,7 @@ def take_snapshot(agent: "Agent", seconds: float) -> Snapshot:
         in_flight_bytes=delivery.in_flight_bytes,
         waiting=delivery.waiting,
         producers=delivery.counters.producers,
-        checkpoint_errors=agent.checkpoint_errors,
+        checkpoint_errors=checkpoint_errors,
         files={
             name: FileNumbers(
                 files=one.files_watched,
@@ -98,7 +104,7 @@ def take_snapshot(agent: "Agent", seconds: float) -> Snapshot:
                 bytes_lost=one.counters.bytes_lost,
                 errors=one.counters.errors,
             )
-            for name, one in agent.files.items()
+            for name, one in files.items()
         },
         buffers={
             name: BufferNumbers(
@@ -112,7 +118,7 @@ def take_snapshot(agent: "Agent", seconds: float) -> Snapshot:
                 cut=inlet.cut,
                 errors=inlet.errors,
             )
-            for name, inlet in agent.inlets.items()
+            for name, inlet in inlets.items()
         },
     )
 
@@ -150,11 +156,11 @@ _OUTPUT_METRICS = (
 
 
 class _Metrics(Collector):
-    def __init__(self, agent: "Agent") -> None:
-        self._agent = agent
+    def __init__(self, take: Callable[[], Snapshot]) -> None:
+        self._take = take
 
     def collect(self) -> Iterator[Metric]:
-        snapshot = self._agent.snapshot()
+        snapshot = self._take()
         for name, family, text in _OUTPUT_METRICS:
             metric = family(f"logboom_collector_output_{name}", text)
             metric.add_metric([], getattr(snapshot, name))
@@ -171,11 +177,12 @@ def _by_input(prefix: str, metrics: Any, numbers: dict[str, Any]) -> Iterator[Me
         yield metric
 
 
-def serve_metrics(agent: "Agent", address: str) -> str:
-    """Answer /metrics from a thread; the address it listens on. OSError where it is taken."""
+def serve_metrics(take: Callable[[], Snapshot], address: str) -> str:
+    """Answer /metrics from a thread, each time with a new snapshot; the address it listens on. OSError where it is
+    taken."""
     host, port = split_address(address)
     registry = CollectorRegistry()
-    registry.register(_Metrics(agent))
+    registry.register(_Metrics(take))
     every_interface = "0.0.0.0"  # noqa: S104  # what `:9600` asks for
     server, _thread = start_http_server(port, host or every_interface, registry)
     return f"{server.server_address[0]!s}:{server.server_address[1]}"
