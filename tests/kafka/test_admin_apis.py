@@ -307,11 +307,14 @@ def test_describe_configs(tmp_path: Path, version: int) -> None:
             if version >= 3:
                 assert configs["segment.bytes"].config_type == 3
                 assert "segment file" in configs["segment.bytes"].documentation
+            before = configs["message.timestamp.before.max.ms"]
+            assert {before.value} | {one.value for one in before.synonyms} == {str(2**63 - 1)}, "one default, one value"
             some = await told(2, "s", ("segment.ms",))
             assert [config.name for config in some.configs] == ["segment.ms"]
             assert (await told(2, "no")).error_code is ErrorCode.unknown_topic_or_partition
             mine = {config.name: config for config in (await told(4, "1")).configs}
             assert mine["log.roll.ms"].value == "77000"
+            assert mine["log.message.timestamp.before.max.ms"].value == str(2**63 - 1)
             assert mine["logboom.broker.read_threads"].read_only
             assert not mine["max.connections"].read_only
             values = [mine[name].value for name in ("auto.create.topics.enable", "logboom.kafka.advertised")]

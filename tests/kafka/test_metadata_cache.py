@@ -9,6 +9,7 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, run, running
 
+from logboom.kafka.admin import metadata_cache
 from logboom.kafka.apis import metadata
 from logboom.kafka.handlers.handler import RequestContext
 from logboom.kafka.wire.messages import make, nested, put_wait
@@ -77,11 +78,11 @@ def test_it_follows_every_change(tmp_path: Path, seed: int) -> None:
 
 def test_it_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
-    describe = metadata._describe
+    describe = metadata_cache._describe
 
-    def counted(context: Any, stream: Any) -> Any:
+    def counted(broker: Any, stream: Any, *variant: Any) -> Any:
         written.append(stream.name)
-        return describe(context, stream)
+        return describe(broker, stream, *variant)
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
@@ -94,7 +95,7 @@ def test_it_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             await described(client, 12, None)
             assert sorted(written) == sorted(node.broker.streams()), "what has not changed is not written again"
 
-    monkeypatch.setattr(metadata, "_describe", counted)
+    monkeypatch.setattr(metadata_cache, "_describe", counted)
     run(body)
 
 
@@ -103,9 +104,10 @@ def test_the_wait_of_one_client_is_not_told_to_the_next(tmp_path: Path) -> None:
         async with running(tmp_path) as node:
             await node.broker.create_stream("a")
             context = RequestContext(node.broker, node.door._shared, "c", "127.0.0.1", 12, object())
-            throttled, free = (node.door._shared.metadata_cache.all(context) for _ in range(2))
+            every = make(load_request_schema(3, 12), topics=None, include_topic_authorized_operations=False)
+            throttled, free = (metadata.handle(context, every) for _ in range(2))
             assert bytes(put_wait(throttled, 500)[0][:4]) == (500).to_bytes(4, "big")
             assert bytes(free.pieces[0][:4]) == bytes(4)
-            assert bytes(node.door._shared.metadata_cache.all(context).pieces[0][:4]) == bytes(4)
+            assert bytes(metadata.handle(context, every).pieces[0][:4]) == bytes(4)
 
     run(body)

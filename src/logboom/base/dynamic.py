@@ -22,6 +22,7 @@ from logboom.base.units import SECOND_MS
 
 _PREFIX: Final = "logboom."
 _NO_LIMIT: Final = "-1"
+"""Also read as no limit where Kafka writes another number."""
 _FULL: Final = 100
 """Characters of a value that an error repeats."""
 _FAULTS_MAX: Final = 20
@@ -39,6 +40,8 @@ class Static:
     name: str | None = None
     in_ms: bool = False
     """A setting in seconds whose name on the wire is in milliseconds."""
+    no_limit: int = -1
+    """How Kafka writes the absence of a limit, where the setting is a number that may be null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Entry:
         self.name = wire_name(path, info)
         self.dynamic = isinstance(mark_of(info), Dynamic)
         self.in_ms = mark_of(info).in_ms
+        self._no_limit = str(mark_of(info).no_limit)
 
     @property
     def documentation(self) -> str:
@@ -100,11 +104,11 @@ class Entry:
         return None if self.info.is_required() else self.info.get_default(call_default_factory=True)
 
     def text(self, value: Any) -> str | None:
-        """A value as the wire has it: -1 for no limit, None for nothing."""
+        """A value as the wire has it: Kafka's number for no limit (mostly -1), None for nothing."""
         if self.sensitive or (value is None and not self._numeric):
             return None
         if value is None:
-            return _NO_LIMIT
+            return self._no_limit
         if isinstance(value, bool):
             return str(value).lower()
         return str(round(value * SECOND_MS) if self.in_ms else value)
@@ -112,7 +116,7 @@ class Entry:
     def parse(self, text: str) -> Any:
         """The value of a text. Raises InvalidConfigError that names the setting."""
         stripped = text.strip()
-        if stripped == _NO_LIMIT and self._numeric and NoneType in self.kinds:
+        if stripped in (self._no_limit, _NO_LIMIT) and self._numeric and NoneType in self.kinds:
             return None
         try:
             given: Any = int(stripped) / SECOND_MS if self.in_ms else stripped

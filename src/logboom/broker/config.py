@@ -33,7 +33,9 @@ class StreamDefaults(Settings):
     """The largest record batch that is taken, as it was sent (`max.message.bytes`)."""
     message_timestamp_type: Annotated[TimestampType, Dynamic("log.message.timestamp.type")] = TimestampType.CREATE_TIME
     """Whose time a record carries: the producer's or the broker's (`message.timestamp.type`)."""
-    message_timestamp_before_max_ms: Annotated[DurationMs | None, Dynamic("log.message.timestamp.before.max.ms")] = None
+    message_timestamp_before_max_ms: Annotated[
+        DurationMs | None, Dynamic("log.message.timestamp.before.max.ms", no_limit=INT64_MAX)
+    ] = None
     """How far before the broker's clock a record's timestamp may lie; null sets no limit
     (`message.timestamp.before.max.ms`)."""
     message_timestamp_after_max_ms: Annotated[DurationMs, Dynamic("log.message.timestamp.after.max.ms")] = HOUR_MS
@@ -68,7 +70,8 @@ class BrokerConfig(Settings):
     cluster_id: str | None = None
     """The name clients know the cluster by; made up when the data directory is made."""
     auto_create_streams: Annotated[bool, Dynamic("auto.create.topics.enable")] = True
-    """Whether asking for an unknown stream creates it."""
+    """Whether asking for an unknown stream creates it. The answer already names the leaders of its partitions; Kafka
+    answers with LEADER_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION first, and its clients wait and ask again."""
     default_partitions: Annotated[int, Field(ge=1), Dynamic("num.partitions")] = 1
     """Partitions of a stream that is created without a count."""
     max_partitions: Annotated[int, Field(ge=1, le=_NAME_PARTITIONS_MAX), Dynamic()] = 10_000

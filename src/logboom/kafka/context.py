@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from logboom.base.ports import Clock, Ids
-from logboom.kafka.apis.metadata import MetadataCache
+from logboom.kafka.admin.metadata_cache import MetadataCache
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection.admission import Admission
 from logboom.kafka.connection.frames import SCRATCH_BYTES
@@ -72,7 +72,7 @@ class Shared:
             partial(_draw_session_id, broker.runtime.ids),
             self.metrics.fetch_sessions,
         )
-        self.metadata_cache = MetadataCache()
+        self.metadata_cache = MetadataCache(broker)
         self.complaints = Complaints(broker.clock)
         self.usuals = Usuals()
         self.connections: dict[Connection, None] = {}

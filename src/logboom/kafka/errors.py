@@ -3,11 +3,16 @@
 The most derived class found in the table wins, so a subclass needs a row only where its code differs.
 """
 
+from typing import Final
+
 from kio.schema.errors import ErrorCode
 
 from logboom.base import errors
 from logboom.base.errors import LogboomError
 from logboom.groups import errors as groups
+
+NO_TRANSACTIONS: Final = "this broker does not serve transactions: unset transactional.id"
+"""Sent with UnsupportedTransactionError wherever a transactional producer may come first."""
 
 
 class InvalidAcksError(LogboomError):

@@ -4,12 +4,12 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from logboom.kafka.admin.operations import CLUSTER_OPERATIONS, authorized_operations
 from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 60
 _BROKERS: Final = 1
-_NOT_ASKED: Final = -(2**31)
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
@@ -30,7 +30,9 @@ def handle(context: RequestContext, request: Any) -> Reply:
         cluster_id=identity.cluster_id,
         controller_id=-1 if refused else identity.broker_id,
         brokers=() if refused else (broker,),
-        cluster_authorized_operations=_NOT_ASKED,
+        cluster_authorized_operations=authorized_operations(
+            CLUSTER_OPERATIONS, requested=request.include_cluster_authorized_operations and not refused
+        ),
     )
 
 

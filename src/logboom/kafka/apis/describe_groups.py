@@ -5,6 +5,7 @@ from typing import Any, Final
 from logboom.base.errors import LogboomError
 from logboom.groups import GroupDescription
 from logboom.groups.errors import GroupIdNotFoundError
+from logboom.kafka.admin.operations import GROUP_OPERATIONS, authorized_operations
 from logboom.kafka.errors import error_code, error_message
 from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
@@ -12,16 +13,14 @@ from logboom.kafka.wire.messages import make, milliseconds, nested, response_cla
 _API_KEY: Final = 15
 _FIRST_WITH_NOT_FOUND: Final = 6
 """From KIP-1043 on; older versions hear of a group that is Dead."""
-_NOT_ASKED: Final = -(2**31)
-_READ_DELETE_DESCRIBE: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""What may be done with a group, as bits of Kafka's AclOperation; nothing is forbidden here."""
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
     """Each group has an answer of its own, and one alone however often it is named."""
     cls = response_class(_API_KEY, context.api_version)
     one = nested(cls, "groups")
-    operations = _READ_DELETE_DESCRIBE if getattr(request, "include_authorized_operations", False) else _NOT_ASKED
+    requested = getattr(request, "include_authorized_operations", False)
+    operations = authorized_operations(GROUP_OPERATIONS, requested=requested)
     groups = tuple(_describe(context, one, group_id, operations) for group_id in dict.fromkeys(request.groups))
     return make(cls, throttle_time=milliseconds(0), groups=groups)
 

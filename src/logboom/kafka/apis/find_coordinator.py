@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from logboom.base.errors import UnsupportedTransactionError
+from logboom.kafka.errors import NO_TRANSACTIONS, error_code
 from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
@@ -30,19 +32,20 @@ def handle(context: RequestContext, request: Any) -> Reply:
 
 
 def _coordinator(context: RequestContext, key_type: int) -> dict[str, object]:
+    if key_type == _TRANSACTION:
+        # The first request of a transactional producer. librdkafka and the Java client fail at once for this error
+        # alone; any other, INVALID_REQUEST too, librdkafka asks again until init_transactions times out.
+        error = UnsupportedTransactionError(NO_TRANSACTIONS)
+        return _no_coordinator(error_code(error), str(error))
     if key_type != _GROUP:
-        what = "transactions are" if key_type == _TRANSACTION else f"coordinator type {key_type} is"
-        message = f"{what} not served by this broker"
-        return {
-            "node_id": -1,
-            "host": "",
-            "port": -1,
-            "error_code": ErrorCode.invalid_request,
-            "error_message": message,
-        }
+        return _no_coordinator(ErrorCode.invalid_request, f"coordinator type {key_type} is not served by this broker")
     host, port = context.shared.advertised
     node_id = context.broker.identity.broker_id
     return {"node_id": node_id, "host": host, "port": port, "error_code": ErrorCode.none, "error_message": None}
+
+
+def _no_coordinator(code: ErrorCode, message: str) -> dict[str, object]:
+    return {"node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=5, handle=handle)

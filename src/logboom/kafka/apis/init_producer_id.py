@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from logboom.base.errors import LogboomError, UnsupportedTransactionError
-from logboom.kafka.errors import error_code
+from logboom.kafka.errors import NO_TRANSACTIONS, error_code
 from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
 from logboom.kafka.wire.messages import make, milliseconds, response_class
 
@@ -24,7 +24,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
                 client=context.client_host,
                 client_id=context.client_id,
             )
-            raise UnsupportedTransactionError("this broker does not serve transactions: unset transactional.id")
+            raise UnsupportedTransactionError(NO_TRANSACTIONS)
         producer_id = await context.broker.new_producer_id()
     except LogboomError as refused:
         error = refused

@@ -1,41 +1,53 @@
 """Metadata: the broker, and the streams with their partitions; asking for an unknown stream may create it.
 
-A stream that a request names often is described once, as in Kafka: a short request must not ask for gigabytes.
-Clients ask often and mostly for what has not changed, and ten thousand partitions take tens of milliseconds to write:
-the bytes of each stream are kept per version, for as long as the stream is the same object.
+A stream that a request names several times is described once, as in Kafka: otherwise a short request could ask for a
+response of gigabytes.
+
+A stream that is created on the way is described with its leader. Kafka answers LEADER_NOT_AVAILABLE or, in newer
+versions, UNKNOWN_TOPIC_OR_PARTITION first, because another node creates the topic meanwhile; its clients then wait for
+their retry backoff and ask again. Here the partitions lead before the response is written. No client depends on the
+error: each gets the plain answer from Kafka too, when another client has created the topic a moment before.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from logboom.base.errors import LogboomError, StreamExistsError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import StreamId
+from logboom.kafka.admin.metadata_cache import METADATA
+from logboom.kafka.admin.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from logboom.kafka.errors import error_code
-from logboom.kafka.handlers.handler import Encoded, Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.handler import Encoded, Handler, Reply, RequestContext
 from logboom.kafka.wire.encoding import count
 from logboom.kafka.wire.error_counts import count_errors
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.kafka.wire.writing import encode
-from logboom.metadata import Stream, check_name
+from logboom.metadata import check_name
 
-_API_KEY: Final = 3
+_API_KEY: Final = METADATA
 _WITH_THROTTLE: Final = 3
-_NOT_ASKED: Final = -(2**31)
-"""What stands for authorized operations where nobody asked, and where there is no authorization to tell of."""
+_WITH_OPERATIONS: Final = 8
+_LAST_WITH_CLUSTER_OPERATIONS: Final = 10
+"""Later versions leave those of the cluster to DescribeCluster (KIP-700)."""
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
     """Describe what is there at once; go on in a task only where a stream has to be created."""
     wanted = _wanted(context, request)
     if wanted is None:
-        return context.shared.metadata_cache.all(context)
+        count, topics = context.shared.metadata_cache.all(
+            context.api_version, operations=_topic_operations(context, request)
+        )
+        return _response(context, request, count, topics)
     may_create = context.broker.config.auto_create_streams and (
         context.api_version < 4 or request.allow_auto_topic_creation
     )
     missing = [name for name, _ in wanted if name is not None and context.broker.stream(name) is None]
     if missing and may_create:
-        return _create_and_describe(context, wanted, missing)
-    return _response(context, len(wanted), b"".join(_find(context, name, id_) for name, id_ in wanted))
+        return _create_and_describe(context, request, wanted, missing)
+    return _response(
+        context, request, len(wanted), b"".join(_find(context, request, name, id_) for name, id_ in wanted)
+    )
 
 
 _Wanted = list[tuple[str | None, StreamId | None]]
@@ -55,39 +67,50 @@ def _wanted(context: RequestContext, request: Any) -> _Wanted | None:
     return list(dict.fromkeys(wanted))
 
 
-async def _create_and_describe(context: RequestContext, wanted: _Wanted, missing: Iterable[str]) -> Encoded:
+def _topic_operations(context: RequestContext, request: Any) -> bool:
+    return context.api_version >= _WITH_OPERATIONS and request.include_topic_authorized_operations
+
+
+async def _create_and_describe(
+    context: RequestContext, request: Any, wanted: _Wanted, missing: Iterable[str]
+) -> Encoded:
     errors: dict[str, LogboomError] = {}
     for name in dict.fromkeys(missing):
         try:
             await context.broker.create_stream(name)
         except StreamExistsError:
-            continue  # somebody else was faster
+            continue  # another client's request created it meanwhile
         except LogboomError as error:
             errors[name] = error
     described = [
-        _refuse(context, name, None, errors[name]) if name in errors else _find(context, name, id_)
+        _refuse(context, request, name, None, errors[name]) if name in errors else _find(context, request, name, id_)
         for name, id_ in wanted
     ]
-    return _response(context, len(described), b"".join(described))
+    return _response(context, request, len(described), b"".join(described))
 
 
-def _find(context: RequestContext, name: str | None, id_: StreamId | None) -> bytes | bytearray:
+def _find(context: RequestContext, request: Any, name: str | None, id_: StreamId | None) -> bytes | bytearray:
+    cache, operations = context.shared.metadata_cache, _topic_operations(context, request)
     if name is None:
         stream = None if id_ is None else context.broker.stream_by_id(id_)
         if stream is None:
-            return _refuse(context, None, id_, UnknownStreamIdError("no stream has this id"))
-        return context.shared.metadata_cache.stream(context, stream)
+            return _refuse(context, request, None, id_, UnknownStreamIdError("no stream has this id"))
+        return cache.stream(stream, context.api_version, operations=operations)
     stream = context.broker.stream(name)
     if stream is not None:
-        return context.shared.metadata_cache.stream(context, stream)
+        return cache.stream(stream, context.api_version, operations=operations)
     try:
         check_name(name)
     except LogboomError as error:
-        return _refuse(context, name, None, error)
-    return _refuse(context, name, None, UnknownStreamError("no stream has this name"))
+        return _refuse(context, request, name, None, error)
+    return _refuse(context, request, name, None, UnknownStreamError("no stream has this name"))
 
 
-def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, error: LogboomError) -> bytearray:
+def _refuse(
+    context: RequestContext, request: Any, name: str | None, id_: StreamId | None, error: LogboomError
+) -> bytearray:
+    # Kafka reports the operations of a name whether there is such a topic or not, and none of an unknown id.
+    operations = name is not None and _topic_operations(context, request)
     if name is None and context.api_version < 12:
         name = ""  # null came with version 12
     topic = make(
@@ -97,81 +120,17 @@ def _refuse(context: RequestContext, name: str | None, id_: StreamId | None, err
         topic_id=id_,
         is_internal=False,
         partitions=(),
-        topic_authorized_operations=_NOT_ASKED,
+        topic_authorized_operations=authorized_operations(TOPIC_OPERATIONS, requested=operations),
     )
     count_errors(topic, context.shared.metrics.api(_API_KEY).errors)
     return encode(topic)
 
 
-class MetadataCache:
-    """Written parts of replies, per version. Life: that of the door.
-
-    A stream's partitions lead from the moment it is seen until it is deleted, so its object stands for all there is
-    to say; once leaders move, what they moved to belongs into the comparison.
-    """
-
-    def __init__(self) -> None:
-        self._streams: dict[int, dict[StreamId, tuple[Stream, bytes]]] = {}
-        self._all: dict[int, tuple[Mapping[Any, Stream], bytes]] = {}
-
-    def stream(self, context: RequestContext, stream: Stream) -> bytes:
-        """A stream's bytes."""
-        known = self._streams.setdefault(context.api_version, {})
-        found = known.get(stream.id)
-        if found is not None and found[0] is stream:
-            return found[1]
-        if len(known) > len(context.broker.streams()):  # some were deleted
-            known.clear()
-        data = bytes(encode(_describe(context, stream)))
-        known[stream.id] = (stream, data)
-        return data
-
-    def all(self, context: RequestContext) -> Encoded:
-        """A reply about every stream. Its head is new each time, for a client's wait is written into it."""
-        streams = context.broker.streams()
-        found = self._all.get(context.api_version)
-        if found is None or found[0] is not streams:
-            data = b"".join(self.stream(context, stream) for stream in streams.values())
-            found = self._all[context.api_version] = (streams, data)
-        return _response(context, len(streams), found[1])
-
-
-def _describe(context: RequestContext, stream: Stream) -> Entity:
-    cls = response_class(_API_KEY, context.api_version)
-    part_cls = nested(cls, "topics", "partitions")
-    return make(
-        nested(cls, "topics"),
-        error_code=error_code(None),
-        name=stream.name,
-        topic_id=stream.id,
-        is_internal=stream.internal,
-        partitions=tuple(_partition(context, part_cls, stream, index) for index in range(stream.partitions)),
-        topic_authorized_operations=_NOT_ASKED,
-    )
-
-
-def _partition(context: RequestContext, part_cls: Any, stream: Stream, index: int) -> Entity:
-    broker_id = context.broker.identity.broker_id
-    error = None
-    epoch = -1
-    try:
-        epoch = context.broker.partition(stream.name, index).leader_epoch
-    except LogboomError as refused:
-        error = refused  # its files could not be opened
-    return make(
-        part_cls,
-        error_code=error_code(error),
-        partition_index=index,
-        leader_id=broker_id if error is None else -1,
-        leader_epoch=epoch,
-        replica_nodes=(broker_id,),
-        isr_nodes=(broker_id,) if error is None else (),
-        offline_replicas=() if error is None else (broker_id,),
-    )
-
-
-def _response(context: RequestContext, topics: int, data: bytes) -> Encoded:
+def _response(context: RequestContext, request: Any, topics: int, data: bytes) -> Encoded:
+    """The response around the encoded topics. It is new each time, because a throttle time is written into it."""
     cls, version = response_class(_API_KEY, context.api_version), context.api_version
+    with_cluster = _WITH_OPERATIONS <= version <= _LAST_WITH_CLUSTER_OPERATIONS
+    cluster_requested = with_cluster and request.include_cluster_authorized_operations
     host, port = context.shared.advertised
     identity = context.broker.identity
     without_topics = encode(
@@ -182,13 +141,13 @@ def _response(context: RequestContext, topics: int, data: bytes) -> Encoded:
             cluster_id=identity.cluster_id,
             controller_id=identity.broker_id,
             topics=(),
-            cluster_authorized_operations=_NOT_ASKED,
+            cluster_authorized_operations=authorized_operations(CLUSTER_OPERATIONS, requested=cluster_requested),
             error_code=error_code(None),
         )
     )
     flexible = cls.__flexible__
     # Behind the topics come the authorized operations (versions 8 to 10), the error code (from 13 on), the tags.
-    behind = (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0) + (1 if flexible else 0)
+    behind = (4 if with_cluster else 0) + (2 if version >= 13 else 0) + (1 if flexible else 0)
     end = len(without_topics) - behind
     before = without_topics[: end - len(count(0, flexible=flexible))] + count(topics, flexible=flexible)
     return Encoded((before, data, without_topics[end:]), throttle_at=0 if version >= _WITH_THROTTLE else -1)

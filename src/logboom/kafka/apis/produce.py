@@ -15,7 +15,7 @@ from logboom.base.errors import (
     UnsupportedTransactionError,
 )
 from logboom.broker.partition.replica import AppendResult
-from logboom.kafka.errors import InvalidAcksError, UnsupportedVersionError, error_code
+from logboom.kafka.errors import NO_TRANSACTIONS, InvalidAcksError, UnsupportedVersionError, error_code
 from logboom.kafka.handlers.handler import Close, Encoded, Handler, Later, Reply, RequestContext
 from logboom.kafka.produce.fast_path import (
     API_KEY,
@@ -108,7 +108,7 @@ def _refusal(request: Any) -> LogboomError | None:
     if request.acks not in (-1, 0, 1):
         return InvalidAcksError(f"acks is {request.acks}; it can be -1 (all), 0 or 1")
     if request.transactional_id is not None:
-        return UnsupportedTransactionError("this broker does not serve transactions: unset transactional.id")
+        return UnsupportedTransactionError(NO_TRANSACTIONS)
     return None
 
 
