@@ -6,7 +6,6 @@ them. Nothing here knows the log they are kept in, time or chance.
 
 from logboom.metadata.commands import (
     CreateStream,
-    Limits,
     add_partitions,
     allocate_producer_ids,
     change_broker_config,
@@ -16,6 +15,7 @@ from logboom.metadata.commands import (
     delete_stream,
 )
 from logboom.metadata.image import BrokerConfigs, Image, Stream, apply, apply_all
+from logboom.metadata.limits import Limits
 from logboom.metadata.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

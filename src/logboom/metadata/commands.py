@@ -21,6 +21,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.metadata.image import Image, Stream
+from logboom.metadata.limits import Limits
 from logboom.metadata.records import (
     BrokerConfigChanged,
     PartitionsAdded,
@@ -35,16 +36,6 @@ NAME_LENGTH_MAX: Final = 249
 """Kafka's: name, `-` and a partition of five digits make a file name of 255."""
 INTERNAL_PREFIX: Final = "__"
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the whole node bounds."""
-
-    partitions_max: int
-    streams_max: int
-    quotas_max: int
-    brokers: int = 1
 
 
 @dataclass(frozen=True, slots=True)

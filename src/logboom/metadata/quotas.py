@@ -7,13 +7,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from logboom.base.errors import InvalidRequestError, PolicyViolationError
+from logboom.metadata.limits import Limits
 from logboom.metadata.records import ClientQuotasChanged
-
-if TYPE_CHECKING:
-    from logboom.metadata.commands import Limits
 
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
@@ -112,7 +110,7 @@ def quota_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def change_quotas(
-    quotas: Mapping[QuotaEntity, Quotas], entity: QuotaEntity, changes: Mapping[str, float | None], limits: "Limits"
+    quotas: Mapping[QuotaEntity, Quotas], entity: QuotaEntity, changes: Mapping[str, float | None], limits: Limits
 ) -> tuple[ClientQuotasChanged, ...]:
     """Set (or, with None, remove) quotas of an entity beside those there are; no record where nothing changes."""
     ((entity_type, _),) = entity

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.base.errors import LogboomError, StreamExistsError
 from logboom.base.units import MIB
-from logboom.broker.groups.config import GroupsConfig
+from logboom.broker.config import GroupsConfig
 from logboom.broker.groups.shard import GroupShard
 from logboom.groups import (
     Commit,

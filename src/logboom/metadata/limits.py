@@ -1,0 +1,14 @@
+"""The limits that commands check before a change becomes a record. The shell takes them from its settings."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds for the whole cluster, in pieces."""
+
+    partitions_max: int
+    streams_max: int
+    quotas_max: int
+    brokers: int = 1
+    """Brokers that can hold a replica: the largest replication factor there can be."""
