@@ -40,15 +40,15 @@ def test_broker_defaults_are_the_tables() -> None:
 def test_streams_survive_a_restart_with_id_and_settings(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, default_partitions=2) as broker:
-            orders = await broker.create_stream("orders", config={"logboom.flush": "none"})
+            orders = await broker.catalog.create_stream("orders", config={"logboom.flush": "none"})
             assert orders.partitions == 2
-            await append(broker.partition("orders", 1), b"a")
+            await append(broker.replicas.find("orders", 1), b"a")
         async with running(tmp_path) as broker:
-            assert broker.stream("orders") == orders
-            assert broker.stream_by_id(orders.id) == orders
-            assert broker.stream("orders") in broker.streams().values()
+            assert broker.catalog.stream("orders") == orders
+            assert broker.catalog.stream_by_id(orders.id) == orders
+            assert broker.catalog.stream("orders") in broker.catalog.streams().values()
             assert orders.config.flush is Flush.NONE
-            assert await values_of(broker.partition_by_id(orders.id, 1)) == [b"a"]
+            assert await values_of(broker.replicas.find_by_id(orders.id, 1)) == [b"a"]
 
     run(body)
 
@@ -58,7 +58,7 @@ def test_two_brokers_on_one_directory_the_second_refuses(tmp_path: Path) -> None
         async with running(tmp_path) as broker:
             with pytest.raises(DataDirError, match="in use"):
                 await start(tmp_path)
-            await broker.create_stream("orders")
+            await broker.catalog.create_stream("orders")
 
     run(body)
 
@@ -69,20 +69,20 @@ def test_what_was_acked_is_there_after_a_kill(tmp_path: Path, acks: int) -> None
 
     async def body() -> None:
         async with running(tmp_path / "one") as broker:
-            await broker.create_stream("orders", partitions=3)
-            await broker.create_stream("loose", config={"logboom.flush": "none"})
+            await broker.catalog.create_stream("orders", partitions=3)
+            await broker.catalog.create_stream("loose", config={"logboom.flush": "none"})
             for n in range(20):
-                await append(broker.partition("orders", n % 3), b"%d" % n, acks=acks)
-                await append(broker.partition("loose", 0), b"%d" % n, acks=acks)
-            epoch = broker.partition("orders", 0).leader_epoch
+                await append(broker.replicas.find("orders", n % 3), b"%d" % n, acks=acks)
+                await append(broker.replicas.find("loose", 0), b"%d" % n, acks=acks)
+            epoch = broker.replicas.find("orders", 0).leader_epoch
             await asyncio.to_thread(shutil.copytree, tmp_path / "one", tmp_path / "two")
         async with running(tmp_path / "two") as broker:
             for index in range(3):
                 expected = [b"%d" % n for n in range(20) if n % 3 == index]
-                assert await values_of(broker.partition("orders", index)) == expected
-                assert broker.partition("orders", index).leader_epoch == epoch + 1
-            assert len(await values_of(broker.partition("loose", 0))) == 20
-            await append(broker.partition("orders", 0), b"on")
+                assert await values_of(broker.replicas.find("orders", index)) == expected
+                assert broker.replicas.find("orders", index).leader_epoch == epoch + 1
+            assert len(await values_of(broker.replicas.find("loose", 0))) == 20
+            await append(broker.replicas.find("orders", 0), b"on")
 
     run(body)
 
@@ -90,13 +90,13 @@ def test_what_was_acked_is_there_after_a_kill(tmp_path: Path, acks: int) -> None
 def test_each_start_is_a_leadership_even_if_nothing_is_written_in_it(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path / "one") as broker:
-            await broker.create_stream("orders")
+            await broker.catalog.create_stream("orders")
             await asyncio.to_thread(shutil.copytree, tmp_path / "one", tmp_path / "two")
         async with running(tmp_path / "two") as broker:
-            assert broker.partition("orders", 0).leader_epoch == 1
+            assert broker.replicas.find("orders", 0).leader_epoch == 1
             await asyncio.to_thread(shutil.copytree, tmp_path / "two", tmp_path / "three")
         async with running(tmp_path / "three") as broker:
-            assert broker.partition("orders", 0).leader_epoch == 2
+            assert broker.replicas.find("orders", 0).leader_epoch == 2
 
     run(body)
 
@@ -104,14 +104,14 @@ def test_each_start_is_a_leadership_even_if_nothing_is_written_in_it(tmp_path: P
 def test_idempotence_survives_a_kill(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path / "one") as broker:
-            await broker.create_stream("orders")
+            await broker.catalog.create_stream("orders")
             for n in range(7):
-                await append(broker.partition("orders", 0), b"%d" % n, producer=(5, 0, n))
+                await append(broker.replicas.find("orders", 0), b"%d" % n, producer=(5, 0, n))
             await asyncio.to_thread(shutil.copytree, tmp_path / "one", tmp_path / "two")
         async with running(tmp_path / "two") as broker:
-            again = await append(broker.partition("orders", 0), b"6", producer=(5, 0, 6))
+            again = await append(broker.replicas.find("orders", 0), b"6", producer=(5, 0, 6))
             assert again.base_offset == 6
-            assert (await append(broker.partition("orders", 0), b"7", producer=(5, 0, 7))).base_offset == 7
+            assert (await append(broker.replicas.find("orders", 0), b"7", producer=(5, 0, 7))).base_offset == 7
 
     run(body)
 
@@ -121,7 +121,7 @@ def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
         given: list[int] = []
         for _ in range(3):
             async with running(tmp_path, producer_id_block=10) as broker:
-                given += await asyncio.gather(*(broker.new_producer_id() for _ in range(25)))
+                given += await asyncio.gather(*(broker.producer_ids.allocate() for _ in range(25)))
         assert len(set(given)) == 75
 
     run(body)
@@ -130,22 +130,22 @@ def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
 def test_a_deleted_stream_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            first = await broker.create_stream("orders", partitions=2)
-            await append(broker.partition("orders", 0), b"old")
-            await broker.delete_stream("orders")
-            assert broker.stream("orders") is None
+            first = await broker.catalog.create_stream("orders", partitions=2)
+            await append(broker.replicas.find("orders", 0), b"old")
+            await broker.catalog.delete_stream("orders")
+            assert broker.catalog.stream("orders") is None
             with pytest.raises(UnknownStreamError):
-                broker.partition("orders", 0)
+                broker.replicas.find("orders", 0)
             with pytest.raises(UnknownStreamIdError):
-                broker.partition_by_id(first.id, 0)
+                broker.replicas.find_by_id(first.id, 0)
             with pytest.raises(UnknownStreamError):
-                await broker.delete_stream("orders")
-            second = await broker.create_stream("orders")
+                await broker.catalog.delete_stream("orders")
+            second = await broker.catalog.create_stream("orders")
             assert second.id != first.id
-            assert await values_of(broker.partition("orders", 0)) == []
+            assert await values_of(broker.replicas.find("orders", 0)) == []
         assert directories(tmp_path) == ["orders-0"]
         async with running(tmp_path) as broker:
-            assert broker.stream("orders") == second
+            assert broker.catalog.stream("orders") == second
 
     run(body)
 
@@ -153,12 +153,12 @@ def test_a_deleted_stream_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
 def test_deleting_while_somebody_reads(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             await append(partition, b"a")
             lookups = [asyncio.ensure_future(partition.offset_for_time(0)) for _ in range(20)]
             await asyncio.sleep(0)
-            await broker.delete_stream("orders")
+            await broker.catalog.delete_stream("orders")
             found = await asyncio.gather(*lookups)
             assert all(one is not None and one.offset == 0 for one in found)
 
@@ -168,17 +168,17 @@ def test_deleting_while_somebody_reads(tmp_path: Path) -> None:
 def test_partitions_are_added(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            await append(broker.partition("orders", 0), b"kept")
-            assert (await broker.create_partitions("orders", 3, validate_only=True)).partitions == 3
+            await broker.catalog.create_stream("orders")
+            await append(broker.replicas.find("orders", 0), b"kept")
+            assert (await broker.catalog.create_partitions("orders", 3, validate_only=True)).partitions == 3
             with pytest.raises(UnknownStreamError):
-                broker.partition("orders", 2)
-            await broker.create_partitions("orders", 3)
-            await append(broker.partition("orders", 2), b"new")
-            assert broker.partition("orders", 0).stream.partitions == 3
+                broker.replicas.find("orders", 2)
+            await broker.catalog.create_partitions("orders", 3)
+            await append(broker.replicas.find("orders", 2), b"new")
+            assert broker.replicas.find("orders", 0).stream.partitions == 3
         async with running(tmp_path) as broker:
-            assert await values_of(broker.partition("orders", 0)) == [b"kept"]
-            assert await values_of(broker.partition("orders", 2)) == [b"new"]
+            assert await values_of(broker.replicas.find("orders", 0)) == [b"kept"]
+            assert await values_of(broker.replicas.find("orders", 2)) == [b"new"]
 
     run(body)
 
@@ -186,8 +186,8 @@ def test_partitions_are_added(tmp_path: Path) -> None:
 def test_validate_only_changes_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", validate_only=True)
-            assert broker.stream("orders") is None
+            await broker.catalog.create_stream("orders", validate_only=True)
+            assert broker.catalog.stream("orders") is None
             assert directories(tmp_path) == []
 
     run(body)
@@ -196,7 +196,9 @@ def test_validate_only_changes_nothing(tmp_path: Path) -> None:
 def test_one_of_many_who_create_the_same_stream_wins(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            tries = await asyncio.gather(*(broker.create_stream("orders") for _ in range(5)), return_exceptions=True)
+            tries = await asyncio.gather(
+                *(broker.catalog.create_stream("orders") for _ in range(5)), return_exceptions=True
+            )
             assert sum(isinstance(one, StreamExistsError) for one in tries) == 4
 
     run(body)
@@ -205,11 +207,11 @@ def test_one_of_many_who_create_the_same_stream_wins(tmp_path: Path) -> None:
 def test_a_change_is_carried_through_when_the_asker_goes(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            asker = asyncio.ensure_future(broker.create_stream("orders"))
+            asker = asyncio.ensure_future(broker.catalog.create_stream("orders"))
             await asyncio.sleep(0)
             asker.cancel()
             with pytest.raises(StreamExistsError):
-                await broker.create_stream("orders")
+                await broker.catalog.create_stream("orders")
 
     run(body)
 
@@ -218,12 +220,12 @@ def test_limits_and_names_are_enforced(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, max_partitions=20) as broker:
             with pytest.raises(InvalidStreamNameError):
-                await broker.create_stream("__mine")
+                await broker.catalog.create_stream("__mine")
             with pytest.raises(PolicyViolationError):
-                await broker.create_stream("orders", partitions=21)
-            assert (await broker.create_stream("__ours", internal=True)).internal
+                await broker.catalog.create_stream("orders", partitions=21)
+            assert (await broker.catalog.create_stream("__ours", internal=True)).internal
         async with running(tmp_path) as broker:
-            ours = broker.stream("__ours")
+            ours = broker.catalog.stream("__ours")
             assert ours is not None
             assert ours.internal
 
@@ -233,17 +235,17 @@ def test_limits_and_names_are_enforced(tmp_path: Path) -> None:
 def test_a_missing_partition_is_told_and_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", partitions=2)
-            await append(broker.partition("orders", 1), b"b")
+            await broker.catalog.create_stream("orders", partitions=2)
+            await append(broker.replicas.find("orders", 1), b"b")
         shutil.rmtree(tmp_path / "streams" / "orders-0")
         async with running(tmp_path) as broker:
             for _ in range(2):
                 with pytest.raises(StorageError, match="orders-0 is missing"):
-                    broker.partition("orders", 0)
-            assert await values_of(broker.partition("orders", 1)) == [b"b"]
-            await broker.delete_stream("orders")
-            await broker.create_stream("orders", partitions=2)
-            await append(broker.partition("orders", 0), b"new")
+                    broker.replicas.find("orders", 0)
+            assert await values_of(broker.replicas.find("orders", 1)) == [b"b"]
+            await broker.catalog.delete_stream("orders")
+            await broker.catalog.create_stream("orders", partitions=2)
+            await append(broker.replicas.find("orders", 0), b"new")
 
     run(body)
 
@@ -251,15 +253,15 @@ def test_a_missing_partition_is_told_and_not_replaced_by_an_empty_one(tmp_path: 
 def test_a_damaged_batch_answers_an_error_and_everything_else_stays(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
+            await broker.catalog.create_stream("orders")
             for value in (b"first", b"damaged", b"third"):
-                await append(broker.partition("orders", 0), value)
+                await append(broker.replicas.find("orders", 0), value)
         segment = tmp_path / "streams" / "orders-0" / "00000000000000000000.log"
         data = bytearray(segment.read_bytes())
         data[data.index(b"damaged")] ^= 1
         segment.write_bytes(data)
         async with running(tmp_path) as broker:
-            partition = broker.partition("orders", 0)
+            partition = broker.replicas.find("orders", 0)
             assert partition.high_watermark == 3
             with pytest.raises(StorageError):
                 await partition.read(Offset(1), 1000)
@@ -274,8 +276,8 @@ def test_a_damaged_batch_answers_an_error_and_everything_else_stays(tmp_path: Pa
 def test_damaged_metadata_stops_the_start_by_name(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            await broker.create_stream("more")
+            await broker.catalog.create_stream("orders")
+            await broker.catalog.create_stream("more")
         segment = tmp_path / "metadata" / "00000000000000000000.log"
         data = bytearray(segment.read_bytes())
         data[data.index(b"orders")] ^= 1
@@ -290,23 +292,23 @@ def test_a_full_disk_refuses_a_new_stream_whole_and_deleting_one_helps(tmp_path:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
-            await broker.create_stream("old", partitions=2)
-            await append(broker.partition("old", 0), b"a")
+            await broker.catalog.create_stream("old", partitions=2)
+            await append(broker.replicas.find("old", 0), b"a")
             disk.fill("metadata")
             with pytest.raises(DiskFullError):
-                await broker.create_stream("orders")
-            assert broker.stream("orders") is None
+                await broker.catalog.create_stream("orders")
+            assert broker.catalog.stream("orders") is None
             disk.fill("streams/")
             with pytest.raises(LogboomError):
-                await broker.create_stream("orders")
+                await broker.catalog.create_stream("orders")
             # Room for metadata was reserved ahead, so only the streams' own files find none.
-            await broker.delete_stream("old")
+            await broker.catalog.delete_stream("old")
             disk.mend()
-            await broker.create_stream("orders")
-            await append(broker.partition("orders", 0), b"b")
+            await broker.catalog.create_stream("orders")
+            await append(broker.replicas.find("orders", 0), b"b")
         assert directories(tmp_path) == ["orders-0"]
         async with running(tmp_path) as broker:
-            assert public(broker.streams()) == ["orders"]
+            assert public(broker.catalog.streams()) == ["orders"]
 
     run(body)
 
@@ -317,8 +319,8 @@ def test_metadata_that_could_not_be_synced_is_never_seen(tmp_path: Path) -> None
         broker = await start(tmp_path, open_disk=lambda _: disk)
         disk.break_sync("metadata")
         with pytest.raises(StorageError):
-            await broker.create_stream("orders")
-        assert broker.stream("orders") is None
+            await broker.catalog.create_stream("orders")
+        assert broker.catalog.stream("orders") is None
         await broker.stop()
 
     run(body)
@@ -327,11 +329,11 @@ def test_metadata_that_could_not_be_synced_is_never_seen(tmp_path: Path) -> None
 def test_many_partitions_open_in_one_start(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("wide", partitions=200)
-            await asyncio.gather(*(append(broker.partition("wide", n), b"%d" % n) for n in range(200)))
+            await broker.catalog.create_stream("wide", partitions=200)
+            await asyncio.gather(*(append(broker.replicas.find("wide", n), b"%d" % n) for n in range(200)))
         async with running(tmp_path) as broker:
             for n in range(200):
-                assert await values_of(broker.partition("wide", n)) == [b"%d" % n]
+                assert await values_of(broker.replicas.find("wide", n)) == [b"%d" % n]
 
     run(body)
 
@@ -339,13 +341,13 @@ def test_many_partitions_open_in_one_start(tmp_path: Path) -> None:
 def test_an_unknown_id_and_an_unknown_partition_are_told_apart(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            stream = await broker.create_stream("orders")
+            stream = await broker.catalog.create_stream("orders")
             with pytest.raises(UnknownStreamError):
-                broker.partition_by_id(stream.id, 1)
+                broker.replicas.find_by_id(stream.id, 1)
             with pytest.raises(UnknownStreamIdError):
-                broker.partition_by_id(StreamId(UUID(int=1)), 0)
+                broker.replicas.find_by_id(StreamId(UUID(int=1)), 0)
             with pytest.raises(UnknownStreamError):
-                broker.partition("orders", -1)
+                broker.replicas.find("orders", -1)
 
     run(body)
 
@@ -353,8 +355,8 @@ def test_an_unknown_id_and_an_unknown_partition_are_told_apart(tmp_path: Path) -
 def test_background_work_makes_loose_streams_durable_and_writes_checkpoints(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, background_sync_interval_s=0.05, checkpoint_interval_s=1) as broker:
-            await broker.create_stream("loose", config={"logboom.flush": "none"})
-            partition = broker.partition("loose", 0)
+            await broker.catalog.create_stream("loose", config={"logboom.flush": "none"})
+            partition = broker.replicas.find("loose", 0)
             await append(partition, b"a")
             while partition.log.durable_end < 1:
                 await asyncio.sleep(0.01)

@@ -20,21 +20,21 @@ def test_a_sync_that_fails_while_a_partition_is_opened_takes_the_log_dir_offline
     async def body() -> None:
         async with running(tmp_path) as broker:
             for name in ("orders", "other"):
-                await broker.create_stream(name)
-                await append(broker.partition(name, 0), b"a")
+                await broker.catalog.create_stream(name)
+                await append(broker.replicas.find(name, 0), b"a")
         # A tail that recovery has to sync.
         (tmp_path / "streams" / "orders-0" / "durable-end").unlink()
         disk = FaultyDisk(str(tmp_path))
         disk.break_sync("streams/orders-0")
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
-            assert broker.log_dir().failure is not None
+            assert broker.health.log_dir().failure is not None
             with pytest.raises(StorageError, match="cannot be opened"):
-                broker.partition("orders", 0)
+                broker.replicas.find("orders", 0)
             disk.mend()
             with pytest.raises(StorageError):
-                await append(broker.partition("other", 0), b"b")
-            assert await values_of(broker.partition("other", 0)) == [b"a"]
-            assert "EIO" in str(broker.trouble())
+                await append(broker.replicas.find("other", 0), b"b")
+            assert await values_of(broker.replicas.find("other", 0)) == [b"a"]
+            assert "EIO" in str(broker.health.unready_reason())
 
     run(body)
 
@@ -44,19 +44,19 @@ def test_a_sync_that_fails_while_a_stream_is_made_takes_the_log_dir_offline(tmp_
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         broker = await start(tmp_path, open_disk=lambda _: disk)
-        await broker.create_stream("orders")
+        await broker.catalog.create_stream("orders")
         disk.break_sync(where)
         if where == "streams":
-            await broker.delete_stream("orders")
+            await broker.catalog.delete_stream("orders")
         else:
             with pytest.raises(StorageError):
-                await broker.create_stream("more")
+                await broker.catalog.create_stream("more")
         disk.mend()
         async with asyncio.timeout(30):
-            while broker.trouble() is None:
+            while broker.health.unready_reason() is None:
                 await asyncio.sleep(0.01)
         with pytest.raises(StorageError):
-            await broker.create_stream("again")
+            await broker.catalog.create_stream("again")
         await broker.stop()
 
     run(body)
@@ -65,17 +65,17 @@ def test_a_sync_that_fails_while_a_stream_is_made_takes_the_log_dir_offline(tmp_
 def test_partitions_that_are_offline_are_named(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", partitions=14)
-            assert broker.trouble() is None
+            await broker.catalog.create_stream("orders", partitions=14)
+            assert broker.health.unready_reason() is None
         for index in range(12):
             shutil.rmtree(tmp_path / "streams" / f"orders-{index}")
         async with running(tmp_path) as broker:
-            told = str(broker.trouble())
+            told = str(broker.health.unready_reason())
             assert told.startswith("offline: orders-0, orders-1, orders-2, ")
             assert "orders-9 and 2 more; all others are served. orders-0 cannot be opened: " in told
-            assert len(broker.failed()) == 12
-            await broker.delete_stream("orders")
-            assert broker.trouble() is None
+            assert len(broker.replicas.failed) == 12
+            await broker.catalog.delete_stream("orders")
+            assert broker.health.unready_reason() is None
 
     run(body)
 
@@ -111,23 +111,23 @@ def test_notes_that_find_no_room_hold_nobody_up_and_are_one_line_a_round(tmp_pat
         log: Any = structlog.testing.CapturingLogger()
         says = structlog.wrap_logger(log, processors=[])
         async with running(tmp_path, open_disk=lambda _: disk, checkpoint_interval_s=1, log=says) as broker:
-            await broker.create_stream("orders", partitions=5)
+            await broker.catalog.create_stream("orders", partitions=5)
             disk.where, disk.write_errno = "durable-end", lack
             for index in range(5):
-                await append(broker.partition("orders", index), b"a")
+                await append(broker.replicas.find("orders", index), b"a")
             async with asyncio.timeout(30):
                 while not said(log, "background write left for later"):
                     await asyncio.sleep(0.01)
             (line, *_) = said(log, "background write left for later")
             assert line["more"] > 0
-            assert broker.log_dir().failure is None
+            assert broker.health.log_dir().failure is None
             disk.mend()
             for index in range(5):
-                await append(broker.partition("orders", index), b"b")
-                assert await values_of(broker.partition("orders", index)) == [b"a", b"b"]
+                await append(broker.replicas.find("orders", index), b"b")
+                assert await values_of(broker.replicas.find("orders", index)) == [b"a", b"b"]
         async with running(tmp_path) as broker:
             for index in range(5):
-                assert await values_of(broker.partition("orders", index)) == [b"a", b"b"]
+                assert await values_of(broker.replicas.find("orders", index)) == [b"a", b"b"]
 
     run(body)
 
@@ -141,14 +141,14 @@ def test_a_broker_stops_on_a_full_disk(tmp_path: Path) -> None:
         disk = FaultyDisk(str(tmp_path))
         log: Any = structlog.testing.CapturingLogger()
         broker = await start(tmp_path, open_disk=lambda _: disk, log=structlog.wrap_logger(log, processors=[]))
-        await broker.create_stream("orders")
-        await append(broker.partition("orders", 0), b"a")
+        await broker.catalog.create_stream("orders")
+        await append(broker.replicas.find("orders", 0), b"a")
         disk.fill()
         await broker.stop()
         assert said(log, "the metadata log is not closed cleanly")
         assert said(log, "partition not closed cleanly")
         async with running(tmp_path) as broker:
-            assert await values_of(broker.partition("orders", 0)) == [b"a"]
+            assert await values_of(broker.replicas.find("orders", 0)) == [b"a"]
 
     run(body)
 
@@ -163,12 +163,12 @@ def test_a_stream_that_cannot_be_made_leaves_nothing_however_often_it_is_tried(t
                     disk.where, disk.open_errno = where, lack
                     for _ in range(2):
                         with pytest.raises(RetriableStorageError):
-                            await broker.create_stream("orders", partitions=3)
+                            await broker.catalog.create_stream("orders", partitions=3)
                     disk.mend()
             async with asyncio.timeout(30):
                 while sorted((tmp_path / "streams").iterdir()) != before:
                     await asyncio.sleep(0.01)
-            await broker.create_stream("orders", partitions=3)
-            await append(broker.partition("orders", 2), b"a")
+            await broker.catalog.create_stream("orders", partitions=3)
+            await append(broker.replicas.find("orders", 2), b"a")
 
     run(body)

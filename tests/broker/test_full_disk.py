@@ -32,11 +32,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_loses_nothing_that_was_acked_and_writing_resumes_by_itself(small_disk: Path) -> None:
     async def body() -> None:
         broker = await start(small_disk, checkpoint_interval_s=1)
-        await broker.create_stream("ballast")
+        await broker.catalog.create_stream("ballast")
         for _ in range(3):
-            await append(broker.partition("ballast", 0), os.urandom(900_000))
-        await broker.create_stream("orders", partitions=2)
-        partitions = [broker.partition("orders", n) for n in range(2)]
+            await append(broker.replicas.find("ballast", 0), os.urandom(900_000))
+        await broker.catalog.create_stream("orders", partitions=2)
+        partitions = [broker.replicas.find("orders", n) for n in range(2)]
         chance = random.Random(7)
         acked: list[list[bytes]] = [[], []]
         refused = 0
@@ -50,19 +50,19 @@ def test_a_full_disk_loses_nothing_that_was_acked_and_writing_resumes_by_itself(
         assert refused
         for _ in range(3):  # checkpoints meet the full disk too
             await asyncio.sleep(0.5)
-        assert broker.log_dir().failure is None
+        assert broker.health.log_dir().failure is None
         with pytest.raises(DiskFullError):
-            await broker.create_stream("more")
-        assert await broker.new_producer_id() == 0  # room for metadata was kept
+            await broker.catalog.create_stream("more")
+        assert await broker.producer_ids.allocate() == 0  # room for metadata was kept
         assert [await values_of(partition) for partition in partitions] == acked
-        await broker.delete_stream("ballast")
+        await broker.catalog.delete_stream("ballast")
         for index in range(2):
             await _append_when_there_is_room(partitions[index], b"again" * 1000)
             acked[index].append(b"again" * 1000)
         await broker.stop()
         broker = await start(small_disk)
         for index in range(2):
-            assert await values_of(broker.partition("orders", index)) == acked[index]
+            assert await values_of(broker.replicas.find("orders", index)) == acked[index]
         await broker.stop()
 
     run(body)

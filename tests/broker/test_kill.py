@@ -20,8 +20,8 @@ from tests.broker.node import append_soon, batch, start
 async def main():
     path, first = Path(sys.argv[1]), int(sys.argv[2])
     broker = await start(path, checkpoint_interval_s=1)
-    if broker.stream("orders") is None:
-        await broker.create_stream("orders", partitions=2, config={"segment.bytes": "16384"})
+    if broker.catalog.stream("orders") is None:
+        await broker.catalog.create_stream("orders", partitions=2, config={"segment.bytes": "16384"})
     def acked(number, future):
         print(number, future.result().base_offset, flush=True)
     number = first
@@ -29,7 +29,8 @@ async def main():
         for _ in range(7):
             sequence = (number - first) // 2
             producer = (first + number % 2, 0, sequence)
-            future = append_soon(broker.partition("orders", number % 2), batch(b"%d" % number * 40, producer=producer))
+            partition = broker.replicas.find("orders", number % 2)
+            future = append_soon(partition, batch(b"%d" % number * 40, producer=producer))
             future.add_done_callback(partial(acked, number))
             number += 1
         await asyncio.sleep(0.0005)
@@ -70,7 +71,7 @@ async def _stored(path: Path) -> list[dict[int, int]]:
     found: list[dict[int, int]] = [{}, {}]
     async with running(path) as broker:
         for index, numbers in enumerate(found):
-            partition = broker.partition("orders", index)
+            partition = broker.replicas.find("orders", index)
             while data := await partition.read(Offset(len(numbers)), 1 << 20):
                 for position, header in iter_batches(data):
                     for record in iter_records(data, position, header, 1 << 20):

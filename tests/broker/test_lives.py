@@ -48,7 +48,7 @@ class Life:
         chosen = self.chance.sample(self.producers, self.chance.randint(1, len(self.producers)))
         sent = []
         for producer in chosen:
-            partition = self.broker.partition("orders", producer.partition)
+            partition = self.broker.replicas.find("orders", producer.partition)
             value, records = producer.next_batch()
             copies = [append_soon(partition, bytearray(records)) for _ in range(self.chance.choice((1, 1, 2)))]
             sent.append((producer, value, copies))
@@ -71,7 +71,7 @@ class Life:
         target = self.root / str(self.moves)
         for producer in self.producers:
             _, records = producer.next_batch()
-            append_soon(self.broker.partition("orders", producer.partition), records).add_done_callback(
+            append_soon(self.broker.replicas.find("orders", producer.partition), records).add_done_callback(
                 lambda future: future.exception()
             )
         await asyncio.sleep(0)
@@ -87,7 +87,7 @@ class Life:
 
     async def check(self) -> None:
         for index in range(PARTITIONS):
-            stored = await values_of(self.broker.partition("orders", index))
+            stored = await values_of(self.broker.replicas.find("orders", index))
             assert len(stored) == len(set(stored)), "nothing twice"
             for producer in self.producers:
                 if producer.partition == index:
@@ -98,7 +98,7 @@ class Life:
 
     async def live(self) -> None:
         await self.begin()
-        await self.broker.create_stream("orders", partitions=PARTITIONS, config={"segment.bytes": "16384"})
+        await self.broker.catalog.create_stream("orders", partitions=PARTITIONS, config={"segment.bytes": "16384"})
         for _ in range(STEPS):
             await self.append()
             match self.chance.randrange(12):

@@ -76,7 +76,7 @@ def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(body(), 60))
 
 
-def live(disk: SimDisk, stream_ids_on_disk: frozenset[StreamId] = frozenset({B})) -> tuple[Image, Image]:
+def live(disk: SimDisk) -> tuple[Image, Image]:
     """Go through the history until the disk fails: the image that was acked, and the one that was tried for last."""
     acked = tried = Image(defaults=DEFAULTS)
     log, _ = opened(disk)
@@ -85,7 +85,7 @@ def live(disk: SimDisk, stream_ids_on_disk: frozenset[StreamId] = frozenset({B})
         nonlocal acked, tried
         for records in HISTORY:
             if records is SNAPSHOT:
-                await log.take_snapshot(acked, stream_ids_on_disk)
+                await log.take_snapshot(acked)
             else:
                 tried = apply_all(acked, records)
                 await log.commit(records)
@@ -127,10 +127,10 @@ def test_the_image_after_a_power_failure_at_every_step_is_what_was_acked() -> No
         except (StorageError, OSError):  # already at the start
             acked = tried = Image(defaults=DEFAULTS)
         for seed in range(3):
-            log, image = opened(crashing.power_cut(Random(seed)))
+            _, image = opened(crashing.power_cut(Random(seed)))
             assert image in (acked, tried), f"step {step}, seed {seed}"
             if B not in image.by_id and A in image.by_id and image.broker_configs:
-                assert B in log.deleted, f"step {step}, seed {seed}: its directory is still there"
+                assert image.tombstones == (B,), f"step {step}, seed {seed}: its directory is still there"
 
 
 def test_what_precedes_a_snapshot_is_read_over_even_where_the_start_was_forgotten() -> None:
@@ -145,13 +145,7 @@ def test_what_precedes_a_snapshot_is_read_over_even_where_the_start_was_forgotte
     log, image = opened(disk.copy())
     assert log.log.log_start_offset > 0
     assert image == acked
-    assert log.deleted == {B}
-
-
-def test_streams_whose_directories_are_gone_are_forgotten() -> None:
-    disk = SimDisk()
-    live(disk, stream_ids_on_disk=frozenset())
-    assert opened(disk.copy())[0].deleted == set()
+    assert image.tombstones == (B,)
 
 
 def test_a_log_of_many_alterations_is_kept_in_proportion_to_what_is_alive() -> None:
@@ -168,7 +162,7 @@ def test_a_log_of_many_alterations_is_kept_in_proportion_to_what_is_alive() -> N
             await log.commit((record,))
             image = apply_all(image, (record,))
             if log.is_long(image, records_min=100):
-                await log.take_snapshot(image, frozenset())
+                await log.take_snapshot(image)
 
     on_flusher(log, work)
     again, replayed = opened(disk.copy())
@@ -192,7 +186,7 @@ def test_without_room_for_a_snapshot_the_records_stay_and_commits_go_on() -> Non
         await log.commit(large)
         disk.capacity_bytes = sum(len(node.data) for node in disk.nodes.values())
         with pytest.raises(DiskFullError):
-            await log.take_snapshot(image, frozenset())
+            await log.take_snapshot(image)
         more = (StreamDeleted(id=large[0].id),)
         await log.commit(more)
         image = apply_all(image, more)
@@ -204,17 +198,17 @@ def test_without_room_for_a_snapshot_the_records_stay_and_commits_go_on() -> Non
 def test_a_broker_shortens_its_metadata_while_it_runs_and_comes_back_the_same(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, metadata_snapshot_records=20) as broker:
-            await broker.create_stream("gone")
-            await broker.create_stream("orders", partitions=2)
-            await broker.delete_stream("gone")
+            await broker.catalog.create_stream("gone")
+            await broker.catalog.create_stream("orders", partitions=2)
+            await broker.catalog.delete_stream("gone")
             for number in range(1, 61):
-                await broker.change_stream_config("orders", {"segment.ms": str(number)})
-            await broker.change_broker_config("1", {"num.partitions": "5"})
-            before = broker._image
+                await broker.catalog.change_stream_config("orders", {"segment.ms": str(number)})
+            await broker.catalog.change_broker_config("1", {"num.partitions": "5"})
+            before = broker.catalog.image
         async with running(tmp_path) as broker:
             assert broker._metadata_log.log.log_start_offset > 20
-            assert broker._image == before
+            assert broker.catalog.image == before
             assert broker.config.default_partitions == 5
-            assert (await broker.create_stream("gone")).partitions == 5
+            assert (await broker.catalog.create_stream("gone")).partitions == 5
 
     asyncio.run(asyncio.wait_for(body(), 60))

@@ -23,10 +23,10 @@ def names(path: Path) -> set[str]:
 def test_what_a_crash_leaves_of_a_new_stream_goes(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
+            await broker.catalog.create_stream("orders")
         shutil.copytree(tmp_path / "metadata", tmp_path / "before")
         async with running(tmp_path) as broker:
-            await broker.create_stream("never", partitions=2)
+            await broker.catalog.create_stream("never", partitions=2)
         shutil.rmtree(tmp_path / "metadata")
         (tmp_path / "before").rename(tmp_path / "metadata")
         (tmp_path / "streams" / "never-1" / "notes.txt").write_text("somebody was here")
@@ -41,15 +41,15 @@ def test_what_a_crash_leaves_of_a_deleted_stream_goes_and_copies_of_it_stay(tmp_
     async def body() -> None:
         streams = tmp_path / "streams"
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            gone = await broker.create_stream("gone", partitions=3)
+            await broker.catalog.create_stream("orders")
+            gone = await broker.catalog.create_stream("gone", partitions=3)
             for index in range(3):
-                await append(broker.partition("gone", index), b"a")
+                await append(broker.replicas.find("gone", index), b"a")
         for index in range(3):
             shutil.copytree(streams / f"gone-{index}", tmp_path / f"copy-{index}")
         shutil.copytree(streams / "gone-0", streams / "gone-0.bak")
         async with running(tmp_path) as broker:
-            await broker.delete_stream("gone")
+            await broker.catalog.delete_stream("gone")
         (tmp_path / "copy-0").rename(streams / "gone-0")
         (tmp_path / "copy-1").rename(streams / f"{gone.id.hex}-1.deleted")
         (tmp_path / "copy-2").rename(streams / f"{gone.id.hex}-2.deleted")
@@ -65,8 +65,8 @@ def test_strangers_stay_and_are_named(tmp_path: Path) -> None:
     async def body() -> None:
         streams = tmp_path / "streams"
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            await append(broker.partition("orders", 0), b"a")
+            await broker.catalog.create_stream("orders")
+            await append(broker.replicas.find("orders", 0), b"a")
         strangers = ["orders-0.bak", "orders-7", "0" * 32 + "-0.deleted", "other.deleted"]
         for name in strangers:
             shutil.copytree(streams / "orders-0", streams / name)
@@ -81,7 +81,7 @@ def test_strangers_stay_and_are_named(tmp_path: Path) -> None:
         for _ in range(2):
             async with running(tmp_path) as broker:
                 assert names(tmp_path) == before
-                assert await values_of(broker.partition("orders", 0)) == [b"a"]
+                assert await values_of(broker.replicas.find("orders", 0)) == [b"a"]
                 for name in (*strangers, "notes.txt", "todo.txt", "notes.tmp", "5.log", "99999999999999999999.log"):
                     assert name in said(broker)
         assert (inside / "notes.tmp").read_text() == "mine"
@@ -95,15 +95,15 @@ def test_a_new_stream_moves_a_stranger_out_of_its_way(tmp_path: Path) -> None:
         streams = tmp_path / "streams"
         long_name = "n" * 249
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            await append(broker.partition("orders", 0), b"a")
+            await broker.catalog.create_stream("orders")
+            await append(broker.replicas.find("orders", 0), b"a")
             shutil.copytree(streams / "orders-0", streams / "new-0")
             (streams / "new-1").write_text("a file")
             (streams / f"{long_name}-0").mkdir()
-            await broker.create_stream("new", partitions=2)
-            await broker.create_stream(long_name)
-            await append(broker.partition("new", 0), b"b")
-            assert await values_of(broker.partition("new", 0)) == [b"b"]
+            await broker.catalog.create_stream("new", partitions=2)
+            await broker.catalog.create_stream(long_name)
+            await append(broker.replicas.find("new", 0), b"b")
+            assert await values_of(broker.replicas.find("new", 0)) == [b"b"]
             assert "makes way" in said(broker)
         aside = {name.split("-0.set-aside-")[0] for name in names(tmp_path) if "-0.set-aside-" in name}
         assert aside == {"new", long_name[:180]}
@@ -112,7 +112,7 @@ def test_a_new_stream_moves_a_stranger_out_of_its_way(tmp_path: Path) -> None:
         (moved,) = streams.glob("new-1.set-aside-*")
         assert moved.read_text() == "a file"
         async with running(tmp_path) as broker:
-            assert await values_of(broker.partition("new", 0)) == [b"b"]
+            assert await values_of(broker.replicas.find("new", 0)) == [b"b"]
 
     run(body)
 
@@ -121,19 +121,19 @@ def test_a_partition_in_anothers_place_is_not_served_as_it(tmp_path: Path) -> No
     async def body() -> None:
         streams = tmp_path / "streams"
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", partitions=2)
-            await append(broker.partition("orders", 0), b"a")
+            await broker.catalog.create_stream("orders", partitions=2)
+            await append(broker.replicas.find("orders", 0), b"a")
         (streams / "orders-0").rename(tmp_path / "swap")
         (streams / "orders-1").rename(streams / "orders-0")
         (tmp_path / "swap").rename(streams / "orders-1")
         async with running(tmp_path) as broker:
             with pytest.raises(StorageError, match="holds orders-1"):
-                broker.partition("orders", 0)
+                broker.replicas.find("orders", 0)
         (streams / "orders-0").rename(tmp_path / "swap")
         (streams / "orders-1").rename(streams / "orders-0")
         (tmp_path / "swap").rename(streams / "orders-1")
         async with running(tmp_path) as broker:
-            assert await values_of(broker.partition("orders", 0)) == [b"a"]
+            assert await values_of(broker.replicas.find("orders", 0)) == [b"a"]
 
     run(body)
 
@@ -141,7 +141,7 @@ def test_a_partition_in_anothers_place_is_not_served_as_it(tmp_path: Path) -> No
 def test_a_partition_without_a_mark_gets_it(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
+            await broker.catalog.create_stream("orders")
         mark = tmp_path / "streams" / "orders-0" / "owner.json"
         written = mark.read_bytes()
         for damaged in (None, b"", b"{", b'{"stream": 1}', b'{"stream": "a", "id": 5, "partition": 0}', b"[]", b"\xff"):
@@ -156,7 +156,7 @@ def test_a_partition_without_a_mark_gets_it(tmp_path: Path) -> None:
 def test_streams_without_metadata_stop_the_start(tmp_path: Path, marked: bool) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
+            await broker.catalog.create_stream("orders")
         if not marked:
             (tmp_path / "streams" / "orders-0" / "owner.json").unlink()
         else:

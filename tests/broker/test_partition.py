@@ -34,8 +34,8 @@ from logboom.records import HEADER_BYTES, Codec, Record, build_batch, iter_batch
 def test_what_is_acked_is_read_back_verbatim(tmp_path: Path, acks: int, flush: str) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config={"logboom.flush": flush})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"logboom.flush": flush})
+            partition = broker.replicas.find("orders", 0)
             first = await append(partition, b"a", b"b", acks=acks)
             second = await append(partition, b"c", acks=acks, codec=Codec.ZSTD)
             assert (first.base_offset, second.base_offset, second.log_append_time_ms) == (0, 2, -1)
@@ -59,8 +59,8 @@ def test_acks_come_in_order_and_only_after_the_disk_has_the_bytes(tmp_path: Path
             return disks[0]
 
         async with running(tmp_path, open_disk=open_disk) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             answered: list[tuple[int, int]] = []
             before = disks[0].syncs
 
@@ -85,8 +85,8 @@ def test_acks_come_in_order_and_only_after_the_disk_has_the_bytes(tmp_path: Path
 def test_acks_0_is_answered_before_the_flush_and_kept(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             answered = append_soon(partition, batch(b"a"), acks=0)
             while not answered.done():
                 await asyncio.sleep(0)
@@ -100,8 +100,8 @@ def test_acks_0_is_answered_before_the_flush_and_kept(tmp_path: Path) -> None:
 def test_log_append_time_is_stamped(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config={"message.timestamp.type": "LogAppendTime"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"message.timestamp.type": "LogAppendTime"})
+            partition = broker.replicas.find("orders", 0)
             result = await append(partition, b"a", timestamp_ms=5)
             assert result.log_append_time_ms > 5
             ((_, header),) = iter_batches(await partition.read(Offset(0), 100))
@@ -122,10 +122,10 @@ def test_records_of_a_time_too_far_off_are_refused(tmp_path: Path) -> None:
             limits = {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "600000"}
             now_ms = broker.clock.wall_ms()
             near, far = 59_000, 61_000
-            await broker.create_stream("usual")
-            await broker.create_stream("narrow", config=limits)
-            await broker.create_stream("own", config={**limits, "message.timestamp.type": "LogAppendTime"})
-            usual, narrow, own = (broker.partition(name, 0) for name in ("usual", "narrow", "own"))
+            await broker.catalog.create_stream("usual")
+            await broker.catalog.create_stream("narrow", config=limits)
+            await broker.catalog.create_stream("own", config={**limits, "message.timestamp.type": "LogAppendTime"})
+            usual, narrow, own = (broker.replicas.find(name, 0) for name in ("usual", "narrow", "own"))
             for taken in (-1, -5, 0, now_ms, now_ms + 3_500_000):
                 await append(usual, b"x", timestamp_ms=taken)
             for refused in (now_ms + 3_700_000, 2**63 - 1):
@@ -149,8 +149,8 @@ def test_records_of_a_time_too_far_off_are_refused(tmp_path: Path) -> None:
 def test_bad_appends_change_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config={"max.message.bytes": "1000"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"max.message.bytes": "1000"})
+            partition = broker.replicas.find("orders", 0)
             broken = batch(b"a")
             broken[HEADER_BYTES + 3] ^= 1
             with pytest.raises(CorruptBatchError):
@@ -165,8 +165,8 @@ def test_bad_appends_change_nothing(tmp_path: Path) -> None:
 def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             first = append_soon(partition, batch(b"a", b"b", producer=(7, 0, 0)))
             again = append_soon(partition, batch(b"a", b"b", producer=(7, 0, 0)))
             await append(partition, b"c", producer=(7, 0, 2))
@@ -184,13 +184,13 @@ def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path) -> N
 def test_below_min_insync_replicas_acks_all_is_refused(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config={"min.insync.replicas": "2"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"min.insync.replicas": "2"})
+            partition = broker.replicas.find("orders", 0)
             with pytest.raises(NotEnoughReplicasError):
                 await append(partition, b"a")
             assert (await append(partition, b"b", acks=1)).base_offset == 0
             assert partition.high_watermark == 0
-            await broker.change_stream_config("orders", {"min.insync.replicas": None})
+            await broker.catalog.change_stream_config("orders", {"min.insync.replicas": None})
             assert await values_of(partition) == [b"b"]
 
     run(body)
@@ -199,8 +199,8 @@ def test_below_min_insync_replicas_acks_all_is_refused(tmp_path: Path) -> None:
 def test_offsets_outside_the_log(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             await append(partition, b"a")
             assert partition.read_cached(Offset(1), 100) == b""
             for offset in (-1, 2):
@@ -213,10 +213,10 @@ def test_offsets_outside_the_log(tmp_path: Path) -> None:
 def test_leader_epochs_fence_and_grow_with_each_start(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            await append(broker.partition("orders", 0), b"a", b"b")
+            await broker.catalog.create_stream("orders")
+            await append(broker.replicas.find("orders", 0), b"a", b"b")
         async with running(tmp_path) as broker:
-            partition = broker.partition("orders", 0)
+            partition = broker.replicas.find("orders", 0)
             assert partition.leader_epoch == 1
             await append(partition, b"c")
             partition.check_leader_epoch(-1)
@@ -234,8 +234,8 @@ def test_leader_epochs_fence_and_grow_with_each_start(tmp_path: Path) -> None:
 def test_watchers_are_called_when_something_was_committed(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             seen: list[int] = []
             handle = partition.watch(lambda: seen.append(partition.high_watermark))
             await append(partition, b"a")
@@ -251,11 +251,11 @@ def test_watchers_are_called_when_something_was_committed(tmp_path: Path) -> Non
 def test_a_deleted_stream_tells_everybody(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             woken = asyncio.Event()
             partition.watch(woken.set)
-            await broker.delete_stream("orders")
+            await broker.catalog.delete_stream("orders")
             assert woken.is_set()
             with pytest.raises(UnknownStreamError):
                 await append(partition, b"a")
@@ -269,9 +269,9 @@ def test_a_full_disk_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
-            await broker.create_stream("orders")
-            await broker.create_stream("other")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            await broker.catalog.create_stream("other")
+            partition = broker.replicas.find("orders", 0)
             await append(partition, b"a", producer=(7, 0, 0))
             disk.fill("streams/orders")
             lost = [append_soon(partition, batch(b"b", producer=(7, 0, n))) for n in (1, 2)]
@@ -280,7 +280,7 @@ def test_a_full_disk_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
                     await future
             assert (partition.high_watermark, partition.log_end_offset, partition.offline) == (1, 1, False)
             assert await values_of(partition) == [b"a"]
-            await append(broker.partition("other", 0), b"elsewhere")
+            await append(broker.replicas.find("other", 0), b"elsewhere")
             disk.mend()
             # The producer's sequence went back with the log, so its retry is taken.
             assert (await append(partition, b"b", producer=(7, 0, 1))).base_offset == 1
@@ -294,9 +294,9 @@ def test_a_failed_sync_takes_the_log_dir_offline_and_reads_go_on(tmp_path: Path)
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         broker = await start(tmp_path, open_disk=lambda _: disk)
-        await broker.create_stream("orders")
-        await broker.create_stream("other")
-        orders, other = broker.partition("orders", 0), broker.partition("other", 0)
+        await broker.catalog.create_stream("orders")
+        await broker.catalog.create_stream("other")
+        orders, other = broker.replicas.find("orders", 0), broker.replicas.find("other", 0)
         await append(orders, b"a")
         await append(other, b"b")
         woken = asyncio.Event()
@@ -313,8 +313,8 @@ def test_a_failed_sync_takes_the_log_dir_offline_and_reads_go_on(tmp_path: Path)
         assert await values_of(orders) == [b"a"]
         assert await values_of(other) == [b"b"]
         with pytest.raises(StorageError):
-            await broker.create_stream("more")
-        assert broker.log_dir().failure is not None
+            await broker.catalog.create_stream("more")
+        assert broker.health.log_dir().failure is not None
         await broker.stop()
 
     run(body)
@@ -324,7 +324,7 @@ def test_a_failed_sync_takes_the_log_dir_offline_and_reads_go_on(tmp_path: Path)
 async def _only_acked(path: Path) -> None:
     """After a restart on a mended disk everything acked is there and the log takes writes again."""
     async with running(path) as broker:
-        partition = broker.partition("orders", 0)
+        partition = broker.replicas.find("orders", 0)
         assert (await values_of(partition))[:1] == [b"a"]
         await append(partition, b"again")
 
@@ -332,8 +332,8 @@ async def _only_acked(path: Path) -> None:
 def test_stopping_answers_what_was_taken_and_refuses_what_comes_later(tmp_path: Path) -> None:
     async def body() -> None:
         broker = await start(tmp_path)
-        await broker.create_stream("orders")
-        partition = broker.partition("orders", 0)
+        await broker.catalog.create_stream("orders")
+        partition = broker.replicas.find("orders", 0)
         taken = [append_soon(partition, batch(b"%d" % n)) for n in range(20)]
         await broker.stop()
         assert [(await future).base_offset for future in taken] == list(range(20))
@@ -347,13 +347,13 @@ def test_a_lack_of_handles_is_told_taken_back_and_forgotten(tmp_path: Path) -> N
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
-            await broker.create_stream("orders", config={"segment.bytes": "16384"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"segment.bytes": "16384"})
+            partition = broker.replicas.find("orders", 0)
             await append(partition, bytes(10000))
             disk.where, disk.open_errno = "streams/orders", errno.EMFILE
             with pytest.raises(NoHandlesError, match="opened at the moment"):
                 await append(partition, bytes(10001))  # begins a segment
-            assert broker.log_dir().failure is None
+            assert broker.health.log_dir().failure is None
             assert (partition.offline, partition.high_watermark) == (False, 1)
             assert (broker.counters.no_handles, broker.counters.disk_full) == (1, 0)
             disk.mend()
@@ -366,8 +366,8 @@ def test_what_got_onto_the_disk_before_it_was_full_is_acked(tmp_path: Path) -> N
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
-            await broker.create_stream("orders", config={"segment.bytes": "16384"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"segment.bytes": "16384"})
+            partition = broker.replicas.find("orders", 0)
             with disk.standstill:  # so that all three go with one flush
                 disk.where, disk.open_errno = "1.log", errno.ENOSPC
                 futures = [append_soon(partition, batch(bytes(10000))) for _ in range(3)]
@@ -386,8 +386,8 @@ def test_a_run_that_spans_the_lack_is_told_batch_by_batch(tmp_path: Path) -> Non
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
-            await broker.create_stream("orders", config={"segment.bytes": "16384"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"segment.bytes": "16384"})
+            partition = broker.replicas.find("orders", 0)
             told: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
             disk.where, disk.open_errno = "1.log", errno.ENOSPC
             partition.append_run([batch(bytes(10_000)), batch(bytes(10_000))], acks=-1, done=told.set_result)
@@ -402,8 +402,8 @@ def test_a_run_that_spans_the_lack_is_told_batch_by_batch(tmp_path: Path) -> Non
 def test_a_fault_of_ours_while_staging_stops_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", partitions=2)
-            broken, other = broker.partition("orders", 0), broker.partition("orders", 1)
+            await broker.catalog.create_stream("orders", partitions=2)
+            broken, other = broker.replicas.find("orders", 0), broker.replicas.find("orders", 1)
 
             def fault(*_: object, **__: object) -> None:
                 raise ZeroDivisionError

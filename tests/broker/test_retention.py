@@ -45,12 +45,12 @@ def log_files(path: Path, name: str = "orders-0") -> int:
 def test_each_limit_lets_go_of_whole_segments(tmp_path: Path, settings: dict[str, str], start: int) -> None:
     async def body() -> None:
         async with running(tmp_path, retention_check_interval_s=EVERY_S) as broker:
-            await broker.create_stream("orders", config=SMALL)
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config=SMALL)
+            partition = broker.replicas.find("orders", 0)
             await fill(partition, 20)
             await asyncio.sleep(5 * EVERY_S)
             assert partition.log_start_offset == 0, "without a limit everything stays"
-            await broker.change_stream_config("orders", dict(settings))
+            await broker.catalog.change_stream_config("orders", dict(settings))
             await until_start(partition, start)
             assert partition.log_start_offset == start
             assert len(await values_of(partition, start)) == 20 - start
@@ -58,7 +58,7 @@ def test_each_limit_lets_go_of_whole_segments(tmp_path: Path, settings: dict[str
                 await partition.read(Offset(start - 1), 100)
             await append(partition, b"more")
         async with running(tmp_path) as broker:
-            partition = broker.partition("orders", 0)
+            partition = broker.replicas.find("orders", 0)
             assert (partition.log_start_offset, partition.log_end_offset) == (start, 21)
             assert await values_of(partition, start) == [VALUE] * (20 - start) + [b"more"]
 
@@ -68,8 +68,8 @@ def test_each_limit_lets_go_of_whole_segments(tmp_path: Path, settings: dict[str
 def test_records_that_are_young_enough_stay(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config={**SMALL, "retention.ms": "3600000"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={**SMALL, "retention.ms": "3600000"})
+            partition = broker.replicas.find("orders", 0)
             now_ms = int(time.time() * 1000)
             await fill(partition, 6, 1_000)
             await fill(partition, 6, now_ms)
@@ -85,14 +85,14 @@ def test_defaults_of_the_broker_apply_but_not_to_its_own_streams(tmp_path: Path)
     async def body() -> None:
         defaults = {"retention_ms": "1s", "segment_bytes": "16KiB"}
         async with running(tmp_path, retention_check_interval_s=EVERY_S, stream_defaults=defaults) as broker:
-            own = broker.partition("__consumer_offsets", 0)
+            own = broker.replicas.find("__consumer_offsets", 0)
             await append(own, b"old", timestamp_ms=1_000)
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             await fill(partition, 1)
             await until_start(partition, 1)
             assert own.log_start_offset == 0
-            await broker.change_stream_config("orders", {"retention.ms": "-1"})
+            await broker.catalog.change_stream_config("orders", {"retention.ms": "-1"})
             await fill(partition, 1)
             await asyncio.sleep(5 * EVERY_S)
             assert partition.log_start_offset == 1
@@ -103,8 +103,8 @@ def test_defaults_of_the_broker_apply_but_not_to_its_own_streams(tmp_path: Path)
 def test_clients_delete_committed_records_and_no_others(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config=SMALL)
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config=SMALL)
+            partition = broker.replicas.find("orders", 0)
             await fill(partition, 7)
             assert await partition.delete_records(2) == 2
             assert await partition.delete_records(1) == 2, "what is gone is gone"
@@ -127,8 +127,8 @@ def test_clients_delete_committed_records_and_no_others(tmp_path: Path) -> None:
 def test_what_is_committed_without_a_sync_can_be_deleted_too(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, background_sync_interval_s=60) as broker:
-            await broker.create_stream("orders", config={"logboom.flush": "none"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"logboom.flush": "none"})
+            partition = broker.replicas.find("orders", 0)
             await fill(partition, 2)
             assert partition.log.durable_end == 0
             assert await partition.delete_records(-1) == 2
@@ -141,8 +141,8 @@ def test_nothing_is_deleted_on_a_disk_that_failed(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             await append(partition, b"a")
             disk.break_sync("orders-0")
             with pytest.raises(StorageError):
@@ -158,10 +158,12 @@ def test_nothing_is_deleted_on_a_disk_that_failed(tmp_path: Path) -> None:
 def test_a_stream_that_is_deleted_meanwhile_ends_it(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config={**SMALL, "retention.ms": "1"})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={**SMALL, "retention.ms": "1"})
+            partition = broker.replicas.find("orders", 0)
             await fill(partition, 8)
-            both = asyncio.gather(partition.enforce_retention(), broker.delete_stream("orders"), return_exceptions=True)
+            both = asyncio.gather(
+                partition.enforce_retention(), broker.catalog.delete_stream("orders"), return_exceptions=True
+            )
             first, second = await both
             assert isinstance(first, int | UnknownStreamError)
             assert second is None
@@ -172,18 +174,18 @@ def test_a_stream_that_is_deleted_meanwhile_ends_it(tmp_path: Path) -> None:
 def test_settings_of_the_disk_are_honoured_while_it_runs(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders")
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
             await fill(partition, 4)
             assert log_files(tmp_path) == 1
-            await broker.change_stream_config("orders", {"segment.bytes": "16384"})
+            await broker.catalog.change_stream_config("orders", {"segment.bytes": "16384"})
             await fill(partition, 4)
             assert log_files(tmp_path) == 3
-            await broker.change_stream_config("orders", {"segment.bytes": None, "segment.ms": "1"})
+            await broker.catalog.change_stream_config("orders", {"segment.bytes": None, "segment.ms": "1"})
             await asyncio.sleep(0.01)
             await fill(partition, 1)
             assert log_files(tmp_path) == 4
-            tried = await broker.change_stream_config("orders", {"segment.ms": "7"}, validate_only=True)
+            tried = await broker.catalog.change_stream_config("orders", {"segment.ms": "7"}, validate_only=True)
             assert tried.overrides == {"segment.ms": "1"}
 
     run(body)
@@ -191,7 +193,7 @@ def test_settings_of_the_disk_are_honoured_while_it_runs(tmp_path: Path) -> None
 
 async def race(broker: Broker, chance: random.Random) -> None:
     """Writers, readers and deletion at once: what is read is right, what is gone says so."""
-    partition = broker.partition("orders", 0)
+    partition = broker.replicas.find("orders", 0)
     stop = asyncio.Event()
 
     async def write() -> None:
@@ -228,7 +230,7 @@ async def race(broker: Broker, chance: random.Random) -> None:
 def test_deletion_beside_readers_and_writers(tmp_path: Path, seed: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("orders", config={**SMALL, "logboom.retention.messages": "40"})
+            await broker.catalog.create_stream("orders", config={**SMALL, "logboom.retention.messages": "40"})
             await race(broker, random.Random(seed))
 
     run(body)

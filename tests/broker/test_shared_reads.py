@@ -20,8 +20,8 @@ def test_a_shared_read_is_what_the_log_gives(tmp_path: Path, seed: int) -> None:
 
     async def body() -> None:
         async with running(tmp_path, shared_read_bytes=4_000) as broker:
-            await broker.create_stream("s", partitions=2, config={"segment.bytes": "20000"})
-            partitions = [broker.partition("s", index) for index in range(2)]
+            await broker.catalog.create_stream("s", partitions=2, config={"segment.bytes": "20000"})
+            partitions = [broker.replicas.find("s", index) for index in range(2)]
             for _ in range(400):
                 await _something_happens(chance, broker, chance.choice(partitions))
             assert broker.counters.reads_shared > 20
@@ -67,8 +67,8 @@ def _agrees(partition: Partition, offset: Offset, max_bytes: int) -> None:
 def test_many_who_read_the_same_are_one_read(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("s")
-            partition = broker.partition("s", 0)
+            await broker.catalog.create_stream("s")
+            partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
             reads = [partition.read_cached(Offset(0), 1_000) for _ in range(1_000)]
             assert all(data is reads[0] for data in reads)
@@ -85,8 +85,8 @@ def test_many_who_read_the_same_are_one_read(tmp_path: Path) -> None:
 def test_a_reader_that_goes_on_finds_the_next_read_ready(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("s")
-            partition = broker.partition("s", 0)
+            await broker.catalog.create_stream("s")
+            partition = broker.replicas.find("s", 0)
             for n in range(5):
                 await append(partition, b"%d" % n)
             partition.read_cached(Offset(0), 1)
@@ -106,11 +106,11 @@ def test_a_reader_that_goes_on_finds_the_next_read_ready(tmp_path: Path) -> None
 def test_nothing_of_a_deleted_stream_is_given(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("s")
-            partition = broker.partition("s", 0)
+            await broker.catalog.create_stream("s")
+            partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
             partition.read_cached(Offset(0), 1)
-            await broker.delete_stream("s")
+            await broker.catalog.delete_stream("s")
             with pytest.raises(UnknownStreamError):
                 partition.read_cached(Offset(0), 1)
             assert broker._read_cache.held_bytes == 0
@@ -124,8 +124,8 @@ def test_what_nobody_asks_for_again_is_let_go(tmp_path: Path, monkeypatch: pytes
 
         monkeypatch.setattr(read_cache, "GENERATION_S", 0.005)
         async with running(tmp_path) as broker:
-            await broker.create_stream("s")
-            partition = broker.partition("s", 0)
+            await broker.catalog.create_stream("s")
+            partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
             partition.read_cached(Offset(0), 1)
             assert broker._read_cache.held_bytes > 0
@@ -138,8 +138,8 @@ def test_what_nobody_asks_for_again_is_let_go(tmp_path: Path, monkeypatch: pytes
 def test_a_lone_reader_holds_little(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_stream("s")
-            partition = broker.partition("s", 0)
+            await broker.catalog.create_stream("s")
+            partition = broker.replicas.find("s", 0)
             for _ in range(20):
                 await append(partition, b"a" * 1_000)
             for offset in range(20):
@@ -153,8 +153,8 @@ def test_a_lone_reader_holds_little(tmp_path: Path) -> None:
 def test_none_is_kept_where_none_is_allowed(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, shared_read_bytes=0) as broker:
-            await broker.create_stream("s")
-            partition = broker.partition("s", 0)
+            await broker.catalog.create_stream("s")
+            partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
             first, second = (partition.read_cached(Offset(0), 1) for _ in range(2))
             assert first is not None

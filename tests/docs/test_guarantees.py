@@ -127,8 +127,8 @@ def test_an_ack_waits_for_the_disk_with_flush_commit_alone(
 ) -> None:
     async def body() -> None:
         async with running(tmp_path, background_sync_interval_s=3600) as broker:
-            await broker.create_stream("orders", config={"logboom.flush": flush})
-            partition = broker.partition("orders", 0)
+            await broker.catalog.create_stream("orders", config={"logboom.flush": flush})
+            partition = broker.replicas.find("orders", 0)
             result = await append(partition, b"x", acks=acks)
             assert partition.log.written_end > result.base_offset
             assert (partition.log.durable_end > result.base_offset) == synced

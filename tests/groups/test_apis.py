@@ -84,7 +84,7 @@ async def commit(node: Running, client: Client, version: int = 9, *, offset: int
         make(part, partition_index=index, committed_offset=offset, committed_leader_epoch=3, committed_metadata="note")
         for index in (0, 9)
     )
-    stream = node.broker.stream("clicks")
+    stream = node.broker.catalog.stream("clicks")
     named = {"name": "clicks"} if version < 10 else {"topic_id": uuid4() if stream is None else stream.id}
     asked = {
         "group_id": "g",
@@ -101,7 +101,7 @@ async def commit(node: Running, client: Client, version: int = 9, *, offset: int
 async def offsets(node: Running, client: Client, version: int, *, everything: bool = False) -> Any:
     """The answer's part about group "g"."""
     cls = load_request_schema(9, version)
-    stream = node.broker.stream("clicks")
+    stream = node.broker.catalog.stream("clicks")
     named = {"name": "clicks"} if version < 10 else {"topic_id": uuid4() if stream is None else stream.id}
     if version >= 8:
         group = nested(cls, "groups")
@@ -244,7 +244,7 @@ def test_offset_commit(tmp_path: Path, version: int) -> None:
         async with running(tmp_path, **QUICK) as node, node.client() as client:
             unknown = ErrorCode.unknown_topic_id if version >= 10 else ErrorCode.unknown_topic_or_partition
             assert await commit(node, client, version) == [unknown, unknown]
-            await node.broker.create_stream("clicks", partitions=2)
+            await node.broker.catalog.create_stream("clicks", partitions=2)
             assert await commit(node, client, version) == [NONE, ErrorCode.unknown_topic_or_partition]
             value = node.broker.groups.committed("g")["clicks", 0]
             assert (value.offset, value.metadata) == (7, "note")
@@ -266,12 +266,12 @@ def test_offset_fetch(tmp_path: Path, version: int) -> None:
             nothing = await offsets(node, client, version)
             expected = ErrorCode.unknown_topic_id if version >= 10 else NONE
             assert {(p.committed_offset, p.error_code) for p in nothing.topics[0].partitions} == {(-1, expected)}
-            await node.broker.create_stream("clicks", partitions=2)
+            await node.broker.catalog.create_stream("clicks", partitions=2)
             await commit(node, client)
             for everything in (False, True) if version >= 2 else (False,):
                 found = await offsets(node, client, version, everything=everything)
                 (topic,) = found.topics
-                stream = node.broker.stream("clicks")
+                stream = node.broker.catalog.stream("clicks")
                 assert stream is not None
                 assert topic.topic_id == stream.id if version >= 10 else topic.name == "clicks"
                 parts = [(p.partition_index, p.committed_offset, p.metadata) for p in topic.partitions]
@@ -296,7 +296,7 @@ def test_offset_delete(tmp_path: Path, version: int) -> None:
             missing = await client.ask(47, version, group_id="g", topics=topics)
             assert missing.error_code is ErrorCode.group_id_not_found
             for name in ("clicks", "old"):
-                await node.broker.create_stream(name)
+                await node.broker.catalog.create_stream(name)
             await formed(client)
             reply = await client.ask(47, version, group_id="g", topics=topics)
             assert reply.error_code is NONE
@@ -316,7 +316,7 @@ def test_offset_delete(tmp_path: Path, version: int) -> None:
 def test_list_groups(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as node, node.client() as client:
-            await node.broker.create_stream("clicks")
+            await node.broker.catalog.create_stream("clicks")
             await formed(client)
             await commit(node, client, group_id="simple")
 
@@ -365,7 +365,7 @@ def test_describe_groups(tmp_path: Path, version: int) -> None:
 def test_delete_groups(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as node, node.client() as client:
-            await node.broker.create_stream("clicks")
+            await node.broker.catalog.create_stream("clicks")
             await formed(client)
             await commit(node, client, group_id="simple")
             reply = await client.ask(42, version, groups_names=("g", "simple", "none", ""))

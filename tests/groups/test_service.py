@@ -93,7 +93,7 @@ def offset_of(broker: Broker, group_id: str = G) -> int | None:
 def test_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             member = await formed(broker)
             reply = await broker.groups.commit(commit(5, member_id=member.member_id, generation=1))
@@ -161,7 +161,7 @@ def test_a_full_disk_refuses_commits_and_they_work_again_after_it(tmp_path: Path
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk, **QUICK) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             await broker.groups.commit(commit(1))
             disk.fill(OFFSETS_STREAM)
@@ -189,7 +189,7 @@ def test_a_broken_disk_refuses_for_good_and_offsets_stay_readable(tmp_path: Path
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk, **QUICK) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             await broker.groups.commit(commit(1))
             disk.break_sync()
@@ -208,7 +208,7 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
     async def body() -> None:
         one = QUICK | {"groups": QUICK["groups"] | {"offsets_partitions": 1}}
         async with running(tmp_path, **one) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             for offset in range(10):
                 await broker.groups.commit(commit(offset))
@@ -231,10 +231,10 @@ def test_garbage_in_the_stream_is_passed_over(tmp_path: Path) -> None:
     async def body() -> None:
         one = QUICK | {"groups": QUICK["groups"] | {"offsets_partitions": 1}}
         async with running(tmp_path, **one) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             await broker.groups.commit(commit(5))
-            partition = broker.partition(OFFSETS_STREAM, 0)
+            partition = broker.replicas.find(OFFSETS_STREAM, 0)
             await append(partition, b"a value without a key")
             key = encode_offset_key(OffsetKey(G, "clicks", 0))
             bad = [(b"\0\1\xff", b"x"), (key + b"", b"\0\x09"), (b"\0\x63later kinds", b"x"), (b"", None)]
@@ -268,10 +268,10 @@ def test_offsets_of_streams_that_are_gone_go_at_the_next_start_too(tmp_path: Pat
 def test_deleting_a_stream_deletes_its_offsets(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             await broker.groups.commit(commit(5))
-            await broker.delete_stream("clicks")
+            await broker.catalog.delete_stream("clicks")
             await until(lambda: offset_of(broker) is None)
 
     run(body)
@@ -326,7 +326,7 @@ async def commit_often(broker: Broker, groups: int, times: int) -> None:
 def test_the_offsets_stream_is_kept_short_and_nothing_is_forgotten(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **short()) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             member = await formed(broker)
             rejoining = asyncio.create_task(broker.groups.join(join()))  # the group is between two generations
@@ -334,7 +334,7 @@ def test_the_offsets_stream_is_kept_short_and_nothing_is_forgotten(tmp_path: Pat
             await broker.groups.commit(commit(1, group_id="gone"))
             await broker.groups.delete_group(DeleteGroup(group_id="gone"))
             await commit_often(broker, 8, 60)
-            partition = broker.partition(OFFSETS_STREAM, 0)
+            partition = broker.replicas.find(OFFSETS_STREAM, 0)
             await until(lambda: partition.log_end_offset - partition.log_start_offset < 150)
             assert partition.log_start_offset > 300
             rejoining.cancel()
@@ -350,13 +350,13 @@ def test_the_offsets_stream_is_kept_short_and_nothing_is_forgotten(tmp_path: Pat
 def test_a_long_offsets_stream_is_shortened_at_the_next_start(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **short(10_000)) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             await commit_often(broker, 2, 60)
-            assert broker.partition(OFFSETS_STREAM, 0).log_start_offset == 0
+            assert broker.replicas.find(OFFSETS_STREAM, 0).log_start_offset == 0
         async with running(tmp_path, **short()) as broker:
             await broker.groups.loaded()
-            partition = broker.partition(OFFSETS_STREAM, 0)
+            partition = broker.replicas.find(OFFSETS_STREAM, 0)
             await until(lambda: partition.log_start_offset == 120)
             assert partition.log_end_offset == 122
             await commit_often(broker, 2, 1)
@@ -371,9 +371,9 @@ def test_a_full_disk_puts_the_shortening_off(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk, **short()) as broker:
-            await broker.create_stream("clicks")
+            await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
-            partition = broker.partition(OFFSETS_STREAM, 0)
+            partition = broker.replicas.find(OFFSETS_STREAM, 0)
             for offset in range(20):
                 await broker.groups.commit(commit(offset))
             waiting = asyncio.create_task(broker.groups.commit(commit(20)))
@@ -396,7 +396,7 @@ def test_after_a_standstill_heartbeats_are_read_before_sessions_end(tmp_path: Pa
         async with running(tmp_path, **QUICK) as broker:
             clock = ManualClock()
             shard = GroupShard(
-                lambda: broker.partition(OFFSETS_STREAM, 0),
+                lambda: broker.replicas.find(OFFSETS_STREAM, 0),
                 GroupLimits(initial_rebalance_delay_ms=0, session_timeout_ms_min=1),
                 clock=clock,
                 log=broker.log,

@@ -22,13 +22,16 @@ def test_above_a_number_of_partitions_streams_are_told_of(tmp_path: Path) -> Non
     async def body() -> None:
         async with running(tmp_path) as node:
             broker = node.broker
-            await broker.create_stream("t", partitions=3)
+            await broker.catalog.create_stream("t", partitions=3)
             for index in (0, 0, 2):
-                broker.partition("t", index).append(bytearray(batch(b"a", b"b")), acks=-1, done=lambda result: None)
+                broker.replicas.find("t", index).append(bytearray(batch(b"a", b"b")), acks=-1, done=lambda result: None)
             await until(
-                lambda: broker.partition("t", 0).high_watermark == 4 and broker.partition("t", 2).high_watermark == 2
+                lambda: (
+                    broker.replicas.find("t", 0).high_watermark == 4
+                    and broker.replicas.find("t", 2).high_watermark == 2
+                )
             )
-            count = len(list(broker.partitions()))
+            count = len(list(broker.replicas))
             single = told(broker, count)
             assert single["logboom_partition_high_watermark", ("t", "0")] == 4
             assert not any(name.startswith("logboom_stream_") for name, _ in single)
@@ -48,14 +51,14 @@ def test_what_was_deleted_is_counted_by_its_reason(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
             broker = node.broker
-            await broker.create_stream("t", config={"segment.bytes": "16384"})
-            partition = broker.partition("t", 0)
+            await broker.catalog.create_stream("t", config={"segment.bytes": "16384"})
+            partition = broker.replicas.find("t", 0)
             for _ in range(6):
                 partition.append(bytearray(batch(bytes(10_000))), acks=-1, done=lambda result: None)
             await until(lambda: partition.high_watermark == 6)
             size = partition.size_bytes
             await partition.delete_records(2)
-            await broker.change_stream_config("t", {"logboom.retention.messages": "1"})
+            await broker.catalog.change_stream_config("t", {"logboom.retention.messages": "1"})
             await partition.enforce_retention()
             values = told(broker, 0)
             assert values["logboom_segments_deleted_total", ("records",)] == 2

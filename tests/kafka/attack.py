@@ -99,7 +99,7 @@ async def unharmed(
 ) -> AsyncIterator[Running]:
     """A broker under attack. Afterwards it must serve others as ever, hold nothing back and have had no fault."""
     async with running(path, kafka, **broker) as node:
-        stream = await node.broker.create_stream("witness")
+        stream = await node.broker.catalog.create_stream("witness")
         yield node
         async with node.client() as witness:
             assert (await answered(witness, stream, batch(b"seen"))).error_code is ErrorCode.none

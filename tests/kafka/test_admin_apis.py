@@ -74,7 +74,7 @@ async def described(client: Client, version: int, names: Any, *, create: bool = 
 def test_metadata(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path, auto_create_streams=False) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             reply = await described(client, version, ["s", "no", "bad name!"])
             (broker,) = reply.brokers
             assert (broker.node_id, broker.host, broker.port) == (1, *node.address)
@@ -86,7 +86,7 @@ def test_metadata(tmp_path: Path, version: int) -> None:
             assert {part.replica_nodes + part.isr_nodes for part in there.partitions} == {(1, 1)}
             assert (missing.error_code, missing.name) == (ErrorCode.unknown_topic_or_partition, "no")
             assert bad.error_code is ErrorCode.invalid_topic_exception
-            everything = {"s", "__consumer_offsets"} & set(node.broker.streams())
+            everything = {"s", "__consumer_offsets"} & set(node.broker.catalog.streams())
             assert {
                 topic.name for topic in (await described(client, version, [] if version == 0 else None)).topics
             } == everything
@@ -108,7 +108,7 @@ def test_metadata(tmp_path: Path, version: int) -> None:
 def test_metadata_by_id(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             topic = nested(load_request_schema(3, version), "topics")
             unknown = uuid4()
             reply = await client.ask(
@@ -139,10 +139,10 @@ def test_asking_for_a_stream_creates_it_where_that_is_on(tmp_path: Path) -> None
                 (made, bad) = (await described(client, version, [name, "bad/name"], create=True)).topics
                 assert (made.error_code, len(made.partitions)) == (NONE, 3)
                 assert bad.error_code is ErrorCode.invalid_topic_exception
-                part = await produced(client, 3, node.broker.stream(name), 2, batch(b"a"))
+                part = await produced(client, 3, node.broker.catalog.stream(name), 2, batch(b"a"))
                 assert part.error_code is NONE
-            await node.broker.delete_stream("new-0")
-            ids = {stream.id for stream in node.broker.streams().values()}
+            await node.broker.catalog.delete_stream("new-0")
+            ids = {stream.id for stream in node.broker.catalog.streams().values()}
             (again,) = (await described(client, 13, ["new-0"], create=True)).topics
             assert again.topic_id not in ids, "a stream created again has another id"
 
@@ -174,7 +174,7 @@ def test_create_topics(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             (made,) = await created(client, version, {"name": "a", "num_partitions": 3, "configs": {"segment.ms": "9"}})
-            stream = node.broker.stream("a")
+            stream = node.broker.catalog.stream("a")
             assert stream is not None
             assert (made.error_code, stream.partitions, stream.config.segment_ms) == (NONE, 3, 9)
             if version >= 5:
@@ -197,9 +197,9 @@ def test_create_topics(tmp_path: Path, version: int) -> None:
             assert [result.error_code for result in results] == [code for _, code in wrong]
             assert all(result.error_message for result in results)
             (dry,) = await created(client, version, {"name": "i"}, validate_only=True)
-            assert (dry.error_code, node.broker.stream("i")) == (NONE, None)
+            assert (dry.error_code, node.broker.catalog.stream("i")) == (NONE, None)
             (twice,) = await created(client, version, {"name": "j"}, {"name": "j"})
-            assert (twice.error_code, node.broker.stream("j")) == (ErrorCode.invalid_request, None)
+            assert (twice.error_code, node.broker.catalog.stream("j")) == (ErrorCode.invalid_request, None)
             (by_hand,) = await created(client, version, {**DEFAULTS, "name": "k", "assignments": {1: (1,), 0: (1,)}})
             assert by_hand.error_code is NONE
             if version >= 4:
@@ -215,8 +215,8 @@ DEFAULTS = {"num_partitions": -1, "replication_factor": -1}
 def test_delete_topics(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            a = await node.broker.create_stream("a")
-            await node.broker.create_stream("b")
+            a = await node.broker.catalog.create_stream("a")
+            await node.broker.catalog.create_stream("b")
             if version < 6:
                 reply = await client.ask(20, version, topic_names=("a", "no", "__consumer_offsets"), timeout=WAIT)
                 assert [one.name for one in reply.responses] == ["a", "no", "__consumer_offsets"]
@@ -236,7 +236,7 @@ def test_delete_topics(tmp_path: Path, version: int) -> None:
             assert [one.error_code for one in reply.responses] == codes
             if version >= 5:
                 assert [bool(one.error_message) for one in reply.responses] == [code is not NONE for code in codes]
-            assert {"a", "b"} & set(node.broker.streams()) == {"b"}
+            assert {"a", "b"} & set(node.broker.catalog.streams()) == {"b"}
 
     run(body)
 
@@ -245,7 +245,7 @@ def test_delete_topics(tmp_path: Path, version: int) -> None:
 def test_create_partitions(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("s", partitions=2)
+            await node.broker.catalog.create_stream("s", partitions=2)
             cls = load_request_schema(37, version)
             topic, assignment = nested(cls, "topics"), nested(cls, "topics", "assignments")
 
@@ -268,7 +268,7 @@ def test_create_partitions(tmp_path: Path, version: int) -> None:
             assert await grown("no", 4) is ErrorCode.unknown_topic_or_partition
             assert await grown("__consumer_offsets", 100) is ErrorCode.invalid_request
             assert await grown("s", 5, times=2) is ErrorCode.invalid_request
-            stream = node.broker.stream("s")
+            stream = node.broker.catalog.stream("s")
             assert stream is not None
             assert stream.partitions == 2
             assert await grown("s", 3, [(1,)]) is NONE
@@ -286,7 +286,7 @@ def test_describe_configs(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         defaults = {"segment_ms": 77_000}
         async with running(tmp_path, stream_defaults=defaults) as node, node.client() as client:
-            await node.broker.create_stream("s", config={"segment.bytes": "20000"})
+            await node.broker.catalog.create_stream("s", config={"segment.bytes": "20000"})
             resource = nested(load_request_schema(32, version), "resources")
 
             async def told(kind: int, name: str, keys: Any = None) -> Any:
@@ -347,7 +347,7 @@ def test_describe_cluster(tmp_path: Path, version: int) -> None:
 def test_describe_log_dirs(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             records = batch(b"x" * 500)
             await produced(client, 3, stream, 1, records)
             reply = await client.ask(35, version, topics=None)
@@ -380,10 +380,10 @@ def test_offset_for_leader_epoch(tmp_path: Path, version: int) -> None:
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await produced(client, 3, await node.broker.create_stream("s"), 0, batch(b"a", b"b"))
+            await produced(client, 3, await node.broker.catalog.create_stream("s"), 0, batch(b"a", b"b"))
             assert await asked(node, 0, -1) == (NONE, 0, 2)
         async with running(tmp_path) as node, node.client() as client:
-            await produced(client, 3, node.broker.stream("s"), 0, batch(b"c"))
+            await produced(client, 3, node.broker.catalog.stream("s"), 0, batch(b"c"))
             assert await asked(node, 0, 1) == (NONE, 0, 2)
             assert await asked(node, 1, -1) == (NONE, 1, 3)
             assert await asked(node, 0, 0) == (ErrorCode.fenced_leader_epoch, -1, -1)

@@ -45,7 +45,7 @@ def test_delete_records(tmp_path: Path, version: int) -> None:
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             await produced(client, 3, stream, 0, batch(b"a", b"b", b"c"))
             assert await deleted(client, {"s": [(0, 2), (1, 0)]}) == [(0, 2, NONE), (1, 0, NONE)]
             assert await deleted(client, {"s": [(0, 1)]}) == [(0, 2, NONE)]
@@ -59,7 +59,7 @@ def test_delete_records(tmp_path: Path, version: int) -> None:
                 (9, -1, unknown),
                 (0, -1, unknown),
             ]
-            assert node.broker.partition("s", 0).log_start_offset == 3
+            assert node.broker.replicas.find("s", 0).log_start_offset == 3
 
     run(body)
 
@@ -81,10 +81,10 @@ def test_a_fetch_below_the_start_is_out_of_range(tmp_path: Path) -> None:
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await produced(client, 3, await node.broker.create_stream("s"), 0, batch(b"a"))
-            await produced(client, 3, node.broker.stream("s"), 0, batch(b"b"))
+            await produced(client, 3, await node.broker.catalog.create_stream("s"), 0, batch(b"a"))
+            await produced(client, 3, node.broker.catalog.stream("s"), 0, batch(b"b"))
             assert await fetched(client, 0) == (NONE, 0)
-            await node.broker.partition("s", 0).delete_records(1)
+            await node.broker.replicas.find("s", 0).delete_records(1)
             assert (await fetched(client, 0))[0] is ErrorCode.offset_out_of_range
             assert await fetched(client, 1) == (NONE, 1)
 
@@ -133,7 +133,7 @@ async def told(client: Client) -> dict[str, str]:
 def test_alter_configs_replaces_all(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("s", config={"segment.ms": "5000"})
+            await node.broker.catalog.create_stream("s", config={"segment.ms": "5000"})
             new = [("retention.ms", "9000"), ("max.message.bytes", "100")]
             assert await altered(client, 33, version, new, validate_only=True) == (NONE, None)
             assert await told(client) == {"segment.ms": "5000"}
@@ -154,7 +154,7 @@ def test_alter_configs_replaces_all(tmp_path: Path, version: int) -> None:
 def test_incremental_alter_configs(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("s", config={"segment.ms": "5000"})
+            await node.broker.catalog.create_stream("s", config={"segment.ms": "5000"})
             both = [("retention.ms", "9000"), ("segment.ms", None, DELETE)]
             assert await altered(client, 44, version, both, validate_only=True) == (NONE, None)
             assert await told(client) == {"segment.ms": "5000"}
@@ -183,7 +183,7 @@ def test_incremental_alter_configs(tmp_path: Path, version: int) -> None:
 def test_what_cannot_be_changed_is_told(tmp_path: Path, key: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("s")
+            await node.broker.catalog.create_stream("s")
             code, text = await altered(client, key, 1, [("retention.ms", "week"), ("segment.byte", "1")])
             assert code is ErrorCode.invalid_config
             assert "retention.ms='week': expected a whole number" in str(text)
@@ -213,7 +213,7 @@ async def changed(node: Running, client: Client, name: str, value: str) -> None:
 def test_changes_are_in_force_at_once(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, retention_check_interval_s=0.02) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
 
             async def sent(size: int = 1) -> Any:
                 return await produced(client, 9, stream, 0, batch(bytes(size)))
@@ -227,7 +227,7 @@ def test_changes_are_in_force_at_once(tmp_path: Path) -> None:
             await changed(node, client, "min.insync.replicas", "2")
             assert (await sent()).error_code is ErrorCode.not_enough_replicas
             await changed(node, client, "min.insync.replicas", "1")
-            partition = node.broker.partition("s", 0)
+            partition = node.broker.replicas.find("s", 0)
             await changed(node, client, "logboom.flush", "none")
             assert not partition.syncs
             await changed(node, client, "logboom.flush", "commit")

@@ -38,7 +38,7 @@ def test_metadata_names_operations_where_they_are_asked_for(
 ) -> None:
     async def body() -> None:
         async with running(tmp_path, auto_create_streams=False) as node, node.client() as client:
-            await node.broker.create_stream("s")
+            await node.broker.catalog.create_stream("s")
             # In turns, for what was written for one client is sent to the next.
             for topic, cluster in ((False, False), (True, True), (False, True), (True, False), (False, False)):
                 reply = await described(client, version, names, topic=topic, cluster=cluster)

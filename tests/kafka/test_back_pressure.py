@@ -65,8 +65,8 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
 
     async def body() -> None:
         async with running(tmp_path, open_disk=open_disk, max_staged_bytes=limit) as node:
-            await node.broker.create_stream("t")
-            staging, (disk,) = node.broker.staging, disks
+            await node.broker.catalog.create_stream("t")
+            staging, (disk,) = node.broker.flusher, disks
             async with node.client() as careless, node.client() as careful, node.client() as other:
                 disk.going.clear()
                 try:
@@ -84,7 +84,7 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
                 finally:
                     disk.going.set()
                 await careful.reply()
-                partition = node.broker.partition("t", 0)
+                partition = node.broker.replicas.find("t", 0)
                 await until(lambda: partition.high_watermark == count + 1)
                 assert (staging.staged_bytes, staging.backpressured) == (0, False)
 
@@ -112,7 +112,7 @@ def test_long_requests_on_their_way_leave_room_for_whole_ones(tmp_path: Path) ->
 
     async def body() -> None:
         async with running(tmp_path, kafka={"max_inflight_total_bytes": limit}) as node:
-            await node.broker.create_stream("t")
+            await node.broker.catalog.create_stream("t")
             clients = [await Client.connect(node.address) for _ in range(20)]
             try:
                 for client in clients:
@@ -135,7 +135,7 @@ def test_one_long_request_alone_may_take_what_there_is(tmp_path: Path) -> None:
     async def body() -> None:
         limits = {"max_inflight_total_bytes": 2 << 20, "max_inflight_bytes": 1 << 20}
         async with running(tmp_path, kafka=limits) as node, node.client() as client:
-            await node.broker.create_stream("t", config={"max.message.bytes": str(8 << 20)})
+            await node.broker.catalog.create_stream("t", config={"max.message.bytes": str(8 << 20)})
             send(client, batch(bytes(5_000_000)), -1)
             assert (await client.reply()).responses[0].partition_responses[0].error_code == 0
             await until(lambda: node.metrics.inflight_bytes == 0)
@@ -148,7 +148,7 @@ def test_a_peer_that_does_not_read_is_closed_where_its_room_is_needed(tmp_path: 
     async def body() -> None:
         limits = {"max_unsent_total_bytes": 1 << 20, "max_unsent_bytes": 1 << 16, "request_timeout_s": 1}
         async with running(tmp_path, kafka=limits) as node:
-            await node.broker.create_stream("t", config={"max.message.bytes": str(32 << 20)})
+            await node.broker.catalog.create_stream("t", config={"max.message.bytes": str(32 << 20)})
             async with node.client() as writer:
                 send(writer, batch(bytes(20_000_000)), -1)
                 await writer.reply()

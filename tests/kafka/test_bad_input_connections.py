@@ -167,7 +167,7 @@ def test_a_fetch_that_claims_to_be_a_replicas(tmp_path: Path, complaints: list[d
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             await answered(client, stream, good())
             for version in (4, 6, 12):
                 for offset in (0, 2, 1 << 40):
@@ -179,7 +179,7 @@ def test_a_fetch_that_claims_to_be_a_replicas(tmp_path: Path, complaints: list[d
                     assert not any(part.records for part in parts)
             (part,) = await fetched(client, 12, stream, {0: 0}, replica_id=replica, current_leader_epoch=1)
             assert part.error_code is ErrorCode.unknown_leader_epoch
-            assert node.broker.partition("s", 0).high_watermark == 2
+            assert node.broker.replicas.find("s", 0).high_watermark == 2
             (line,) = complaints
             assert "replicate" in line["event"]
             (part,) = await fetched(client, 12, stream, {0: 0}, replica_id=-2)  # a consumer for debugging

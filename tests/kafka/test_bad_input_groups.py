@@ -141,7 +141,7 @@ LIES: dict[str, tuple[Any, ErrorCode]] = {
 
 
 async def with_honest(node: Running, client: Client) -> Honest:
-    await node.broker.create_stream("s")
+    await node.broker.catalog.create_stream("s")
     return await Honest.joined(client)
 
 
@@ -217,7 +217,7 @@ def test_assignments_to_others_and_of_garbage_stay_where_they_are(
 def test_commits_that_cannot_be_are_refused_one_by_one(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints, groups=AT_ONCE) as node, node.client() as client:
-            await node.broker.create_stream("s", partitions=2)
+            await node.broker.catalog.create_stream("s", partitions=2)
             unknown, large = ErrorCode.unknown_topic_or_partition, ErrorCode.offset_metadata_too_large
             codes = await commit(
                 client,
@@ -239,7 +239,7 @@ def test_a_group_without_a_proper_name_holds_nothing(
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints, groups=AT_ONCE) as node, node.client() as client:
-            await node.broker.create_stream("s")
+            await node.broker.catalog.create_stream("s")
             expected = ErrorCode.none if group == "" else ErrorCode.invalid_group_id
             assert await commit(client, ("s", 0, 1, ""), group=group) == [expected]
             assert (await ask(client, 11, 3, joining(group=group))).error_code is ErrorCode.invalid_group_id

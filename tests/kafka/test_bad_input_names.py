@@ -71,7 +71,7 @@ def test_a_name_that_cannot_be_is_refused_everywhere(
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
             for there in THERE:
-                await node.broker.create_stream(there)
+                await node.broker.catalog.create_stream(there)
             before = files(node)
             (topic,) = (await ask(client, 19, 5, create(5, name))).topics
             assert topic.error_code is ErrorCode.invalid_topic_exception
@@ -102,7 +102,7 @@ def test_names_at_the_edge_are_taken(tmp_path: Path, complaints: list[dict[str, 
             for name in ("x" * 249, "...", "_", "-", "_private", "a.b-c_D9"):
                 (topic,) = (await ask(client, 19, 5, create(5, name))).topics
                 assert topic.error_code is ErrorCode.none, name
-                stream = node.broker.stream(name)
+                stream = node.broker.catalog.stream(name)
                 assert stream is not None
                 assert (await answered(client, stream, good())).error_code is ErrorCode.none
 
@@ -116,7 +116,7 @@ def test_one_name_twice_in_a_request_is_created_not_once(tmp_path: Path, complai
             both = make(type(one), topics=one.topics * 2, timeout=milliseconds(10_000), validate_only=False)
             reply = await ask(client, 19, 5, both)
             assert [topic.error_code for topic in reply.topics] == [ErrorCode.invalid_request]
-            assert node.broker.stream("twice") is None
+            assert node.broker.catalog.stream("twice") is None
 
     run(body)
 

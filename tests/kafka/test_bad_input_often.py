@@ -83,7 +83,7 @@ def test_what_is_named_often_is_answered_once(tmp_path: Path, complaints: list[d
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("wide", partitions=PARTITIONS)
+            stream = await node.broker.catalog.create_stream("wide", partitions=PARTITIONS)
             notes = [("wide", index, 1, "x" * 1_000) for index in range(30)]
             assert set(await commit(client, *notes)) == {ErrorCode.none}
             client.writer.write(frame(api_key, version, 1, written(request(stream))))
@@ -107,7 +107,7 @@ def test_a_partition_whose_offsets_are_asked_for_twice_is_refused(
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             assert await listed(client, stream) == [ErrorCode.invalid_request] * 3
 
     run(body)
@@ -118,7 +118,7 @@ def test_a_fetch_of_one_partition_often_is_bounded_by_its_bytes(
 ) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints, {"max_fetch_bytes": 100_000}) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             client.send(0, 9, body=written(produce(stream)))
             await client.reply()
             request = fetch_request(12, stream, {0: 0}, max_bytes=2**31 - 1, partition_max_bytes=2**31 - 1)
@@ -139,7 +139,7 @@ def test_many_names_that_are_none_are_told_in_part(tmp_path: Path, complaints: l
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            await node.broker.create_stream("s")
+            await node.broker.catalog.create_stream("s")
             for kind, name in ((2, "s"), (4, "1"), (4, "")):
                 cls = load_request_schema(44, 1)
                 one = nested(cls, "resources", "configs")

@@ -130,7 +130,7 @@ def test_a_bad_batch_is_refused_by_name_and_nothing_of_it_is_stored(
     async def body() -> None:
         async with unharmed(tmp_path, complaints, max_partitions=200) as node, node.client() as client:
             for number, case in enumerate(CASES):
-                stream = await node.broker.create_stream(f"s{number}", partitions=2)
+                stream = await node.broker.catalog.create_stream(f"s{number}", partitions=2)
                 node.door._shared.complaints = Complaints(node.broker.clock)
                 try:
                     await refuse(node, client, stream, case, complaints)
@@ -147,7 +147,7 @@ async def refuse(node: Running, client: Client, stream: Stream, case: str, compl
     part = await answered(client, stream, make())
     assert (part.error_code, part.base_offset) == (code, -1)
     assert why in part.error_message
-    assert node.broker.partition(stream.name, 0).log_end_offset == 0
+    assert node.broker.replicas.find(stream.name, 0).log_end_offset == 0
     (line,) = [line for line in complaints if line["event"] == "records refused"]
     assert (line["error"], line["stream"], line["partition"]) == (code.name, stream.name, 0)
     assert why in line["why"]
@@ -164,7 +164,7 @@ def test_offsets_of_the_clients_own_count_for_nothing(tmp_path: Path, complaints
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             for number, offset in enumerate((0, 1, 0, -5, 2**63 - 1, -(2**63), 7)):
                 part = await answered(client, stream, with_head(base_offset=offset, leader_epoch=77)())
                 assert (part.error_code, part.base_offset) == (ErrorCode.none, 2 * number)
@@ -178,7 +178,7 @@ def test_offsets_of_the_clients_own_count_for_nothing(tmp_path: Path, complaints
 def test_a_time_long_ago_is_taken(tmp_path: Path, complaints: list[dict[str, Any]], stamp: int | str) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             time_ms = stamp if isinstance(stamp, int) else NOW_MS + 59 * 60_000
             part = await answered(client, stream, good(timestamp_ms=time_ms))
             assert part.error_code is ErrorCode.none
@@ -200,11 +200,11 @@ async def offset_of(client: Client, timestamp: int) -> Any:
 def test_a_stream_may_be_narrower_in_time(tmp_path: Path, complaints: list[dict[str, Any]], setting: str) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", config={"message.timestamp.before.max.ms": setting})
+            stream = await node.broker.catalog.create_stream("s", config={"message.timestamp.before.max.ms": setting})
             part = await answered(client, stream, good(timestamp_ms=NOW_MS - 10 * HOUR_MS))
             assert part.error_code is ErrorCode.invalid_timestamp
             assert "too long ago" in part.error_message
-            assert node.broker.partition("s", 0).log_end_offset == 0
+            assert node.broker.replicas.find("s", 0).log_end_offset == 0
 
     run(body)
 
@@ -215,7 +215,7 @@ def test_zstd_is_not_taken_from_clients_that_cannot_know_it(
 ) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             part = await answered(client, stream, good(codec=Codec.ZSTD), version)
             assert part.error_code is ErrorCode.unsupported_compression_type
             assert (await answered(client, stream, good(codec=Codec.ZSTD), 7)).error_code is ErrorCode.none
@@ -228,9 +228,9 @@ def test_the_heads_word_counts_for_the_latest_time(tmp_path: Path, complaints: l
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             assert (await answered(client, stream, with_head(max_timestamp=5)())).error_code is ErrorCode.none
-            partition = node.broker.partition("s", 0)
+            partition = node.broker.replicas.find("s", 0)
             assert await partition.offset_for_time(6) is None
             (part,) = await fetched(client, 12, stream, {0: 0})
             assert values_in(part.records) == [b"x", b"y"]
@@ -244,11 +244,11 @@ def test_a_transaction_is_refused_whole(
 ) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             data = good(transactional=transactional, producer_id=1, producer_epoch=0, base_sequence=0)
             part = await answered(client, stream, data, transactional_id="t")
             assert part.error_code is ErrorCode.transactional_id_authorization_failed
-            assert node.broker.partition("s", 0).log_end_offset == 0
+            assert node.broker.replicas.find("s", 0).log_end_offset == 0
 
     run(body)
 
@@ -257,10 +257,10 @@ def test_a_transaction_is_refused_whole(
 def test_other_acks_are_refused(tmp_path: Path, complaints: list[dict[str, Any]], acks: int) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             part = await answered(client, stream, good(), acks=acks)
             assert part.error_code is ErrorCode.invalid_required_acks
-            assert node.broker.partition("s", 0).log_end_offset == 0
+            assert node.broker.replicas.find("s", 0).log_end_offset == 0
 
     run(body)
 
@@ -289,7 +289,7 @@ def test_a_decompression_bomb_costs_its_limit_and_no_more(tmp_path: Path, codec:
 def test_a_partition_that_is_not_there_takes_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             for index in (1, -1, 2**31 - 1, -(2**31)):
                 client.send(0, 9, produce_request(9, stream, {index: good()}))
                 (part,) = (await client.reply()).responses[0].partition_responses
@@ -316,7 +316,7 @@ def test_refused_requests_leave_nothing_to_the_garbage_collector(
 
     async def body() -> None:
         async with unharmed(tmp_path, complaints, max_decompressed_bytes=MIB) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             bombs = [bomb(codec, 2 * MIB) for codec in COMPRESSED]
             await answered(client, stream, good())
             gc.collect()
@@ -351,7 +351,7 @@ def test_the_log_calls_a_stream_by_its_name_where_the_request_has_its_id(
 ) -> None:
     async def body() -> None:
         async with unharmed(tmp_path, complaints) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             client.send(0, 13, produce_request(13, stream, {0: good(control=True)}))
             await client.reply()
             (line,) = complaints

@@ -78,7 +78,7 @@ def test_a_trickle_of_a_request_is_closed_in_its_time(tmp_path: Path, begun: byt
 def test_a_request_that_makes_progress_is_not_cut(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, {"request_timeout_s": 2}) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             request = produce_request(9, stream, {0: batch(b"x" * 400_000)})
             data = frame(0, 9, 1, written(request))
             sent = 0
@@ -120,7 +120,7 @@ def test_a_peer_whose_requests_wait_for_us_is_not_called_slow(tmp_path: Path) ->
     async def body() -> None:
         limits = {"request_timeout_s": 1, "max_inflight_requests": 1}
         async with running(tmp_path, limits) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             client.send(1, 12, fetch_request(12, stream, {0: 0}, max_wait=milliseconds(3_000), min_bytes=1))
             client.writer.write(frame(18, 0, 2, b"") + BIG[:7])
             await until(lambda: node.metrics.waiting_fetches and not connection(node)._reading)
@@ -150,7 +150,7 @@ def test_a_half_closed_peer_gets_its_answers(tmp_path: Path, fast: bool) -> None
 
     async def body() -> None:
         async with running(tmp_path) as node:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             requests = [written(produce_request(9, stream, {0: batch(b"x")})) for _ in range(20)]
             reader, writer = await asyncio.open_connection(*node.address)
             for number, request in enumerate(requests):
@@ -164,7 +164,7 @@ def test_a_half_closed_peer_gets_its_answers(tmp_path: Path, fast: bool) -> None
                 position += 4 + size
             assert numbers == [one for number in range(20) for one in (number, 100 + number)]
             writer.close()
-            assert node.broker.partition("s", 0).log_end_offset == 20
+            assert node.broker.replicas.find("s", 0).log_end_offset == 20
             await until(lambda: not node.metrics.connections)
             assert (node.metrics.inflight_requests, node.metrics.inflight_bytes) == (0, 0)
 
@@ -188,7 +188,7 @@ def test_a_half_closed_peer_that_asked_for_nothing_is_let_go_of(tmp_path: Path, 
 def test_a_half_closed_peer_that_waits_for_records_is_let_go_of(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             client.send(1, 12, fetch_request(12, stream, {0: 0}, max_wait=milliseconds(60_000), min_bytes=1))
             await until(lambda: node.metrics.waiting_fetches)
             client.writer.write_eof()
@@ -203,9 +203,9 @@ def test_a_half_closed_peer_whose_answer_never_comes_is_let_go_of(
 ) -> None:
     async def body() -> None:
         async with running(tmp_path, {"request_timeout_s": 3}) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             held: list[Any] = []
-            partition = node.broker.partition("s", 0)
+            partition = node.broker.replicas.find("s", 0)
             monkeypatch.setattr(type(partition), "append", lambda self, *a, done, **k: held.append(done))
             client.send(0, 9, produce_request(9, stream, {0: batch(b"x")}, timeout=milliseconds(100_000)))
             await until(lambda: held)

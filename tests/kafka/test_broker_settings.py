@@ -37,7 +37,7 @@ def test_a_value_comes_from_the_broker_then_the_default_of_all_then_the_start_th
             running(tmp_path, stream_defaults={"retention_ms": 4000}) as node,
             node.client() as client,
         ):
-            await node.broker.create_stream("s")
+            await node.broker.catalog.create_stream("s")
             name = "log.retention.ms"
             layers = [(name, "4000", STATIC), (name, "-1", DEFAULT)]
             assert await told(client, *ALL) == {}
@@ -67,11 +67,11 @@ def test_a_change_that_many_partitions_take_lets_others_have_their_turn(tmp_path
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("s", partitions=count)
+            await node.broker.catalog.create_stream("s", partitions=count)
 
             async def look() -> None:
                 while True:
-                    partitions = [one for one in node.broker.partitions() if one.stream.name == "s"]
+                    partitions = [one for one in node.broker.replicas if one.stream.name == "s"]
                     seen.add(sum(one.stream.config.retention_ms == 5 for one in partitions))
                     await asyncio.sleep(0)
 
@@ -79,9 +79,7 @@ def test_a_change_that_many_partitions_take_lets_others_have_their_turn(tmp_path
             assert await altered(client, 44, 1, [("log.retention.ms", "5")], resource=MINE) == (NONE, None)
             looking.cancel()
             assert {0 < of < count for of in seen} == {False, True}
-            assert all(
-                one.stream.config.retention_ms == 5 for one in node.broker.partitions() if not one.stream.internal
-            )
+            assert all(one.stream.config.retention_ms == 5 for one in node.broker.replicas if not one.stream.internal)
 
     run(body)
 
@@ -99,13 +97,13 @@ def test_settings_outlive_a_restart_and_are_written_as_the_wire_has_them(tmp_pat
             mine = await told(client, *MINE)
             assert mine["log.retention.ms"].value == "172800000"
             assert node.door._shared.config.max_connections == 77
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             assert (stream.partitions, stream.config.flush) == (3, "none")
             # AlterConfigs takes back what it does not name.
             assert await altered(client, 33, 1, [("num.partitions", "2")], resource=MINE) == (NONE, None)
             assert (await told(client, *MINE))["max.connections"].config_source == DEFAULT
-            assert (await node.broker.create_stream("t")).partitions == 2
-            assert (await node.broker.create_stream("u")).config.flush == "commit"
+            assert (await node.broker.catalog.create_stream("t")).partitions == 2
+            assert (await node.broker.catalog.create_stream("u")).config.flush == "commit"
 
     run(set_them)
     run(see_them)
@@ -160,8 +158,8 @@ async def changed(client: Client, name: str, value: str | None) -> None:
 def test_streams_without_a_value_of_their_own_see_a_change_at_once(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            follows = await node.broker.create_stream("s")
-            own = await node.broker.create_stream(
+            follows = await node.broker.catalog.create_stream("s")
+            own = await node.broker.catalog.create_stream(
                 "own", config={"max.message.bytes": "5000", "logboom.flush": "commit"}
             )
 
@@ -174,7 +172,7 @@ def test_streams_without_a_value_of_their_own_see_a_change_at_once(tmp_path: Pat
             await changed(client, "log.message.timestamp.type", "LogAppendTime")
             assert (await sent(follows, 1)).log_append_time is not None
             await changed(client, "logboom.flush", "none")
-            partitions = {name: node.broker.partition(name, 0) for name in ("s", "own")}
+            partitions = {name: node.broker.replicas.find(name, 0) for name in ("s", "own")}
             assert [one.syncs for one in partitions.values()] == [False, True]
             await changed(client, "logboom.flush", None)
             await changed(client, "log.segment.bytes", "16KiB")
@@ -183,7 +181,7 @@ def test_streams_without_a_value_of_their_own_see_a_change_at_once(tmp_path: Pat
             await changed(client, "logboom.broker.max_batch_records", "1")
             two = await produced(client, 9, follows, 0, batch(b"a", b"b"))
             assert two.error_code is not NONE
-            offsets = node.broker.stream("__consumer_offsets")
+            offsets = node.broker.catalog.stream("__consumer_offsets")
             assert offsets is not None
             assert (offsets.config.retention_messages, offsets.config.flush) == (-1, "commit")
 
@@ -193,9 +191,9 @@ def test_streams_without_a_value_of_their_own_see_a_change_at_once(tmp_path: Pat
 def test_a_pause_that_goes_on_follows_its_setting(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             assert (await produced(client, 9, stream, 0, batch(b"a"))).error_code is NONE
-            partition = node.broker.partition("s", 0)
+            partition = node.broker.replicas.find("s", 0)
             await changed(client, "logboom.retention.messages", "0")
             assert partition.log_start_offset == 0, "the next look at old segments is five minutes off"
             await changed(client, "log.retention.check.interval.ms", "20")

@@ -49,7 +49,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replies_come_in_the_order_of_requests(tmp_path: Path, fast: bool) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=4)
+            stream = await node.broker.catalog.create_stream("s", partitions=4)
             expected: list[tuple[int, int]] = []
             for round_ in range(50):
                 client.send(0, 9, produce_request(9, stream, {round_ % 4: batch(b"x")}))
@@ -100,11 +100,11 @@ def test_frames_may_come_byte_by_byte(tmp_path: Path) -> None:
 def test_acks_0_has_no_reply_and_tells_of_errors_by_closing(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             quiet = written(produce_request(7, stream, {0: batch(b"x")}, acks=0))
             client.writer.write(frame(0, 7, 1, quiet) * 3 + frame(18, 0, 2, b""))
             assert (await client.frame())[:4] == b"\0\0\0\x02"
-            assert node.broker.partition("s", 0).log_end_offset == 3
+            assert node.broker.replicas.find("s", 0).log_end_offset == 3
             client.writer.write(frame(0, 7, 3, written(produce_request(7, stream, {9: batch(b"x")}, acks=0))))
             assert await client.closed() == b""
             assert "partition 9" in events(node, "request without a reply failed")[0]["why"]
@@ -131,7 +131,7 @@ def test_api_versions_of_an_unknown_version(tmp_path: Path) -> None:
 def test_produce_before_record_batches_gets_a_proper_error(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("s")
+            await node.broker.catalog.create_stream("s")
             parts = b"".join(struct.pack(">ii", index, 3) + b"old" for index in (0, 1))
             body = struct.pack(">hi", 1, 1000) + struct.pack(">ih1si", 1, 1, b"s", 2) + parts
             client.writer.write(frame(0, version, 4, body) + frame(18, 0, 5, b""))
@@ -141,7 +141,7 @@ def test_produce_before_record_batches_gets_a_proper_error(tmp_path: Path, versi
                 expected += struct.pack(">ihq", index, 35, -1) + (struct.pack(">q", -1) if version == 2 else b"")
             assert payload == expected + (bytes(4) if version else b"")
             assert (await client.frame())[:4] == b"\0\0\0\x05"
-            assert node.broker.partition("s", 0).log_end_offset == 0
+            assert node.broker.replicas.find("s", 0).log_end_offset == 0
             client.writer.write(frame(0, version, 6, struct.pack(">hi", 0, 1000) + bytes(4)))
             assert await client.closed() == b"", "acks=0 tells of an error by closing"
 
@@ -256,7 +256,7 @@ def test_requests_in_flight_are_bounded_and_all_are_answered(tmp_path: Path) -> 
     async def body() -> None:
         limits = {"max_inflight_requests": 3, "max_inflight_bytes": 1 << 20}
         async with running(tmp_path, limits) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             most = 0
             for _ in range(100):
                 client.send(0, 9, produce_request(9, stream, {0: batch(b"x" * 100)}))
@@ -272,7 +272,7 @@ def test_requests_in_flight_are_bounded_and_all_are_answered(tmp_path: Path) -> 
 def test_requests_of_all_connections_together_are_bounded_and_everybody_has_one(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, {"max_inflight_total_requests": 4}) as node:
-            stream = await node.broker.create_stream("s", partitions=1)
+            stream = await node.broker.catalog.create_stream("s", partitions=1)
             async with node.client() as one, node.client() as two, node.client() as three:
                 clients, most = (one, two, three), 0
                 for _ in range(40):
@@ -294,7 +294,7 @@ def test_requests_of_all_connections_together_are_bounded_and_everybody_has_one(
 def test_bytes_in_flight_are_bounded_and_all_is_answered(tmp_path: Path, limit: str) -> None:
     async def body() -> None:
         async with running(tmp_path, {limit: 100_000}) as node, node.client() as one, node.client() as two:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             most = 0
             for _ in range(30):
                 one.send(0, 9, produce_request(9, stream, {0: batch(b"x" * 40_000)}))
@@ -314,7 +314,7 @@ def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
     async def body() -> None:
         limits = {"max_unsent_bytes": 1024}
         async with running(tmp_path, limits) as node, node.client() as client, node.client() as other:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             big = batch(b"x" * 900_000)
             client.send(0, 9, produce_request(9, stream, {0: big}))
             await client.reply()
@@ -341,13 +341,15 @@ def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
 def test_produce_answers_in_the_clients_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             held: list[Any] = []
 
             def append(records: Any, *, acks: int, done: Any) -> None:
                 held.append(done)
 
-            monkeypatch.setattr(type(node.broker.partition("s", 1)), "append", lambda self, *a, **k: append(*a, **k))
+            monkeypatch.setattr(
+                type(node.broker.replicas.find("s", 1)), "append", lambda self, *a, **k: append(*a, **k)
+            )
             client.send(0, 9, produce_request(9, stream, {0: batch(b"x"), 1: batch(b"x")}, timeout=milliseconds(10)))
             reply = await client.reply()
             codes = [part.error_code for part in reply.responses[0].partition_responses]
@@ -365,7 +367,7 @@ def test_a_client_may_leave_before_its_replies(tmp_path: Path, fast: bool, abrup
         troubles: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, trouble: troubles.append(trouble))
         async with running(tmp_path) as node:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             for _ in range(20):
                 client = await Client.connect(node.address)
                 for _ in range(5):
@@ -391,7 +393,7 @@ def test_answered_requests_leave_nothing_to_the_garbage_collector(tmp_path: Path
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             gc.collect()
             gc.disable()
             try:
@@ -414,7 +416,7 @@ def test_with_many_unsent_bytes_fetches_get_one_batch_at_a_time(tmp_path: Path) 
     async def body() -> None:
         limits = {"max_unsent_total_bytes": 100_000, "max_unsent_bytes": 1024}
         async with running(tmp_path, limits) as node, node.client() as slow, node.client() as other:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             for _ in range(2):
                 await produced(other, 3, stream, 0, batch(b"x" * 1_000_000))
                 await produced(other, 3, stream, 1, batch(b"y"))
@@ -446,12 +448,12 @@ def test_silent_connections_are_closed(tmp_path: Path) -> None:
 def test_a_handler_that_goes_wrong_costs_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as other:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
 
             def broken(*anything: Any, **more: Any) -> Any:
                 raise AssertionError("a promise was broken")
 
-            partition = type(node.broker.partition("s", 0))
+            partition = type(node.broker.replicas.find("s", 0))
             client.send(0, 9, produce_request(9, stream, {0: batch(b"x")}))  # nobody reads where there is nothing
             await client.reply()
             with monkeypatch.context() as patch:
@@ -476,7 +478,7 @@ def test_a_handler_that_goes_wrong_costs_one_connection(tmp_path: Path, monkeypa
 def test_stop_answers_what_was_begun(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as waiting, node.client() as idle:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             await idle.ask(18, 0)
             waiting.send(1, 12, fetch_request(12, stream, {0: 0}, max_wait=milliseconds(30_000)))
             while not node.metrics.waiting_fetches:
@@ -500,7 +502,7 @@ def test_stop_answers_what_was_begun(tmp_path: Path) -> None:
 def test_stop_does_not_wait_for_a_peer_that_does_not_read(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             client.send(0, 9, produce_request(9, stream, {0: batch(b"x" * 1_000_000)}))
             await client.reply()
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]

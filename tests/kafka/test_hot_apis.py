@@ -92,7 +92,7 @@ def first_offsets(records: bytes) -> list[int]:
 def test_produce(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             for base in (0, 3):
                 part = await produced(client, version, stream, 1, batch(b"a", b"b", b"c"))
                 assert (part.index, part.error_code, part.base_offset) == (1, NONE, base)
@@ -115,7 +115,7 @@ def test_produce(tmp_path: Path, version: int) -> None:
 def test_fetch(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=3)
+            stream = await node.broker.catalog.create_stream("s", partitions=3)
             sent = batch(b"a", b"b", b"c"), batch(b"d" * 200)
             for one in sent:
                 await produced(client, 3, stream, 1, one)
@@ -147,7 +147,7 @@ def test_fetch(tmp_path: Path, version: int) -> None:
 def test_fetch_refuses_followers_and_epochs_not_heard_of(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             fields: dict[str, Any] = {"replica_id": 3}
             if version >= 15:
                 state = nested(load_request_schema(1, version), "replica_state")
@@ -185,7 +185,7 @@ async def looked_up(client: Client, version: int, name: str, timestamp: int, epo
 def test_list_offsets(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             for time_ms in (1000, 3000, 2000):
                 await produced(client, 3, stream, 0, batch(b"a", b"b", timestamp_ms=time_ms))
 
@@ -220,7 +220,7 @@ def test_list_offsets(tmp_path: Path, version: int) -> None:
 def test_append_time_is_told(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", config={"message.timestamp.type": "LogAppendTime"})
+            stream = await node.broker.catalog.create_stream("s", config={"message.timestamp.type": "LogAppendTime"})
             for version in (3, 9):
                 part = await produced(client, version, stream, 0, batch(b"a"))
                 assert part.log_append_time.timestamp() > 1_600_000_000
@@ -232,7 +232,7 @@ def test_append_time_is_told(tmp_path: Path) -> None:
 
 
 async def refused(node: Running, client: Client, records: bytes | None, **fields: Any) -> ErrorCode:
-    stream = node.broker.stream("s")
+    stream = node.broker.catalog.stream("s")
     part = await produced(client, 8, stream, 0, records, **fields)
     assert part.base_offset == -1
     assert part.error_message
@@ -243,7 +243,7 @@ async def refused(node: Running, client: Client, records: bytes | None, **fields
 def test_bad_records_are_refused_by_name(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("s", config={"max.message.bytes": "2000"})
+            await node.broker.catalog.create_stream("s", config={"max.message.bytes": "2000"})
             good = batch(b"a", b"b")
             old = bytearray(good)
             old[16] = 1
@@ -259,9 +259,9 @@ def test_bad_records_are_refused_by_name(tmp_path: Path) -> None:
             assert await refused(node, client, good, acks=2) is ErrorCode.invalid_required_acks
             transactional = await refused(node, client, good, transactional_id="t")
             assert transactional is ErrorCode.transactional_id_authorization_failed
-            internal = node.broker.stream("__consumer_offsets")
+            internal = node.broker.catalog.stream("__consumer_offsets")
             assert (await produced(client, 8, internal, 0, good)).error_code is ErrorCode.invalid_topic_exception
-            assert (await produced(client, 8, node.broker.stream("s"), 0, good)).base_offset == 0
+            assert (await produced(client, 8, node.broker.catalog.stream("s"), 0, good)).base_offset == 0
 
     run(body)
 
@@ -269,7 +269,7 @@ def test_bad_records_are_refused_by_name(tmp_path: Path) -> None:
 def test_producers_are_idempotent(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             ids = [
                 await client.ask(22, version, transactional_id=None, transaction_timeout=milliseconds(0), **extra)
                 for version in range(6)
@@ -295,7 +295,7 @@ def test_producers_are_idempotent(tmp_path: Path) -> None:
 def test_first_batch_is_returned_whatever_the_limits(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=3)
+            stream = await node.broker.catalog.create_stream("s", partitions=3)
             size = len(batch(b"x" * 1000))
             for index in range(3):
                 for _ in range(4):
@@ -321,7 +321,7 @@ def test_first_batch_is_returned_whatever_the_limits(tmp_path: Path) -> None:
 def test_the_doors_own_limit_holds(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, {"max_fetch_bytes": 3000}) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             for _ in range(4):
                 await produced(client, 3, stream, 0, batch(b"x" * 1000))
             (part,) = await fetched(client, 12, stream, {0: 0}, max_bytes=1 << 30)

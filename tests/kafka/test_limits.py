@@ -125,7 +125,7 @@ def test_a_limit_that_is_reached_is_counted_and_logged_once(tmp_path: Path, limi
 
     async def body() -> None:
         async with running(tmp_path, kafka, **broker) as node, node.client() as client:
-            await node.broker.create_stream("t")
+            await node.broker.catalog.create_stream("t")
             with capture_logs() as logs:
                 for _ in range(3):
                     await CASES[limit](node, client)
@@ -139,7 +139,7 @@ def test_a_limit_that_is_reached_is_counted_and_logged_once(tmp_path: Path, limi
 def test_how_near_each_limit_is_can_be_asked(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, {"max_connections_per_address": 50}) as node, node.client() as client:
-            await node.broker.create_stream("t", partitions=3)
+            await node.broker.catalog.create_stream("t", partitions=3)
             await create(client, "u" * 300)
             fillings = {one.name: one for one in (*broker_limits(node.broker), *node.door.limits())}
             assert fillings["broker.max_streams"].used == 2, "one is the broker's own"

@@ -29,13 +29,13 @@ async def parts(client: Client) -> list[Any]:
 def test_records_end_the_wait(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as producer:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             await waiting(node, client, stream, {0: 0, 1: 0})
             await produced(producer, 3, stream, 1, batch(b"a"))
             empty, full = await parts(client)
             assert (empty.records, first_offsets(full.records)) == (b"", [0])
             assert node.metrics.waiting_fetches == 0
-            assert not node.broker.partition("s", 0)._watchers
+            assert not node.broker.replicas.find("s", 0)._watchers
 
     run(body)
 
@@ -43,7 +43,7 @@ def test_records_end_the_wait(tmp_path: Path) -> None:
 def test_the_time_ends_the_wait(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, {"max_fetch_wait_ms": 30}) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             await produced(client, 3, stream, 0, batch(b"a"))
             await waiting(node, client, stream, {0: 0}, min_bytes=1 << 20)
             (part,) = await parts(client)
@@ -55,7 +55,7 @@ def test_the_time_ends_the_wait(tmp_path: Path) -> None:
 def test_min_bytes_over_all_partitions(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as producer:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             one = batch(b"x" * 100)
             await produced(producer, 3, stream, 0, one)
             await waiting(node, client, stream, {0: 0, 1: 0}, min_bytes=3 * len(one))
@@ -72,13 +72,13 @@ def test_min_bytes_over_all_partitions(tmp_path: Path) -> None:
 def test_growth_that_cannot_be_had_at_once_does_not_end_the_wait(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as producer:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             one = batch(b"x" * 100)
             await waiting(node, client, stream, {0: 0}, min_bytes=2 * len(one), partition_max_bytes=len(one))
             for _ in range(3):
                 await produced(producer, 3, stream, 0, one)
             assert node.metrics.waiting_fetches == 1
-            await node.broker.delete_stream("s")
+            await node.broker.catalog.delete_stream("s")
             (part,) = await parts(client)
             assert part.error_code is ErrorCode.unknown_topic_or_partition
 
@@ -88,14 +88,14 @@ def test_growth_that_cannot_be_had_at_once_does_not_end_the_wait(tmp_path: Path)
 def test_what_waits_is_counted_with_its_elements_and_watches_each_partition_once(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as producer:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             request = fetch_request(12, stream, {0: 0}, max_wait=LONG)
             (topic,) = request.topics
             many = replace(request, topics=(replace(topic, partitions=topic.partitions * 500),))
             client.send(1, 12, many)
             await until(lambda: node.metrics.waiting_fetches)
             assert node.metrics.inflight_bytes > 500 * 256
-            assert len(node.broker.partition("s", 0)._watchers) == 1
+            assert len(node.broker.replicas.find("s", 0)._watchers) == 1
             await produced(producer, 3, stream, 0, batch(b"a"))
             assert [len(part.records) > 0 for part in await parts(client)] == [True] * 500
             assert node.metrics.inflight_bytes == 0
@@ -106,7 +106,7 @@ def test_what_waits_is_counted_with_its_elements_and_watches_each_partition_once
 def test_a_fetch_of_nothing_does_not_wait(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             client.send(1, 12, fetch_request(12, stream, {}, max_wait=LONG, topics=()))
             assert (await client.reply()).responses == ()
 
@@ -116,9 +116,9 @@ def test_a_fetch_of_nothing_does_not_wait(tmp_path: Path) -> None:
 def test_a_deleted_stream_ends_the_wait(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             await waiting(node, client, stream, {0: 0}, min_bytes=1 << 20)
-            await node.broker.delete_stream("s")
+            await node.broker.catalog.delete_stream("s")
             (part,) = await parts(client)
             assert part.error_code is ErrorCode.unknown_topic_or_partition
 
@@ -128,7 +128,7 @@ def test_a_deleted_stream_ends_the_wait(tmp_path: Path) -> None:
 def test_an_error_is_not_waited_with(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             there, missing = await fetched(client, 12, stream, {0: 0, 3: 0}, max_wait=LONG, min_bytes=1 << 20)
             assert (there.error_code, missing.error_code) == (0, ErrorCode.unknown_topic_or_partition)
 
@@ -138,11 +138,11 @@ def test_an_error_is_not_waited_with(tmp_path: Path) -> None:
 def test_a_closed_connection_waits_no_more(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             async with node.client() as client:
                 await waiting(node, client, stream, {0: 0})
             await until(lambda: not node.metrics.waiting_fetches)
-            assert not node.broker.partition("s", 0)._watchers
+            assert not node.broker.replicas.find("s", 0)._watchers
             assert (node.metrics.inflight_requests, node.metrics.inflight_bytes) == (0, 0)
 
     run(body)
@@ -152,7 +152,7 @@ def test_there_are_never_more_waits_than_allowed(tmp_path: Path) -> None:
     async def body() -> None:
         limits = {"max_waiting_fetches": 1}
         async with running(tmp_path, limits) as node, node.client() as first, node.client() as second:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             await waiting(node, first, stream, {0: 0})
             (part,) = await fetched(second, 12, stream, {0: 0}, max_wait=LONG)
             assert (part.error_code, part.records) == (0, b"")
@@ -184,7 +184,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def test_cold_reads_keep_nobody_else_waiting(tmp_path: Path, cold: threading.Event) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as other:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             for index in range(2):
                 await produced(other, 3, stream, index, batch(b"a"))
             client.send(1, 12, fetch_request(12, stream, {0: 0, 1: 0}, max_wait=LONG))
@@ -202,7 +202,7 @@ def test_a_cold_read_that_is_too_little_waits(tmp_path: Path, cold: threading.Ev
     async def body() -> None:
         cold.set()
         async with running(tmp_path) as node, node.client() as client, node.client() as other:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             one = batch(b"a")
             await produced(other, 3, stream, 0, one)
             await waiting(node, client, stream, {0: 0}, min_bytes=2 * len(one))
@@ -216,7 +216,7 @@ def test_a_cold_read_that_is_too_little_waits(tmp_path: Path, cold: threading.Ev
 def test_a_connection_may_close_in_the_middle_of_a_cold_read(tmp_path: Path, cold: threading.Event) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             async with node.client() as client:
                 await produced(client, 3, stream, 0, batch(b"a"))
                 client.send(1, 12, fetch_request(12, stream, {0: 0}, max_wait=LONG))
@@ -234,7 +234,7 @@ def test_a_connection_may_close_in_the_middle_of_a_cold_read(tmp_path: Path, col
 def test_damage_answers_for_its_partition_alone(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             for index in range(2):
                 await produced(client, 3, stream, index, batch(b"a" * 100))
             (segment,) = (tmp_path / "data" / "streams" / "s-0").glob("*.log")

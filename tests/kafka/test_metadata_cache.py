@@ -36,7 +36,7 @@ async def described(client: Client, version: int, names: list[str] | None) -> di
 
 def agrees(node: Running, version: int, topics: dict[str, Any]) -> None:
     for name, topic in topics.items():
-        stream = node.broker.stream(name)
+        stream = node.broker.catalog.stream(name)
         if stream is None:
             assert topic.error_code is ErrorCode.unknown_topic_or_partition
             continue
@@ -56,22 +56,24 @@ def test_it_follows_every_change(tmp_path: Path, seed: int) -> None:
             names = ["a", "b", "c"]
             for _ in range(40):
                 name = chance.choice(names)
-                stream = node.broker.stream(name)
+                stream = node.broker.catalog.stream(name)
                 if stream is None:
-                    await node.broker.create_stream(name, partitions=chance.randrange(1, 4))
+                    await node.broker.catalog.create_stream(name, partitions=chance.randrange(1, 4))
                 else:
                     match chance.choice(["delete", "grow", "configure"]):
                         case "delete":
-                            await node.broker.delete_stream(name)
+                            await node.broker.catalog.delete_stream(name)
                         case "grow":
-                            await node.broker.create_partitions(name, stream.partitions + 1)
+                            await node.broker.catalog.create_partitions(name, stream.partitions + 1)
                         case "configure":
-                            await node.broker.change_stream_config(name, {"segment.ms": str(chance.randrange(1, 99))})
+                            await node.broker.catalog.change_stream_config(
+                                name, {"segment.ms": str(chance.randrange(1, 99))}
+                            )
                 for version in chance.sample(VERSIONS, 2):
                     agrees(node, version, await described(client, version, names))
                     everything = await described(client, version, None)
                     agrees(node, version, everything)
-                    assert set(everything) == set(node.broker.streams())
+                    assert set(everything) == set(node.broker.catalog.streams())
 
     run(body)
 
@@ -86,14 +88,14 @@ def test_it_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            await node.broker.create_stream("a")
+            await node.broker.catalog.create_stream("a")
             for _ in range(3):
                 await described(client, 12, ["a"])
                 await described(client, 12, None)
-            assert sorted(written) == sorted(node.broker.streams())
-            await node.broker.create_stream("b")
+            assert sorted(written) == sorted(node.broker.catalog.streams())
+            await node.broker.catalog.create_stream("b")
             await described(client, 12, None)
-            assert sorted(written) == sorted(node.broker.streams()), "what has not changed is not written again"
+            assert sorted(written) == sorted(node.broker.catalog.streams()), "what has not changed is not written again"
 
     monkeypatch.setattr(metadata_cache, "_describe", counted)
     run(body)
@@ -102,7 +104,7 @@ def test_it_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_wait_of_one_client_is_not_told_to_the_next(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
-            await node.broker.create_stream("a")
+            await node.broker.catalog.create_stream("a")
             context = RequestContext(node.broker, node.door._shared, "c", "127.0.0.1", 12, object())
             every = make(load_request_schema(3, 12), topics=None, include_topic_authorized_operations=False)
             throttled, free = (metadata.handle(context, every) for _ in range(2))

@@ -167,7 +167,7 @@ def test_pipelined_requests_are_runs_and_each_has_its_own_answer(tmp_path: Path,
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             good, bad = batch(b"a", b"b"), bytearray(batch(b"c"))
             bad[-1] ^= 1
             expected: list[tuple[ErrorCode, int]] = []
@@ -184,7 +184,7 @@ def test_pipelined_requests_are_runs_and_each_has_its_own_answer(tmp_path: Path,
             for code, offset in expected:
                 part = (await client.reply()).responses[0].partition_responses[0]
                 assert (part.error_code, part.base_offset) == (code, offset)
-            assert [node.broker.partition("s", index).high_watermark for index in (0, 1)] == ends
+            assert [node.broker.replicas.find("s", index).high_watermark for index in (0, 1)] == ends
             produce = node.metrics.api(0)
             assert (produce.requests, produce.replies, produce.errors["corrupt_message"]) == (400, 400, 8)
             assert (node.metrics.inflight_requests, node.metrics.inflight_bytes) == (0, 0)
@@ -199,7 +199,7 @@ def test_pipelined_requests_are_runs_and_each_has_its_own_answer(tmp_path: Path,
 def test_usual_requests_of_idempotent_producers(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             sequences = [0, 1, 2, 1, 3, 9, 4]
             for sequence in sequences:
                 records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=sequence)
@@ -216,11 +216,11 @@ def test_usual_requests_of_idempotent_producers(tmp_path: Path) -> None:
 def test_a_run_without_acks_tells_of_an_error_by_closing(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             good = frame(0, 7, 1, written(produce_request(7, stream, {0: batch(b"x")}, acks=0)))
             client.writer.write(good * 20 + frame(18, 0, 2, b""))
             assert (await client.frame())[:4] == b"\0\0\0\x02"
-            assert node.broker.partition("s", 0).log_end_offset == 20
+            assert node.broker.replicas.find("s", 0).log_end_offset == 20
             bad = bytearray(good)
             bad[-1] ^= 1
             client.writer.write(good * 3 + bytes(bad) + good)
@@ -234,10 +234,10 @@ def test_a_stream_may_go_and_come_back_between_usual_requests(tmp_path: Path) ->
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             for round_ in range(2):
-                stream = await node.broker.create_stream("s")
+                stream = await node.broker.catalog.create_stream("s")
                 for number in range(3):
                     assert await one(client, stream) == (ErrorCode.none, number), round_
-                await node.broker.delete_stream("s")
+                await node.broker.catalog.delete_stream("s")
                 assert await one(client, stream) == (ErrorCode.unknown_topic_or_partition, -1)
 
     async def one(client: Client, stream: Any) -> tuple[ErrorCode, int]:
@@ -251,7 +251,7 @@ def test_a_stream_may_go_and_come_back_between_usual_requests(tmp_path: Path) ->
 def test_runs_are_answered_in_the_clients_time(tmp_path: Path, monkeypatch: Any) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             held: list[Any] = []
             monkeypatch.setattr(Partition, "append_run", lambda self, run, *, acks, done: held.append((run, done)))
             for _ in range(3):
@@ -273,7 +273,7 @@ def test_many_kinds_on_one_connection(tmp_path: Path) -> None:
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            streams = [await node.broker.create_stream("s" * (n + 1), partitions=2) for n in range(8)]
+            streams = [await node.broker.catalog.create_stream("s" * (n + 1), partitions=2) for n in range(8)]
             for round_ in range(4):
                 for stream in streams:
                     for index in (0, 1):
@@ -296,7 +296,7 @@ def test_a_kind_that_another_connection_has_learned(tmp_path: Path) -> None:
 
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as first, node.client() as second:
-            stream = await node.broker.create_stream("orders")
+            stream = await node.broker.catalog.create_stream("orders")
             for client, version in ((second, 7), (first, 8), (second, 8), (first, 7), (second, 7)):
                 request = written(produce_request(version, stream, {0: batch(b"x")}))
                 client.writer.write(frame(0, version, 9, request, b"same"))
@@ -309,7 +309,7 @@ def test_a_kind_that_another_connection_has_learned(tmp_path: Path) -> None:
 def test_failed_replies_are_those_of_the_general_way(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s", partitions=2)
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
             bad = bytearray(batch(b"x"))
             bad[-1] ^= 1
             for version in VERSIONS:
@@ -334,7 +334,7 @@ def test_nested_schema_is_what_the_usual_request_knows() -> None:
 def test_waiting_runs_leave_with_their_connection(tmp_path: Path, monkeypatch: Any) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
             async with node.client() as client:
                 client.send(0, 9, produce_request(9, stream, {0: batch(b"x")}))
                 await client.reply()

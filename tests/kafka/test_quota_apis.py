@@ -177,7 +177,7 @@ def test_filters_that_cannot_be(tmp_path: Path, components: list[tuple[str, int,
 
 
 async def with_stream(node: Running) -> None:
-    await node.broker.create_stream("t")
+    await node.broker.catalog.create_stream("t")
 
 
 def test_a_producer_is_told_to_wait_and_others_are_not(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_quota_that_is_lifted_ends_the_wait_for_it(tmp_path: Path) -> None:
             await with_stream(node)
             await alter(other, {"client-id": "test"}, producer_byte_rate=1)
             assert wait_of(await produce(client, batch(bytes(2_000_000)))) > 86_400_000, "for weeks"
-            await node.broker.change_quotas([((("client-id", "test"),), {"producer_byte_rate": None})])
+            await node.broker.catalog.change_quotas([((("client-id", "test"),), {"producer_byte_rate": None})])
             assert wait_of(await produce(client, batch(b"x"))) == 0
 
     run(body)
@@ -219,7 +219,7 @@ def test_without_a_reply_there_is_the_wait_alone(tmp_path: Path) -> None:
             await alter(client, {"client-id": "test"}, producer_byte_rate=100_000)
             for _ in range(3):
                 await produce(client, batch(bytes(20_000)), acks=0)
-            await until(lambda: node.broker.partition("t", 0).high_watermark == 3)
+            await until(lambda: node.broker.replicas.find("t", 0).high_watermark == 3)
             assert node.door.quotas.throttled["producer_byte_rate"] == 3
 
     run(body)
@@ -322,7 +322,7 @@ def test_a_handler_that_waits_is_charged_for_its_steps_and_not_for_its_waits(
 
 
 async def alter_address(node: Running, rate: float | None) -> None:
-    await node.broker.change_quotas([((("ip", "127.0.0.1"),), {"connection_creation_rate": rate})])
+    await node.broker.catalog.change_quotas([((("ip", "127.0.0.1"),), {"connection_creation_rate": rate})])
 
 
 def test_connections_from_one_address_come_at_their_rate(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_what_clients_call_themselves_does_not_fill_the_memory(tmp_path: Path, m
 
     async def body() -> None:
         async with running(tmp_path) as node:
-            await node.broker.change_quotas([((("client-id", None),), {"consumer_byte_rate": 10.0})])
+            await node.broker.catalog.change_quotas([((("client-id", None),), {"consumer_byte_rate": 10.0})])
             desk = node.door.quotas
             for number in range(500):
                 meters = desk.of(f"client-{number}")

@@ -30,7 +30,7 @@ Part = tuple[Topic, int]
 
 
 async def created(node: Running, name: str, partitions: int = 1) -> Topic:
-    stream = await node.broker.create_stream(name, partitions=partitions)
+    stream = await node.broker.catalog.create_stream(name, partitions=partitions)
     return Topic(stream.name, stream.id)
 
 
@@ -182,7 +182,7 @@ async def _something_happens(
 
 
 def _end(node: Running, key: Part) -> int:
-    return int(node.broker.partition(key[0].name, key[1]).high_watermark)
+    return int(node.broker.replicas.find(key[0].name, key[1]).high_watermark)
 
 
 def test_a_busy_partition_starves_nobody(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_streams_that_go_and_come_back(tmp_path: Path, version: int) -> None:
             stream = await created(node, "s")
             consumer = Consumer(client, version, at={(stream, 0): 0})
             await consumer.poll()
-            await node.broker.delete_stream("s")
+            await node.broker.catalog.delete_stream("s")
             gone = ErrorCode.unknown_topic_id if version >= 13 else ErrorCode.unknown_topic_or_partition
             for _ in range(2):
                 assert parts_of(await consumer.poll()) == [0], "an error is told each time"

@@ -24,7 +24,7 @@ async def changed(client: Client, key: int, name: str, value: str) -> None:
 def with_stream(path: Path, body: Callable[[Running, Client, Any, Send], Awaitable[None]]) -> None:
     async def main() -> None:
         async with running(path) as node, node.client() as client:
-            stream = await node.broker.create_stream("s")
+            stream = await node.broker.catalog.create_stream("s")
 
             async def send(size: int, **fields: Any) -> Any:
                 return await produced(client, 9, stream, 0, batch(bytes(size), **fields))

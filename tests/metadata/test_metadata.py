@@ -1,5 +1,7 @@
 """Commands, records and the image they make."""
 
+import contextlib
+import itertools
 from collections.abc import Callable
 from uuid import UUID
 
@@ -28,6 +30,8 @@ from logboom.metadata import (
     Limits,
     MetadataRecord,
     StreamConfig,
+    StreamCreated,
+    StreamDeleted,
     add_partitions,
     allocate_producer_ids,
     apply,
@@ -38,6 +42,7 @@ from logboom.metadata import (
     create_stream,
     decode,
     delete_stream,
+    delta_of,
     encode,
 )
 
@@ -249,7 +254,7 @@ def test_replaying_the_bytes_of_all_records_gives_the_same_image(commands: list[
         assert sorted(image.by_id) == sorted(stream.id for stream in image)
         assert image.partition_count <= LIMITS.partitions_max
     assert apply_all(Image(), map(decode, written)) == image
-    snapshot = [encode(record) for record in image.snapshot([stream_id(1)])]
+    snapshot = [encode(record) for record in image.snapshot()]
     assert apply_all(Image(), map(decode, written + snapshot)) == image
     assert apply_all(Image(), map(decode, snapshot)) == image
     rebased = Image(defaults=StreamConfig(segment_ms=7, retention_ms=8))
@@ -272,3 +277,43 @@ def test_there_are_only_so_many_streams() -> None:
     with pytest.raises(PolicyViolationError, match="max_streams is 50") as refused:
         with_stream(image, "one-more")
     assert refused.value.limit == "broker.max_streams"
+
+
+def test_the_streams_deleted_last_are_remembered_and_no_more_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logboom.metadata.image.TOMBSTONES_MAX", 3)
+    image = Image()
+    for number in range(1, 6):
+        created = StreamCreated(name=ORDERS, id=stream_id(number), partitions=1, config={})
+        image = apply_all(image, (created, StreamDeleted(id=created.id)))
+    assert image.tombstones == (stream_id(3), stream_id(4), stream_id(5))
+    assert apply_all(Image(), image.snapshot()).tombstones == image.tombstones
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(COMMANDS, max_size=4), max_size=12))
+def test_following_deltas_gives_the_partitions_and_settings_of_the_image(commits: list[list[Command]]) -> None:
+    """What a broker does that sees deltas alone: at every step it holds what the image says."""
+    image, ids = Image(), map(stream_id, itertools.count(1))
+    partitions: dict[tuple[str, int], StreamConfig] = {}
+    for commands in commits:
+        draft, records = image, list[MetadataRecord]()
+        for command in commands:
+            with contextlib.suppress(LogboomError):
+                made = command(draft, next(ids))
+                draft, records = apply_all(draft, made), [*records, *made]
+        delta = delta_of(image, records)
+        assert delta.before is image
+        assert delta.after == draft
+        assert delta.broker_configs_changed >= (image.broker_configs != draft.broker_configs)
+        for stream in delta.deleted:
+            for index in range(stream.partitions):
+                del partitions[stream.name, index]
+        for stream, indexes in delta.grown:
+            for index in indexes:
+                assert (stream.name, index) not in partitions
+                partitions[stream.name, index] = stream.config
+        for stream in delta.reconfigured:
+            for index in range(stream.partitions):
+                partitions[stream.name, index] = stream.config
+        image = delta.after
+        assert partitions == {(stream.name, n): stream.config for stream in image for n in range(stream.partitions)}

@@ -101,8 +101,8 @@ class Node:
         )
 
     def _follow_log_level(self, broker: Broker) -> None:
-        broker.dynamic.add("http", self._config.http)
-        settings = broker.dynamic.add("log", self._config.log)
+        broker.dynamic_settings.add("http", self._config.http)
+        settings = broker.dynamic_settings.add("log", self._config.log)
         settings.subscribe(lambda config: set_level(config.level))
         set_level(settings.now.level)
 
@@ -142,7 +142,7 @@ class Node:
     def _not_ready(self) -> str | None:
         if self._phase is not None or self._broker is None:
             return self._phase
-        return self._broker.trouble()
+        return self._broker.health.unready_reason()
 
     async def stop(self) -> None:
         """Accept nothing new, answer what was accepted, flush, close."""

@@ -13,12 +13,12 @@ def broker_crossings(broker: Broker) -> dict[str, int]:
 
 def broker_limits(broker: Broker) -> Iterator[Filling]:
     """Every limit that fills up; of those for each group, the group that is nearest to it."""
-    config, streams = broker.config, broker.streams()
+    config, streams = broker.config, broker.catalog.streams()
     groups, members = broker.groups.most()
     yield Filling("broker.max_partitions", config.max_partitions, sum(one.partitions for one in streams.values()))
     yield Filling("broker.max_streams", config.max_streams, len(streams))
-    yield Filling("broker.max_quotas", config.max_quotas, len(broker.quotas))
-    yield Filling("broker.max_staged_bytes", config.max_staged_bytes, broker.staging.staged_bytes)
+    yield Filling("broker.max_quotas", config.max_quotas, len(broker.catalog.quotas))
+    yield Filling("broker.max_staged_bytes", config.max_staged_bytes, broker.flusher.staged_bytes)
     yield Filling("broker.max_open_log_files", config.max_open_log_files, len(broker.open_files))
     yield Filling("broker.groups.groups_max", config.groups.groups_max, groups)
     yield Filling("broker.groups.members_max", config.groups.members_max, members)

@@ -11,12 +11,12 @@ behind it leaves both; what precedes a snapshot is never applied, so either read
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from logboom.base.errors import FormatVersionError, LogboomError, RetriableStorageError, StorageError
-from logboom.base.ids import Epoch, Offset, StreamId
+from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
 from logboom.broker.disk.flusher import Flusher
@@ -25,7 +25,6 @@ from logboom.metadata import (
     MetadataRecord,
     SnapshotBegun,
     StreamConfig,
-    StreamDeleted,
     apply_all,
     decode,
     encode,
@@ -51,12 +50,8 @@ class MetadataLog:
 
     syncs = True
 
-    def __init__(
-        self, log: PartitionLog, epoch: Epoch, clock: Clock, deleted: set[StreamId], record_count: int
-    ) -> None:
+    def __init__(self, log: PartitionLog, epoch: Epoch, clock: Clock, record_count: int) -> None:
         self.log = log
-        self.deleted = deleted
-        """Streams that once were: what still lies in their directories may go."""
         self.blocked = False
         self.marked = False
         self._record_count = record_count
@@ -96,7 +91,7 @@ class MetadataLog:
         epoch = Epoch(log.epochs.latest + 1)
         log.start_epoch(epoch, log.durable_end)
         log.try_save_epochs()  # on a full disk with the first commit
-        return cls(log, epoch, clock, set(_deleted(facts)), len(facts)), image
+        return cls(log, epoch, clock, len(facts)), image
 
     def attach(self, flusher: Flusher) -> None:
         """Give it the flusher of the log dir."""
@@ -106,7 +101,6 @@ class MetadataLog:
         """Return once the facts survive a power failure. Raises StorageError: they do not count."""
         records = tuple(records)
         await self._append(records)
-        self.deleted.update(_deleted(records))
         self._record_count += len(records)
 
     def is_long(self, image: Image, records_min: int) -> bool:
@@ -114,18 +108,16 @@ class MetadataLog:
         living = len(image.by_name)
         return self._record_count >= max(records_min, _SNAPSHOT_RATIO * living, self._not_before)
 
-    async def take_snapshot(self, image: Image, stream_ids_on_disk: Set[StreamId]) -> int:
+    async def take_snapshot(self, image: Image) -> int:
         """Write the image anew and delete all records before; how many records it took.
 
-        `image` is what all commits so far make; of the deleted streams only those in `stream_ids_on_disk` stay
-        remembered. Raises StorageError: then the records before are still there.
+        `image` is what all commits so far make. Raises StorageError: then the records before are still there.
         """
         assert self._flusher is not None
         start = self.log.log_end_offset
         self._not_before = 2 * self._record_count  # should it fail
-        records = tuple(image.snapshot(self.deleted & stream_ids_on_disk))
+        records = tuple(image.snapshot())
         await self._append(records)
-        self.deleted &= stream_ids_on_disk
         self._record_count = len(records)
         self._not_before = 0
         gone = await self._flusher.run(partial(self.log.detach_before, start))
@@ -188,12 +180,3 @@ def _facts(log: PartitionLog) -> list[MetadataRecord]:
                 facts.append(fact)
             offset = Offset(header.next_offset)
     return facts
-
-
-def _deleted(facts: Iterable[MetadataRecord]) -> Iterator[StreamId]:
-    """Streams that they say were deleted."""
-    for fact in facts:
-        if isinstance(fact, StreamDeleted):
-            yield fact.id
-        elif isinstance(fact, SnapshotBegun):
-            yield from fact.deleted

@@ -53,12 +53,12 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
     yield GaugeMetricFamily(
         "logboom_log_dir_offline",
         "1 where the disk failed and takes no more writes.",
-        value=int(broker.log_dir_failure is not None),
+        value=int(broker.health.log_dir_failure is not None),
     )
     yield GaugeMetricFamily(
         "logboom_flush_running_seconds",
         "How long the disk has been at what it was told to write or sync; 0 where nothing waits for it.",
-        value=broker.staging.busy_s,
+        value=broker.health.flush_busy_s,
     )
     yield _counter_by(
         "segments_deleted", "Segments deleted, by what deleted them.", "reason", broker.counters.segments_deleted
@@ -66,7 +66,7 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
     yield _counter_by(
         "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
     )
-    partitions, failed = list(broker.partitions()), list(broker.failed())
+    partitions, failed = list(broker.replicas), list(broker.replicas.failed)
     tell = _partition_metrics if len(partitions) + len(failed) <= partition_series_max else _stream_metrics
     yield from tell(partitions, failed)
 

@@ -61,7 +61,7 @@ class Shared:
     def __init__(self, broker: Broker, config: KafkaConfig) -> None:
         self.broker = broker
         self.clock = broker.clock
-        self._config = broker.dynamic.add("kafka", config)
+        self._config = broker.dynamic_settings.add("kafka", config)
         config = self._config.now
         self.metrics = KafkaMetrics()
         self.routes = Routes(load_handlers(), self.metrics)
@@ -79,7 +79,7 @@ class Shared:
         """In the order in which they came; as a set, where order would hang on addresses in memory, no run could be
         repeated. `starved` alike."""
         self.quotas = QuotaDesk(broker, config, self._client_ids)
-        broker.watch_quotas(self._quotas_changed)
+        broker.catalog.watch_quotas(self._quotas_changed)
         self.admission = Admission(self)
         self.starved: dict[Connection, None] = {}
         """Connections that do not read since the door has max_inflight_total_bytes in hand, or that have a request
@@ -91,7 +91,7 @@ class Shared:
         self.stopping = False
         """No request is begun any more; connections close when their replies have left."""
         self.all_gone = asyncio.Event()
-        self.staging = broker.staging
+        self.staging = broker.flusher
         self.staging.on_capacity(self.feed_starved)
         self._config.subscribe(self.configure)
 

@@ -14,6 +14,7 @@ from logboom.metadata.commands import (
     create_stream,
     delete_stream,
 )
+from logboom.metadata.delta import ImageDelta, delta_of
 from logboom.metadata.image import BrokerConfigs, Image, Stream, apply, apply_all
 from logboom.metadata.limits import Limits
 from logboom.metadata.quotas import (
@@ -78,6 +79,7 @@ __all__ = [
     "CreateStream",
     "Flush",
     "Image",
+    "ImageDelta",
     "Limits",
     "MetadataRecord",
     "PartitionsAdded",
@@ -105,6 +107,7 @@ __all__ = [
     "create_stream",
     "decode",
     "delete_stream",
+    "delta_of",
     "encode",
     "quota_entity",
     "quota_for",

@@ -4,6 +4,7 @@ Knows only what records say. It validates nothing (`commands` did, before a reco
 fit the image it meets is a broken promise and asserts.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -43,6 +44,9 @@ class Stream:
 
 
 _FIRST_PRODUCER_ID: Final = ProducerId(0)
+TOMBSTONES_MAX: Final = 10_000
+"""Deleted streams that are remembered. What a broker still holds of one deleted before them it takes for unknown and
+leaves alone, which costs disk and no data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Image:
     quotas: Mapping[QuotaEntity, Quotas] = field(default_factory=lambda: MappingProxyType({}))
     """What was set, by whom it is for; nobody is here without a quota."""
     broker_configs: BrokerConfigs = field(default_factory=lambda: MappingProxyType({}))
+    tombstones: tuple[StreamId, ...] = ()
+    """The streams deleted last, oldest first: a broker that finds one of their directories may remove it."""
 
     @property
     def partition_count(self) -> int:
@@ -72,9 +78,9 @@ class Image:
             draft.put(replace(stream, config=_config(defaults, stream.overrides, internal=stream.internal)))
         return draft.image()
 
-    def snapshot(self, deleted: Iterable[StreamId] = ()) -> Iterator[MetadataRecord]:
-        """Records that, applied to any image of the same defaults, give this one. `deleted` is told along."""
-        yield SnapshotBegun(deleted=tuple(sorted(deleted)))
+    def snapshot(self) -> Iterator[MetadataRecord]:
+        """Records that, applied to any image of the same defaults, give this one."""
+        yield SnapshotBegun(deleted=self.tombstones)
         if self.next_producer_id > _FIRST_PRODUCER_ID:
             yield ProducerIdsAllocated(next_id=self.next_producer_id)
         for entity, quotas in self.quotas.items():
@@ -117,6 +123,7 @@ class _Draft:
         self._next_producer_id = image.next_producer_id
         self._quotas = dict(image.quotas)
         self._broker_configs = dict(image.broker_configs)
+        self._tombstones = deque(image.tombstones, TOMBSTONES_MAX)
 
     def image(self) -> Image:
         return Image(
@@ -126,6 +133,7 @@ class _Draft:
             next_producer_id=self._next_producer_id,
             quotas=MappingProxyType(self._quotas),
             broker_configs=MappingProxyType(self._broker_configs),
+            tombstones=tuple(self._tombstones),
         )
 
     def take(self, record: MetadataRecord) -> None:
@@ -142,6 +150,7 @@ class _Draft:
                 self.put(replace(stream, overrides=MappingProxyType(dict(record.config)), config=config))
             case StreamDeleted():
                 del self._by_name[self._by_id.pop(record.id).name]
+                self._tombstones.append(record.id)
             case ProducerIdsAllocated():
                 assert record.next_id > self._next_producer_id, "producer ids are never given twice"
                 self._next_producer_id = record.next_id
@@ -152,7 +161,7 @@ class _Draft:
                 if record.config:
                     self._broker_configs[record.broker] = MappingProxyType(dict(record.config))
             case SnapshotBegun():
-                self._begin(Image(defaults=self._defaults))
+                self._begin(Image(defaults=self._defaults, tombstones=record.deleted))
 
     def put(self, stream: Stream) -> None:
         self._by_name[stream.name] = self._by_id[stream.id] = stream

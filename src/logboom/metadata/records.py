@@ -76,7 +76,7 @@ class SnapshotBegun(Fact, frozen=True, kw_only=True, tag="snapshot_begun"):
     """The records behind this one, in the same batch, say all that the records before it said."""
 
     deleted: tuple[StreamId, ...] = ()
-    """Streams that once were and whose directories were still there."""
+    """Streams that were deleted, the latest last."""
 
 
 MetadataRecord: TypeAlias = (

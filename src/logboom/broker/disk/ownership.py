@@ -71,20 +71,6 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
         return None
 
 
-def stream_ids_on_disk(disk: Disk, image: Image) -> frozenset[StreamId]:
-    """Streams of which a directory is there that no stream owns: deleted ones, or copies that somebody made."""
-    owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
-    found: set[StreamId] = set()
-    for name in disk.list(STREAMS_DIR):
-        if f"{STREAMS_DIR}/{name}" in owned:
-            continue
-        if (renamed := _DELETED.fullmatch(name)) is not None:
-            found.add(StreamId(UUID(hex=renamed[1])))
-        if (mark := read_mark(disk, f"{STREAMS_DIR}/{name}")) is not None:
-            found.add(mark.id)
-    return frozenset(found)
-
-
 def why_removable(disk: Disk, name: str, image: Image, deleted: Container[StreamId]) -> str | None:
     """Why a directory in the streams directory that no stream owns may go; None where it must stay.
 

@@ -9,7 +9,7 @@ Knows directories and the storage package; not who may create what. Methods with
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -54,7 +54,6 @@ class PartitionStore:
         services: PartitionServices,
         log: FilteringBoundLogger,
         *,
-        deleted: Set[StreamId],
         open_threads: int,
     ) -> None:
         self._disk = disk
@@ -62,7 +61,6 @@ class PartitionStore:
         self._flusher = flusher
         self._services = services
         self._log = log
-        self._deleted = deleted
         self._openers = runtime.workers.pool("open", open_threads)
         self._removals: set[asyncio.Task[None]] = set()
 
@@ -143,13 +141,14 @@ class PartitionStore:
 
     def _remove_leftovers(self, image: Image) -> None:
         owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
+        deleted = frozenset(image.tombstones)
         unknown: list[str] = []
         removed = 0
         for name in self._disk.list(STREAMS_DIR):
             directory = f"{STREAMS_DIR}/{name}"
             if directory in owned:
                 continue
-            why = why_removable(self._disk, name, image, self._deleted)
+            why = why_removable(self._disk, name, image, deleted)
             if why is None:
                 unknown.append(name)
                 continue
@@ -163,7 +162,7 @@ class PartitionStore:
 
     def _report_unknown(self, image: Image, unknown: list[str]) -> None:
         logs = [name for name in unknown if is_log(self._disk, f"{STREAMS_DIR}/{name}")]
-        if logs and not image.by_name and not self._deleted:
+        if logs and not image.by_name and not image.tombstones:
             # Empty metadata beside streams is a lost metadata directory sooner than anything else.
             raise StorageError(
                 f"the metadata knows no stream and never did, yet {len(logs)} partition directories are there "
@@ -178,9 +177,14 @@ class PartitionStore:
 
     # --- while running ------------------------------------------------------------------------------------------
 
-    async def create(self, stream: Stream, indexes: Sequence[int]) -> list[Partition]:
-        """New partitions, empty and durable. On an error none of them is left."""
-        futures = [self._on_openers(partial(self._create, stream, PartitionIndex(n))) for n in indexes]
+    async def create(
+        self, stream: Stream, indexes: Sequence[int], deleted: Container[StreamId] = ()
+    ) -> list[Partition]:
+        """New partitions, empty and durable. On an error none of them is left.
+
+        What a stream in `deleted` left in their place is removed; anything else there is moved aside.
+        """
+        futures = [self._on_openers(partial(self._create, stream, PartitionIndex(n), deleted)) for n in indexes]
         results = await asyncio.gather(*futures, return_exceptions=True)
         made = [result for result in results if isinstance(result, Partition)]
         faults = [result for result in results if isinstance(result, BaseException)]
@@ -193,10 +197,10 @@ class PartitionStore:
             raise _told(fault, stream) from fault
         raise fault
 
-    def _create(self, stream: Stream, index: PartitionIndex) -> Partition:
+    def _create(self, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> Partition:
         directory = directory_of(stream.name, index)
         if self._disk.exists(directory):
-            self._make_way(directory, stream, index)
+            self._make_way(directory, stream, index, deleted)
         try:
             write_mark(self._disk, directory, mark_of(stream, index), sync=True)
             return self._open(stream, index)
@@ -205,10 +209,10 @@ class PartitionStore:
                 self._disk.remove_tree(directory)
             raise
 
-    def _make_way(self, directory: str, stream: Stream, index: PartitionIndex) -> None:
+    def _make_way(self, directory: str, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> None:
         """The place of a new partition is taken, by what a deleted stream left or by what nobody here knows."""
         mark = read_mark(self._disk, directory)
-        if mark is not None and mark.id in self._deleted and directory_of(mark.stream, mark.index) == directory:
+        if mark is not None and mark.id in deleted and directory_of(mark.stream, mark.index) == directory:
             self._disk.remove_tree(directory)
             return
         aside = set_aside_directory_of(stream, index)

@@ -9,15 +9,20 @@ Life: made with the broker; `start` once its partitions are open (loading goes o
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from logboom.base.errors import LogboomError, StreamExistsError
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
-from logboom.broker.config import GroupsConfig
+from logboom.broker.config import BrokerConfig, GroupsConfig
 from logboom.broker.groups.shard import GroupShard
+from logboom.broker.partition.replica import Partition
+from logboom.broker.runtime import Runtime
 from logboom.groups import (
     Commit,
     CommitReply,
@@ -40,20 +45,39 @@ from logboom.groups import (
     partition_of_group,
 )
 from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
-
-if TYPE_CHECKING:
-    from logboom.broker.broker import Broker
+from logboom.metadata import Stream
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
 _SEGMENT_BYTES: Final = 64 * MIB
 """Small, since whole segments are what is deleted once their records were written anew."""
 
 
+class EnsureStream(Protocol):
+    """Gives the internal stream of a name, and creates it where there is none."""
+
+    async def __call__(self, name: str, *, partitions: int, config: Mapping[str, str]) -> Stream: ...
+
+
 class GroupService:
     """See the module. Everything is called on the broker's loop."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: Current[BrokerConfig],
+        *,
+        find_partition: Callable[[str, int], Partition],
+        ensure_stream: EnsureStream,
+        stream_names: Callable[[], Collection[str]],
+        runtime: Runtime,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`find_partition` raises LogboomError where there is no such partition; `stream_names` gives all there are."""
+        self._config = config
+        self._find_partition = find_partition
+        self._ensure_stream = ensure_stream
+        self._stream_names = stream_names
+        self._runtime = runtime
+        self._log = log
         self._shards: list[GroupShard] = []
         self._loading: list[asyncio.Task[None]] = []
 
@@ -61,29 +85,21 @@ class GroupService:
 
     async def start(self) -> None:
         """Make the stream where there is none, and begin to load."""
-        broker, config = self._broker, self._broker.config.groups
-        stream = broker.stream(OFFSETS_STREAM)
-        if stream is None:
-            settings = {
-                "logboom.flush": "commit",
-                "max.message.bytes": str(config.offsets_max_message_bytes),
-                "message.timestamp.type": "CreateTime",
-                "segment.bytes": str(_SEGMENT_BYTES),
-            }
-            try:
-                stream = await broker.create_stream(
-                    OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings, internal=True
-                )
-            except StreamExistsError:
-                stream = broker.stream(OFFSETS_STREAM)
-                assert stream is not None
+        config = self._config.now.groups
+        settings = {
+            "logboom.flush": "commit",
+            "max.message.bytes": str(config.offsets_max_message_bytes),
+            "message.timestamp.type": "CreateTime",
+            "segment.bytes": str(_SEGMENT_BYTES),
+        }
+        stream = await self._ensure_stream(OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings)
         self._shards = [
             GroupShard(
-                partial(broker.partition, OFFSETS_STREAM, index),
+                partial(self._find_partition, OFFSETS_STREAM, index),
                 config.as_limits(),
-                clock=broker.clock,
-                log=broker.log.bind(offsets_partition=index),
-                max_decompressed_bytes=broker.config.max_decompressed_bytes,
+                clock=self._runtime.clock,
+                log=self._log.bind(offsets_partition=index),
+                max_decompressed_bytes=self._config.now.max_decompressed_bytes,
                 rewrite_records_min=config.offsets_rewrite_records_min,
             )
             for index in range(stream.partitions)
@@ -96,7 +112,7 @@ class GroupService:
             shard.configure(config.as_limits(), rewrite_records_min=config.offsets_rewrite_records_min)
 
     def _living_streams(self) -> frozenset[str]:
-        return frozenset(self._broker.streams())
+        return frozenset(self._stream_names())
 
     async def loaded(self) -> None:
         """Returns when every shard has loaded, or failed to."""
@@ -134,7 +150,7 @@ class GroupService:
     async def join(self, join: Join) -> JoinReply:
         """JoinGroup; answered when the whole group has joined."""
         try:
-            named = replace(join, fresh_id=str(self._broker.runtime.ids.uuid()))
+            named = replace(join, fresh_id=str(self._runtime.ids.uuid()))
             reply: JoinReply = await self._shard(join.group_id).ask(named)
         except LogboomError as error:
             return JoinReply(error=error, member_id=join.member_id)

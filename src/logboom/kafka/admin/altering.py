@@ -67,10 +67,10 @@ def _change_of(context: RequestContext, resource: Any) -> Callable[..., Awaitabl
     """What changes the settings of such a resource."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
-        if context.broker.stream(name) is None:
+        if context.broker.catalog.stream(name) is None:
             raise UnknownStreamError(f"no stream is named {name!r}")
-        return context.broker.change_stream_config
+        return context.broker.catalog.change_stream_config
     if kind == _BROKER:
-        context.broker.check_broker_name(name)
-        return context.broker.change_broker_config
+        context.broker.catalog.check_broker_name(name)
+        return context.broker.catalog.change_broker_config
     raise InvalidRequestError(f"resource type {kind} has no settings here")

@@ -54,7 +54,9 @@ class Described:
 
 def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
     """A stream's settings: its own over the broker's over the table's."""
-    below = {entry.path[-1]: entry for entry in broker.dynamic.table.values() if "stream_defaults" in entry.path}
+    below = {
+        entry.path[-1]: entry for entry in broker.dynamic_settings.table.values() if "stream_defaults" in entry.path
+    }
     for setting in STREAM_SETTINGS:
         synonyms: list[Synonym] = []
         if setting.name in stream.overrides:
@@ -77,21 +79,21 @@ def _below(broker: Broker, stream: Stream, setting: StreamSetting, entry: Entry 
     kept_by_itself = stream.internal and setting.field.startswith("retention_")
     if entry is None or kept_by_itself:
         return [(setting.name, setting.default, Source.DEFAULT)]
-    return _synonyms(broker.dynamic, entry)
+    return _synonyms(broker.dynamic_settings, entry)
 
 
 def describe_broker(broker: Broker) -> Iterator[Described]:
     """What this broker and its doors run under."""
-    for entry in broker.dynamic.table.values():
-        yield _described(entry, broker.dynamic.value(entry), _synonyms(broker.dynamic, entry))
+    for entry in broker.dynamic_settings.table.values():
+        yield _described(entry, broker.dynamic_settings.value(entry), _synonyms(broker.dynamic_settings, entry))
 
 
 def describe_all_brokers(broker: Broker) -> Iterator[Described]:
     """What was set at run time for all brokers, and nothing else, as in Kafka."""
-    for name in sorted(broker.dynamic.shared.keys() & broker.dynamic.table.keys()):
-        entry = broker.dynamic.table[name]
-        synonyms = [one for one in _synonyms(broker.dynamic, entry) if one[2] is not Source.DYNAMIC_BROKER]
-        yield _described(entry, entry.parse(broker.dynamic.shared[name]), synonyms)
+    for name in sorted(broker.dynamic_settings.shared.keys() & broker.dynamic_settings.table.keys()):
+        entry = broker.dynamic_settings.table[name]
+        synonyms = [one for one in _synonyms(broker.dynamic_settings, entry) if one[2] is not Source.DYNAMIC_BROKER]
+        yield _described(entry, entry.parse(broker.dynamic_settings.shared[name]), synonyms)
 
 
 def _described(entry: Entry, value: object, synonyms: list[Synonym]) -> Described:

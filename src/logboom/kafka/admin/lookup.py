@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 def find_partition(broker: Broker, topic: str | UUID | None, index: int) -> Partition:
     """The partition of a stream by name, or by id where there is one. Raises LogboomError."""
     if isinstance(topic, str):
-        return broker.partition(topic, index)
+        return broker.replicas.find(topic, index)
     if topic is None:
         raise UnknownStreamIdError("the request names no stream id")
-    return broker.partition_by_id(StreamId(topic), index)
+    return broker.replicas.find_by_id(StreamId(topic), index)
 
 
 def find_stream(broker: Broker, topic: str | UUID | None) -> Stream:
     """A stream by name, or by id where there is one. Raises LogboomError."""
     if isinstance(topic, str):
-        stream = broker.stream(topic)
+        stream = broker.catalog.stream(topic)
         if stream is None:
             raise UnknownStreamError(f"there is no stream {topic!r}")
         return stream
-    stream = None if topic is None else broker.stream_by_id(StreamId(topic))
+    stream = None if topic is None else broker.catalog.stream_by_id(StreamId(topic))
     if stream is None:
         raise UnknownStreamIdError(f"no stream has the id {topic}")
     return stream

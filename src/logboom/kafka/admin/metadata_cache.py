@@ -46,7 +46,7 @@ class MetadataCache:
         found = known.get(stream.id)
         if found is not None and found[0] is stream:
             return found[1]
-        if len(known) > len(self._broker.streams()):
+        if len(known) > len(self._broker.catalog.streams()):
             known.clear()  # some of these streams were deleted; the others are encoded again when asked for
         data = bytes(encode(_describe(self._broker, stream, version, operations)))
         known[stream.id] = (stream, data)
@@ -54,7 +54,7 @@ class MetadataCache:
 
     def all(self, version: int, *, operations: bool) -> tuple[int, bytes]:
         """The number of all streams, and their elements of `topics` one behind the other."""
-        streams = self._broker.streams()
+        streams = self._broker.catalog.streams()
         found = self._all.get((version, operations))
         if found is None or found[0] is not streams:
             data = b"".join(self.stream(stream, version, operations=operations) for stream in streams.values())
@@ -81,7 +81,7 @@ def _partition(broker: Broker, part_cls: Any, stream: Stream, index: int) -> Any
     error = None
     epoch = -1
     try:
-        epoch = broker.partition(stream.name, index).leader_epoch
+        epoch = broker.replicas.find(stream.name, index).leader_epoch
     except LogboomError as refused:
         error = refused  # its files could not be opened, so it has no leader
     return make(

@@ -26,7 +26,9 @@ async def handle(context: RequestContext, request: Any) -> Reply:
             results.append(None)
         except LogboomError as refused:
             results.append(refused)
-    changed = iter(await context.broker.change_quotas(wanted, validate_only=request.validate_only) if wanted else ())
+    changed = iter(
+        await context.broker.catalog.change_quotas(wanted, validate_only=request.validate_only) if wanted else ()
+    )
     results = [next(changed) if refused is None else refused for refused in results]
     return _response(context, request, results)
 

@@ -28,7 +28,7 @@ async def _grow(context: RequestContext, topic: Any, times: int, validate_only: 
         if times > 1:
             raise InvalidRequestError(f"the request names {topic.name!r} {times} times")
         _check(context, topic)
-        await context.broker.create_partitions(topic.name, topic.count, validate_only=validate_only)
+        await context.broker.catalog.create_partitions(topic.name, topic.count, validate_only=validate_only)
     except LogboomError as refused:
         error = refused
     return make(
@@ -40,7 +40,7 @@ async def _grow(context: RequestContext, topic: Any, times: int, validate_only: 
 
 
 def _check(context: RequestContext, topic: Any) -> None:
-    stream = context.broker.stream(topic.name)
+    stream = context.broker.catalog.stream(topic.name)
     if stream is None:
         raise UnknownStreamError(f"no stream is named {topic.name!r}")
     if stream.internal:

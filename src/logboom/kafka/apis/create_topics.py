@@ -31,7 +31,7 @@ async def _create(context: RequestContext, topic: Any, times: int, validate_only
         if times > 1:
             raise InvalidRequestError(f"the request names {topic.name!r} {times} times")
         partitions, replicas = _shape(context, topic)
-        stream = await context.broker.create_stream(
+        stream = await context.broker.catalog.create_stream(
             topic.name,
             partitions=partitions,
             replication_factor=replicas,

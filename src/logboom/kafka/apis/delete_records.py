@@ -28,7 +28,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
 async def _delete(context: RequestContext, name: str, wanted: Any) -> Entity:
     error, low_watermark = None, _NO_OFFSET
     try:
-        partition = context.broker.partition(name, wanted.partition_index)
+        partition = context.broker.replicas.find(name, wanted.partition_index)
         if partition.stream.internal:
             raise InvalidStreamNameError(f"{name} is internal: the broker needs its records")
         low_watermark = await partition.delete_records(wanted.offset)

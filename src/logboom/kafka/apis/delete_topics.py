@@ -28,13 +28,17 @@ async def _delete(context: RequestContext, name: str | None, id_: Any) -> Entity
     try:
         if (name is None) == (id_ is None):
             raise InvalidRequestError("a stream to delete is named by its name or by its id, and not by both")
-        stream = context.broker.stream(name) if name is not None else context.broker.stream_by_id(StreamId(id_))
+        stream = (
+            context.broker.catalog.stream(name)
+            if name is not None
+            else context.broker.catalog.stream_by_id(StreamId(id_))
+        )
         if stream is None:
             raise UnknownStreamError(f"no stream is named {name!r}") if name else UnknownStreamIdError(f"no id {id_}")
         if stream.internal:
             raise InvalidRequestError(f"{stream.name} is internal: the broker needs it")
         name, id_ = stream.name, stream.id
-        await context.broker.delete_stream(stream.name)
+        await context.broker.catalog.delete_stream(stream.name)
     except LogboomError as refused:
         error = refused
     return make(

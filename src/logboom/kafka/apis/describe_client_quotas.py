@@ -24,7 +24,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
         _check(request.components)
         entries = tuple(
             _entry(nested(cls, "entries"), entity, quotas)
-            for entity, quotas in context.broker.quotas.items()
+            for entity, quotas in context.broker.catalog.quotas.items()
             if _fits(entity, request)
         )
     except LogboomError as refused:

@@ -61,12 +61,12 @@ def _result(context: RequestContext, request: Any, resource: Any, keys: _Keys) -
 
 def _describe(context: RequestContext, resource: Any) -> Iterable[Described]:
     if resource.resource_type == _TOPIC:
-        stream = context.broker.stream(resource.resource_name)
+        stream = context.broker.catalog.stream(resource.resource_name)
         if stream is None:
             raise UnknownStreamError(f"no stream is named {resource.resource_name!r}")
         return describe_stream(context.broker, stream)
     if resource.resource_type == _BROKER:
-        context.broker.check_broker_name(resource.resource_name)
+        context.broker.catalog.check_broker_name(resource.resource_name)
         return (describe_broker if resource.resource_name else describe_all_brokers)(context.broker)
     raise InvalidRequestError(f"resource type {resource.resource_type} has no settings here")
 

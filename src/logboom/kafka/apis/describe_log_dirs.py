@@ -15,7 +15,7 @@ _API_KEY: Final = 35
 async def handle(context: RequestContext, request: Any) -> Reply:
     """The one log dir with the partitions asked for, or all of them."""
     cls = response_class(_API_KEY, context.api_version)
-    state = await asyncio.to_thread(context.broker.log_dir)
+    state = await asyncio.to_thread(context.broker.health.log_dir)
     result = make(
         nested(cls, "results"),
         error_code=error_code(state.failure),
@@ -30,7 +30,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
 
 def _topics(context: RequestContext, cls: Any, wanted: Any) -> Iterator[Entity]:
     if wanted is None:
-        pairs = [(stream.name, range(stream.partitions)) for stream in context.broker.streams().values()]
+        pairs = [(stream.name, range(stream.partitions)) for stream in context.broker.catalog.streams().values()]
     else:
         pairs = [(topic.topic, topic.partitions) for topic in wanted]
     for name, indexes in pairs:
@@ -42,7 +42,7 @@ def _topics(context: RequestContext, cls: Any, wanted: Any) -> Iterator[Entity]:
 def _partitions(context: RequestContext, cls: Any, name: str, indexes: Any) -> Iterator[Entity]:
     for index in dict.fromkeys(indexes):
         try:
-            partition = context.broker.partition(name, index)
+            partition = context.broker.replicas.find(name, index)
         except LogboomError:
             continue  # what is not in a log dir is left out, as in Kafka
         yield make(cls, partition_index=index, partition_size=partition.size_bytes, offset_lag=0, is_future_key=False)

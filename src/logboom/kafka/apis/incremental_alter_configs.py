@@ -37,7 +37,7 @@ def _value(context: RequestContext, resource: Any, config: Any) -> str | None:
 
 def _list(context: RequestContext, resource: Any, name: str, value: str, operation: int) -> str:
     """What becomes of a list when values are put to it or taken from it; one that is there is not put again."""
-    stream = context.broker.stream(resource.resource_name) if resource.resource_type == TOPIC else None
+    stream = context.broker.catalog.stream(resource.resource_name) if resource.resource_type == TOPIC else None
     setting = None if stream is None else stream_setting(name)
     if stream is None or setting is None or setting.type is not SettingType.LIST:
         raise InvalidConfigError(f"{name!r} is no list: use set or delete, not {_ON_LISTS[operation]}")

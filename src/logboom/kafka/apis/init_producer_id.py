@@ -25,7 +25,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
                 client_id=context.client_id,
             )
             raise UnsupportedTransactionError(NO_TRANSACTIONS)
-        producer_id = await context.broker.new_producer_id()
+        producer_id = await context.broker.producer_ids.allocate()
     except LogboomError as refused:
         error = refused
     return make(

@@ -42,7 +42,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
     may_create = context.broker.config.auto_create_streams and (
         context.api_version < 4 or request.allow_auto_topic_creation
     )
-    missing = [name for name, _ in wanted if name is not None and context.broker.stream(name) is None]
+    missing = [name for name, _ in wanted if name is not None and context.broker.catalog.stream(name) is None]
     if missing and may_create:
         return _create_and_describe(context, request, wanted, missing)
     return _response(
@@ -77,7 +77,7 @@ async def _create_and_describe(
     errors: dict[str, LogboomError] = {}
     for name in dict.fromkeys(missing):
         try:
-            await context.broker.create_stream(name)
+            await context.broker.catalog.create_stream(name)
         except StreamExistsError:
             continue  # another client's request created it meanwhile
         except LogboomError as error:
@@ -92,11 +92,11 @@ async def _create_and_describe(
 def _find(context: RequestContext, request: Any, name: str | None, id_: StreamId | None) -> bytes | bytearray:
     cache, operations = context.shared.metadata_cache, _topic_operations(context, request)
     if name is None:
-        stream = None if id_ is None else context.broker.stream_by_id(id_)
+        stream = None if id_ is None else context.broker.catalog.stream_by_id(id_)
         if stream is None:
             return _refuse(context, request, None, id_, UnknownStreamIdError("no stream has this id"))
         return cache.stream(stream, context.api_version, operations=operations)
-    stream = context.broker.stream(name)
+    stream = context.broker.catalog.stream(name)
     if stream is not None:
         return cache.stream(stream, context.api_version, operations=operations)
     try:

@@ -81,7 +81,7 @@ def _all(context: RequestContext, committed: _Committed, by_id: bool) -> Iterato
     for (name, index), value in committed.items():
         by_name.setdefault(name, []).append((index, value))
     for name, parts in by_name.items():
-        stream = context.broker.stream(name)
+        stream = context.broker.catalog.stream(name)
         if not by_id:
             yield {"name": name}, parts, None
         elif stream is not None:

@@ -97,7 +97,7 @@ def note_error(context: RequestContext, topic: Any, index: int, error: LogboomEr
 
 def _name(context: RequestContext, topic: Any) -> str:
     """What a person calls it."""
-    stream = context.broker.stream_by_id(StreamId(topic)) if isinstance(topic, UUID) else None
+    stream = context.broker.catalog.stream_by_id(StreamId(topic)) if isinstance(topic, UUID) else None
     return str(topic) if stream is None else stream.name
 
 

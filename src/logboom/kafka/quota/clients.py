@@ -164,7 +164,7 @@ class QuotaDesk:
 
     def changed(self) -> None:
         """Take the broker's quotas as they are now. Meters that somebody holds may have to be asked for again."""
-        types = {entity[0][0] for entity in self._broker.quotas}
+        types = {entity[0][0] for entity in self._broker.catalog.quotas}
         self.for_clients, self.for_addresses = CLIENT_ID in types, IP in types
         self._clients = {name: meters for name, meters in self._clients.items() if meters.bound(name)}
         self._addresses = {
@@ -207,7 +207,7 @@ class QuotaDesk:
         self, old: Meter | None, entity_type: str, name: str, quota: str, most_ms: int = THROTTLE_MS_MAX
     ) -> Meter | None:
         """The meter for a quota as it is now, made out of the one before; None where there is no quota."""
-        bound = quota_for(self._broker.quotas, entity_type, name, quota)
+        bound = quota_for(self._broker.catalog.quotas, entity_type, name, quota)
         if bound is None:
             return None
         if old is None:

@@ -1,0 +1,140 @@
+"""The partitions that this broker holds: opened at the start, then kept as the committed metadata says.
+
+`prepare` makes the directories of new partitions durable, `apply` takes the partitions into service, reconfigures those
+whose stream changed and drops those whose stream is deleted. On one node every partition is led here; following and a
+change of leader become further steps of `apply`. Knows no command and no protocol; directories are the store's.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from logboom.base.errors import LogboomError, StorageError, UnknownStreamError, UnknownStreamIdError
+from logboom.base.ids import PartitionIndex, StreamId, StreamName
+from logboom.broker.disk.store import Key, PartitionStore, deleted_stream_error
+from logboom.broker.partition.replica import Partition
+from logboom.metadata import Image, ImageDelta, Stream
+
+_PARTITIONS_PER_TURN: Final = 500
+
+
+class Replicas:
+    """See the module. Life: `open`ed once, then deltas one at a time, then `close`d. Everything on the loop."""
+
+    def __init__(self, store: PartitionStore) -> None:
+        self._store = store
+        self._image = Image()
+        self._partitions: dict[Key, Partition] = {}
+        self._failed: dict[Key, StorageError] = {}
+        self._prepared: list[Partition] = []
+
+    async def open(self, image: Image) -> None:
+        """Recover every partition of the image; where that fails, `find` gives the reason."""
+        self._image = image
+        self._partitions, self._failed = await self._store.open_all(image)
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def find(self, name: str, index: int) -> Partition:
+        """A partition. Raises UnknownStreamError; StorageError where its files could not be opened at the start."""
+        key = (StreamName(name), PartitionIndex(index))
+        try:
+            return self._partitions[key]
+        except KeyError:
+            failure = self._failed.get(key)
+            if failure is not None:
+                raise failure.with_traceback(None) from None
+            raise UnknownStreamError(f"there is no partition {index} of a stream {name!r}") from None
+
+    def find_by_id(self, stream_id: StreamId, index: int) -> Partition:
+        """A partition by its stream's id. Raises UnknownStreamIdError, else as `find`."""
+        stream = self._image.by_id.get(stream_id)
+        if stream is None:
+            raise UnknownStreamIdError(f"no stream has the id {stream_id}")
+        return self.find(stream.name, index)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __iter__(self) -> Iterator[Partition]:
+        """All partitions that are open; safe against changes while it runs."""
+        return iter(tuple(self._partitions.values()))
+
+    @property
+    def failed(self) -> Mapping[Key, StorageError]:
+        """Partitions whose files could not be opened at the start."""
+        return self._failed
+
+    def offline(self) -> Mapping[Key, LogboomError]:
+        """Partitions that take no appends, those whose files could not be opened included, each with its reason."""
+        refusing = {key: partition.refusal for key, partition in self._partitions.items()}
+        return {**self._failed, **{key: reason for key, reason in refusing.items() if reason is not None}}
+
+    # --- following the metadata ---------------------------------------------------------------------------------
+
+    async def prepare(self, delta: ImageDelta) -> None:
+        """Make the new partitions of a delta, durable and empty, before it is committed. On an error none is left."""
+        assert not self._prepared
+        try:
+            for stream, indexes in delta.grown:
+                self._prepared += await self._store.create(stream, indexes, delta.before.tombstones)
+        except BaseException:
+            await self.abandon(delta)
+            raise
+
+    async def abandon(self, delta: ImageDelta) -> None:
+        """The delta was not committed: remove what was prepared for it."""
+        prepared, self._prepared = self._prepared, []
+        for partition in prepared:
+            await self._store.discard((partition,), deleted_stream_error(partition.stream.name))
+
+    async def apply(self, delta: ImageDelta) -> None:
+        """Follow a committed delta. `find` answers by it before the first wait; files of dropped ones go after."""
+        self._image = delta.after
+        dropped = [(stream, self._forget(stream)) for stream in delta.deleted]
+        for partition in self._prepared:
+            self._partitions[partition.stream.name, partition.index] = partition
+        self._prepared = []
+        for stream, partitions in dropped:
+            await self._store.discard(partitions, deleted_stream_error(stream.name))
+        await self._configure(key for stream in delta.reconfigured for key in _keys(stream))
+
+    def _forget(self, stream: Stream) -> list[Partition]:
+        keys = _keys(stream)
+        for key in keys:
+            self._failed.pop(key, None)
+        return [self._partitions.pop(key) for key in keys if key in self._partitions]
+
+    async def reconfigure(self, image: Image) -> None:
+        """Settings under every stream changed: `image` is the same with the streams as they run now."""
+        self._image = image
+        await self._configure(tuple(self._partitions))
+
+    async def _configure(self, keys: Iterable[Key]) -> None:
+        """Partitions take the settings in force; with very many of them the loop gets its turn in between."""
+        for number, key in enumerate(keys, 1):
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.configure(self._image.by_name[key[0]])
+            if number % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def go_offline(self, error: StorageError) -> None:
+        """The log dir failed: take no appends any more, in any partition; reads go on."""
+        for partition in self._partitions.values():
+            partition.go_offline(error)
+
+    def refuse_appends(self, reason: LogboomError) -> None:
+        """The broker stops: answer appends with `reason` from now on; those under way are still completed."""
+        for partition in self._partitions.values():
+            partition.refuse_appends(reason)
+
+    async def close(self, reason: LogboomError) -> None:
+        """Close every log cleanly, once nobody reads it; whoever still waits is answered with `reason`."""
+        await self._store.close_all(self._partitions.values(), reason)
+
+
+def _keys(stream: Stream) -> list[Key]:
+    return [(stream.name, PartitionIndex(index)) for index in range(stream.partitions)]
