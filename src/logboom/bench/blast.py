@@ -17,14 +17,14 @@ from logboom.bench.wire import BenchError
 
 RECEIVE_BYTES = 256 * 1024
 IDLE_MAX_S = 60.0
-"""How long no answer at all may come before the run is given up."""
+"""Longest time without any answer before the run fails."""
 
 _LENGTH = struct.Struct(">i")
 _CODE = struct.Struct(">h")
 
 
 def dial(address: str) -> socket.socket:
-    """A connection without Nagle's delay; BenchError with what to check where nobody answers."""
+    """A connection without Nagle's delay; BenchError says what to check where nothing answers."""
     try:
         host, port = split_address(address)
         link = socket.create_connection((host or "127.0.0.1", port), 10)
@@ -86,7 +86,7 @@ class _Lane:
 
 
 class Blast:
-    """Sends `frames` in turn over `connections`, `in_flight` under way in all, until told to stop.
+    """Sends `frames` in turn over `connections`, at most `in_flight` unanswered in all, until stopped.
 
     `error_at` is where the error code stands in an answer, its length included. Used once, by one thread.
     """
@@ -101,7 +101,7 @@ class Blast:
         """Requests acked so far."""
 
     def run(self, in_flight: int, more: Callable[[], int]) -> None:
-        """Go on while `more()`, asked once a wake-up, says how many requests may be sent in all; then drain.
+        """Send until `more()`, called once a wake-up, gives no higher total of requests; then wait for the answers.
 
         BenchError on the first refusal, and when the server goes away or is silent.
         """
@@ -149,7 +149,7 @@ class Blast:
 
 
 class Window:
-    """Says how many requests may go: by time with a warm-up that does not count, or a fixed number counted in whole."""
+    """How many requests may be sent: by time after an uncounted warm-up, or a fixed number, all counted."""
 
     def __init__(self, warm_up_s: float, seconds: float, requests: int) -> None:
         self._warm_up_s, self._seconds, self._requests = warm_up_s, seconds, requests

@@ -36,7 +36,7 @@ inputs:
 
 @dataclass(frozen=True)
 class CollectorLoad:
-    """What is collected: lines of each size, so many megabytes of them, each client so many times."""
+    """The load: line sizes, megabytes of each, and runs with each client."""
 
     line_bytes: tuple[int, ...] = (118, 1_025)
     megabytes: int = 300
@@ -63,7 +63,7 @@ def log_line(chance: random.Random, line_bytes: int) -> bytes:
 
 
 def write_lines(path: Path, line_bytes: int, megabytes: float) -> int:
-    """A file of about so many megabytes; how many lines it has."""
+    """Write a file of about that many megabytes; its number of lines."""
     chance = random.Random(line_bytes)  # noqa: S311  # made-up input, nothing secret
     total = max(1, round(megabytes * 1e6 / line_bytes))
     block = [log_line(chance, line_bytes) for _ in range(min(total, _DISTINCT_LINES))]

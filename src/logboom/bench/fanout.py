@@ -65,7 +65,7 @@ class _Consumer:
         self.link.send(self._frame)
 
     def read(self, scratch: memoryview) -> bool:
-        """Take what is there; whether it completed an answer."""
+        """Read the bytes that arrived; True if they completed an answer."""
         try:
             if self._filled < len(self._head):
                 got = self.link.recv_into(memoryview(self._head)[self._filled :])
@@ -148,7 +148,7 @@ class _Crowd:
             crowd.poll.close()
 
     def run(self, wait_s: Callable[[], float | None], done: Callable[[_Consumer], bool]) -> None:
-        """Keep every consumer asking until `wait_s` gives None; one that is `done` asks no more."""
+        """Keep every consumer fetching until `wait_s` gives None; one that is `done` stops."""
         by_handle = {consumer.link.fileno(): consumer for consumer in self.consumers}
         heard_s = time.perf_counter()
         for consumer in self.consumers:
@@ -184,7 +184,7 @@ class _Producer:
     next_s: float = 0.0
 
     def wait_s(self) -> float | None:
-        """Send what is due; how long until the next, None once the time is over."""
+        """Send the records that are due; seconds until the next, None once the time is over."""
         now_s = time.perf_counter()
         if now_s >= self.until_s and self.arrived():
             return None
@@ -266,7 +266,7 @@ class _Run:
             return self._costs(crowd, lambda: crowd.run(producer.wait_s, lambda _: False))
 
     def _now_end(self) -> int:
-        """The log's end, as the answer to a fetch of it tells."""
+        """The log end offset, from the answer to a fetch at it."""
         with dial(self._server.address) as link:
             link.sendall(self._shape.fetch)
             head = link.recv(self._shape.head_bytes, socket.MSG_WAITALL)

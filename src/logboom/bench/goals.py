@@ -1,4 +1,4 @@
-"""The goals of one broker that take minutes to check: each a figure of this run, what is wanted, and whether it holds.
+"""The goals of a single broker that take minutes to check: the measured figure, the goal, and whether it is met.
 
 Starts a broker of its own. Goals beside Kafka belong to `compare`, those of long or large runs to their own commands.
 """
@@ -54,7 +54,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class GoalsLoad:
-    """Seconds of each measurement, and how often the ratios are taken."""
+    """Seconds of each measurement, and rounds of each ratio."""
 
     seconds: float = 5.0
     rounds: int = 3
@@ -63,7 +63,7 @@ class GoalsLoad:
 
 
 def run_goals(load: GoalsLoad, directory: Path, note: Note) -> Iterator[Goal]:
-    """One goal after the other, against a broker of its own whose data lies in `directory` meanwhile."""
+    """Measure one goal after the other against a new broker with its data in `directory`."""
     with tempfile.TemporaryDirectory(prefix="logboom-goals-", dir=directory) as name:
         work = Path(name)
         server = LogboomServer(work / "node")

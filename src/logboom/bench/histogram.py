@@ -1,4 +1,4 @@
-"""Latencies as an HdrHistogram, and what of it is told: percentiles that the number of samples can carry.
+"""Latencies as an HdrHistogram, and the percentiles that the number of samples can support.
 
 Knows microseconds; must not know where they come from.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
-"""Told for every run. One of a share of messages smaller than one in all is the maximum."""
+"""Reported for every run. A percentile beyond the last sample is the maximum."""
 _LOWEST_US, _HIGHEST_US, _DIGITS = 1, 600_000_000, 3
 
 
@@ -22,7 +22,7 @@ def histogram_of(latencies_us: Iterable[int]) -> Any:
 
 
 def summary(histogram: Any) -> dict[str, Any]:
-    """Percentiles and a curve in milliseconds, up to the last percentile that has a message of its own behind it."""
+    """Percentiles and a curve in milliseconds, up to the last percentile that at least one sample lies beyond."""
     count = histogram.get_total_count()
     steps = (100 - 100 / 2 ** (n / 4) for n in range(4 * 24))
     curve = [p for p in steps if count * (100 - p) / 100 >= 1]
@@ -45,7 +45,7 @@ def merged(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Heading and a row for each summary; a percentile without a message of its own behind it is in brackets."""
+    """Heading and a row for each summary; a percentile with no sample beyond it is in brackets."""
     lines = [["", *(f"p{p:g}" for p in PERCENTILES), "max", "messages"]]
     for name, each in rows.items():
         cells = []

@@ -1,6 +1,6 @@
 """What a broker takes that has little to do: memory and processor time with quiet partitions, connections, trickles.
 
-Steps of one life of one broker, each measured for the same time: partitions that nobody touches, connections that have
+Steps of one life of one broker, each measured for the same time: partitions without traffic, connections that have
 said hello and then nothing, partitions that get a message a minute each, and one consumer that follows all of those.
 """
 
@@ -82,7 +82,7 @@ class _Run:
         }
 
     def _connection_bytes(self, result: dict[str, object]) -> int:
-        """Resident memory that each connection added, as the broker's own; the kernel's buffers come on top."""
+        """Resident memory of the broker per connection; the kernel's socket buffers are not included."""
         before, after = result["partitions"], result["connections"]
         assert isinstance(before, dict)
         assert isinstance(after, dict)
@@ -91,7 +91,7 @@ class _Run:
 
 
 def _greeted(address: str) -> socket.socket:
-    """A connection that asked for the API versions and got them."""
+    """A connection that completed an ApiVersions exchange."""
     link = dial(address)
     link.sendall(_HELLO)
     (length,) = struct.unpack(">i", link.recv(4, socket.MSG_WAITALL))
@@ -143,7 +143,7 @@ class _Follower:
         self._consumer.close()
 
     def poll(self) -> None:
-        """Take what has come."""
+        """Read the bytes that arrived."""
         self._consumer.consume(1_000, 0)
 
 

@@ -64,7 +64,7 @@ class _Sender:
         self._failure = ""
 
     def first(self) -> None:
-        """One message that says that the way is open."""
+        """One message, to prove that reader and broker are connected."""
         self._producer.produce(self._stream, bytes(self._load.record_bytes), partition=0)
         if self._producer.flush(30):
             raise BenchError("no message was acked within 30 s")
@@ -103,7 +103,7 @@ class _Sender:
 
 
 def run_latency(bootstrap: str, stream: str, load: LatencyLoad) -> dict[str, Any]:
-    """Send at `rate_per_s` for warm-up and run, and read as a consumer; milliseconds from the meant moment.
+    """Send at `rate_per_s` through warm-up and run, and read as a consumer; milliseconds from the intended send time.
 
     `ack` is seen when the client next looks: up to one gap of the schedule later than it came. `sent_late` is the part
     of the latency that passed before librdkafka had the message. The CPU shares are of one core, over the whole run.

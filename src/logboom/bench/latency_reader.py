@@ -1,4 +1,4 @@
-"""The reading side of a latency run: a process of its own that does as little as a consumer can.
+"""The reading side of a latency run: a separate process that does the least work a consumer can.
 
 Knows where a message's first eight bytes stand in a fetch reply and how late they are; no client library adds its
 queues and threads. `librdkafka` reads in its place where the share of a client's consumer is asked for.
@@ -25,7 +25,7 @@ _STAMP = struct.Struct(">q")
 
 
 def read(bootstrap: str, stream: str, total: int, skip: int, reader: str, pipe: Connection) -> None:
-    """Child process: say "ready" at the first message, read `total` more, send the latencies of all but `skip`."""
+    """Child process: report "ready" at the first message, read `total` more, send the latencies of all but `skip`."""
     latencies = array("q")
     deadline = time.monotonic() + READ_TIMEOUT_S
     source = _raw(bootstrap, stream, deadline) if reader == "raw" else _librdkafka(bootstrap, stream, deadline)
@@ -50,7 +50,7 @@ def _cpu_s() -> float:
 
 
 def _raw(bootstrap: str, stream: str, deadline: float) -> Iterator[tuple[int, int]]:
-    """(nanoseconds a message was meant at, nanoseconds it was here at) of each message, by long polls of one fetch."""
+    """(intended send time, arrival time) of each message in nanoseconds, by long polls of one fetch."""
     buffer = bytearray(2 * FETCH_MAX_BYTES)
     offset = 0
     with dial(bootstrap) as link:

@@ -9,7 +9,7 @@ from logboom.records import HEADER_BYTES
 
 @dataclass(frozen=True)
 class ProduceLoad:
-    """What is sent. `in_flight` counts requests over all connections together.
+    """The load. `in_flight` counts requests over all connections together.
 
     With `messages` the run ends after so many records (rounded up to whole requests) and all of them count; else it
     takes `warm_up_s` and then `seconds`, which count.

@@ -55,7 +55,7 @@ sinks:
 
 @dataclass(frozen=True)
 class RouterLoad:
-    """How much goes through the router, and how much of it at once."""
+    """How many lines go through the router, and how many in one batch."""
 
     records: int = 2_500_000
     batch_records: int = 250_000

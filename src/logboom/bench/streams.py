@@ -15,7 +15,7 @@ SERVED_WITHIN_S = 30.0
 
 @contextmanager
 def bench_stream(bootstrap: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A new stream of a name nobody else has; at the end it is deleted, and every stream whose name contains it."""
+    """A new stream under a unique name; at the end it is deleted with every stream whose name contains that name."""
     name = f"logboom-bench-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap, "socket.connection.setup.timeout.ms": 5_000, "log_level": 0})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
@@ -34,7 +34,7 @@ def bench_stream(bootstrap: str, *, partitions: int = 1, config: Mapping[str, st
 
 
 def _wait_until_served(admin: AdminClient, stream: str, partitions: int) -> None:
-    """Return once every partition answers: Kafka says that a topic is made before its partitions can be written to."""
+    """Return once every partition answers: Kafka acknowledges CreateTopics before the partitions accept writes."""
     deadline = time.monotonic() + SERVED_WITHIN_S
     while True:
         wanted = {TopicPartition(stream, number): OffsetSpec.latest() for number in range(partitions)}  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Throughput over the size of a message: so many of each size written and read back (the well-known benchmark)."""
+"""Throughput over message size: a fixed number of messages of each size, written and read back."""
 
 from dataclasses import dataclass
 from typing import Any, Final

@@ -33,7 +33,7 @@ def produce_frame(stream: str, partition: int, batch: Bytes) -> bytes:
 
 
 FETCH_OFFSET_FROM_END = 12
-"""Where the offset stands in what `fetch_frame` gives, from its end: behind it comes the limit of the partition."""
+"""Position of the fetch offset in a `fetch_frame`, counted from its end; the partition's byte limit follows it."""
 
 
 def fetch_frame(stream: str, partition: int, offset: int, max_bytes: int) -> bytearray:

@@ -140,7 +140,7 @@ def latency(
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
-    """End-to-end latency by librdkafka with linger 0, from the moment each message was meant to be sent."""
+    """End-to-end latency by librdkafka with linger 0, from the intended send time of each message."""
     if reader not in ("raw", "librdkafka"):
         fail(f"--reader: {reader!r} is neither raw nor librdkafka")
     reach(bootstrap)
@@ -178,7 +178,7 @@ def throughput(
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
-    """So many messages of each size from 256 B to 1 MB written and read back, as the published benchmark does."""
+    """A fixed number of messages of each size from 256 B to 1 MB, written and read back."""
     reach(bootstrap)
     load = ThroughputLoad(messages, size_max_mib * 1024**2)
     results: dict[int, dict[str, Any]] = {}
@@ -228,7 +228,7 @@ def compare(
     ] = False,
     only: Annotated[str, typer.Option(help=f"Cases, with commas: {', '.join(CASES)}.")] = "",
     peers: Annotated[str, typer.Option(help=f"Who, with commas: {', '.join(CONTESTANTS)}.")] = "",
-    rounds: Annotated[int | None, typer.Option(min=1, help="Turns that everybody takes in each case.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each case for every server.")] = None,
     data: Annotated[Path, typer.Option(metavar="DIR", help="Where the servers keep their data meanwhile.")] = Path(),
     size_max_mib: Annotated[
         int | None, typer.Option(min=1, help="The most that one size of the throughput case writes.")
@@ -267,7 +267,7 @@ def soak(
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
-    """Mixed load on a broker of its own that is stopped and killed meanwhile: nothing lost, nothing growing.
+    """Mixed load on a new broker that is stopped and killed meanwhile: nothing is lost, nothing grows.
 
     The exit code is 1 where the verdict is that it did not hold.
     """
@@ -291,7 +291,7 @@ def goals(
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
-    """The goals of one broker that take minutes to check: goal, got, wanted, held. Starts a broker of its own."""
+    """The goals of one broker that take minutes to check: goal, figure, wanted, met. Starts its own broker."""
     load = GoalsLoad(seconds, rounds, latency_seconds, idle_s=2 * seconds)
     reached = list(run_goals(load, data, note))
     target = report.write(out, "goals", {"load": asdict(load), "goals": [goal.as_json() for goal in reached]})
@@ -303,7 +303,7 @@ def goals(
 
 
 def run_alone(load: LatencyLoad) -> dict[str, Any]:
-    """A latency run against a server that only hands on."""
+    """A latency run against a relay without a log."""
     with TemporaryDirectory(prefix="logboom-bench-") as directory:
         server = NothingServer(Path(directory))
         server.start()

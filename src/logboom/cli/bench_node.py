@@ -1,4 +1,4 @@
-"""`logboom bench fanout|idle|restart|collector`: what one broker takes; each starts its own and removes it again."""
+"""`logboom bench fanout|idle|restart|collector`: resources of one broker; each starts its own and removes it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ def fanout(
 
 
 def idle(
-    partitions: Annotated[int, typer.Option(help="Partitions that nobody touches.")] = 100,
+    partitions: Annotated[int, typer.Option(help="Partitions without traffic.")] = 100,
     connections: Annotated[int, typer.Option(help="Connections that say nothing.")] = 2_000,
     trickle_partitions: Annotated[int, typer.Option(help="Partitions that get a message a minute each.")] = 1_000,
     seconds: Annotated[float, typer.Option(help="How long each step is looked at.")] = 20.0,

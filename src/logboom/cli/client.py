@@ -48,7 +48,7 @@ def sentence(error: BaseException) -> str:
 
 
 def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
-    """Settings of any client: quick to notice that nobody is there, silent where we report ourselves."""
+    """Settings of every client: an absent broker is noticed quickly, and errors are left to the command to report."""
     quiet = logging.getLogger("logboom.cli.client")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False
@@ -114,12 +114,12 @@ class Bounds:
 
     @property
     def records(self) -> int:
-        """How many there are, as far as offsets tell."""
+        """Number of records, by offsets."""
         return self.end - self.first
 
 
 def bounds(client: AdminClient, counts: Mapping[str, int]) -> dict[tuple[str, int], Bounds]:
-    """First offset and end of every partition of streams with so many partitions; one that cannot tell is left out."""
+    """First offset and end of every partition of the streams; partitions that answer with an error are left out."""
     partitions = [TopicPartition(name, index) for name, count in counts.items() for index in range(count)]
     first = offsets_at(client, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     end = offsets_at(client, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -129,7 +129,7 @@ def bounds(client: AdminClient, counts: Mapping[str, int]) -> dict[tuple[str, in
 def offsets_at(
     client: AdminClient, partitions: Iterable[TopicPartition], spec: OffsetSpec
 ) -> dict[tuple[str, int], int]:
-    """Offset that a spec comes to in each partition; a partition that cannot tell is left out.
+    """The offset that a spec means in each partition; partitions that answer with an error are left out.
 
     A time after the last record comes to -1.
     """

@@ -24,7 +24,7 @@ _STDIN_DIRS: Final = 16
 """Pipes into one stream that may run at the same time without --data-dir."""
 
 _KEPT_BYTES: Final = 16 * MIB
-"""Of freed memory: what a few batches in the making take. Without, a sixth of the CPU time goes into page faults."""
+"""Freed memory the allocator keeps: a few unfinished batches. Without it a sixth of the CPU time is page faults."""
 
 
 def collect(

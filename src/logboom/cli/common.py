@@ -30,7 +30,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 
 class CommandError(LogboomError):
-    """A command cannot go on; the text says why and what to do next."""
+    """A command cannot continue; the message says why and what to do next."""
 
 
 def fail(sentence: str) -> NoReturn:
@@ -44,7 +44,7 @@ def print_json(value: Any) -> None:
 
 
 def text_or_base64(name: str, value: bytes | str | None) -> dict[str, str | None]:
-    """A field of JSON for some bytes: text where they are UTF-8, else base 64 under a name that says so."""
+    """A field of JSON for some bytes: text where they are UTF-8, else base64 under a field name with that suffix."""
     if value is None or isinstance(value, str):
         return {name: value}
     try:

@@ -69,14 +69,14 @@ def _yaml(values: object) -> str:
 
 @config.command("check")
 def check(file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]) -> None:
-    """Tell all that is wrong with a configuration file; say so if nothing is."""
+    """Print every error of a configuration file, or that there is none."""
     node_config(file, None, {})
     typer.echo(f"{file} is in order")
 
 
 @config.command("reference")
 def reference() -> None:
-    """Print every setting with its default and what it does, as Markdown."""
+    """Print every setting with its default and its meaning, as Markdown."""
     typer.echo(page(), nl=False)
 
 

@@ -104,7 +104,7 @@ def reset(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Set where a group goes on reading. Its members have to be stopped first."""
+    """Set the offsets a group continues from. Its members must be stopped first."""
     if (to is None) == (since is None):
         fail("say where to go: --to earliest, --to latest, --to OFFSET, --to TIME, or --since 1h")
     client = admin(bootstrap)

@@ -83,7 +83,7 @@ def verify_command(directory: Directory, as_json: AsJson = False) -> None:
 
 
 class _Check:
-    """A verification under way, and what it has found."""
+    """A running verification and its findings."""
 
     def __init__(self, tree: _Tree, as_json: bool) -> None:
         self.damage: list[Damage] = []
@@ -117,7 +117,7 @@ class _Check:
             typer.echo(f"damage: {found}" if isinstance(found, Damage) else f"note: {found}")
 
     def missing(self) -> None:
-        """Partitions that the metadata names and nobody has."""
+        """Partitions that the metadata names and no directory holds."""
         if METADATA_DIR not in self._tree.logs or self.damage:
             return
         try:
@@ -219,7 +219,7 @@ def _everything(view: LogView, start: Offset) -> Iterator[BatchView | Damage]:
 def _records(
     found: Iterator[BatchView | Damage], start: Offset, count: int | None
 ) -> Iterator[tuple[Record | None, BatchView | Damage]]:
-    """Each record with its batch, from an offset on, at most so many; damage as it comes."""
+    """At most `count` records with their batches, from an offset on; damage is yielded where it is found."""
     given = 0
     for one in found:
         if isinstance(one, Damage):

@@ -74,7 +74,7 @@ def _load(name: str) -> Any:
 
 @contextlib.contextmanager
 def _absent(*names: str) -> Iterator[None]:
-    """As if some packages were not installed, but for those that are loaded already."""
+    """Make imports of some packages fail as if they were not installed, except those that are loaded already."""
     hidden = [name for name in names if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # this is how Python marks what cannot be imported
@@ -112,7 +112,7 @@ def application() -> TyperGroup:
 
 
 def main() -> None:
-    """Entry point: runs a command and turns whatever goes wrong into a sentence and an exit code."""
+    """Entry point: runs a command and turns every error into a sentence and an exit code."""
     try:
         application().main(prog_name=_PROGRAM)
     except LogboomError as error:
@@ -120,7 +120,7 @@ def main() -> None:
         sys.exit(_EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(_EXIT_INTERRUPTED)
-    except Exception as error:  # noqa: BLE001  # the outermost edge: nobody should have to read a traceback
+    except Exception as error:  # noqa: BLE001  # the outermost edge: a user gets a sentence, not a traceback
         sys.exit(_unforeseen(error))
 
 

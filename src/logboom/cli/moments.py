@@ -22,12 +22,12 @@ def span_ms(option: str, text: str) -> int:
 
 
 def ago_ms(since: str) -> int:
-    """The moment so long ago, in milliseconds since 1970."""
+    """The moment that long ago, in milliseconds since 1970."""
     return int(time.time() * SECOND_MS) - span_ms("--since", since)
 
 
 def moment_ms(text: str) -> int | None:
-    """A date and time in ISO 8601 (local unless it says its zone), in milliseconds since 1970; None if it is none."""
+    """A date and time in ISO 8601 (local without a zone), in milliseconds since 1970; None if the text is not one."""
     try:
         return int(datetime.fromisoformat(text).timestamp() * SECOND_MS)
     except (ValueError, OverflowError, OSError):

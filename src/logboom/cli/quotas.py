@@ -94,7 +94,7 @@ def set_(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Set quotas; those that are not named stay as they are."""
+    """Set quotas; the others stay as they are."""
     values = {
         PRODUCER_BYTE_RATE: _bytes("--produce", produce),
         CONSUMER_BYTE_RATE: _bytes("--fetch", fetch),
@@ -121,7 +121,7 @@ def remove(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Remove quotas: all of them, or those that are named."""
+    """Remove quotas: the named ones, or all."""
     whose = _whose(client, address, default, addresses)
     named = [name for name, wanted in zip(_OF_CLIENTS, (produce, fetch, requests), strict=True) if wanted]
     every = _OF_CLIENTS if whose[0] == CLIENT_ID else (CONNECTION_CREATION_RATE,)

@@ -51,7 +51,7 @@ def serve(
 
 
 def node_config(file: Path | None, settings: list[str] | None, flags: dict[str, Any]) -> NodeConfig:
-    """The configuration that a command line asks for."""
+    """The configuration of a command line."""
     given = [setting.partition("=") for setting in settings or []]
     for name, equals, _ in given:
         if not equals:

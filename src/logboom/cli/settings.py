@@ -61,7 +61,7 @@ def unset(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Take back what was changed on a running broker: what it was started with counts again."""
+    """Undo changes made on a running broker: the values it was started with apply again."""
     broker = _change(dict.fromkeys(names), everywhere, dry_run, bootstrap)
     if as_json:
         print_json({"broker": broker, "unset": names, "changed": not dry_run})
@@ -74,7 +74,7 @@ def _shown(broker: int | None) -> str:
 
 
 def _change(values: dict[str, str | None], everywhere: bool, dry_run: bool, bootstrap: str) -> int | None:
-    """Set or, with None, delete on the broker asked, or under no name for all; which it was, None for all."""
+    """Set or, with None, delete a setting of one broker, or of all; the broker's id, None for all."""
     from logboom.cli import client
     from logboom.cli.asking import ask, check
     from logboom.kafka.wire.messages import make, nested, request_class
@@ -100,7 +100,7 @@ def _change(values: dict[str, str | None], everywhere: bool, dry_run: bool, boot
 
 
 def _broker(admin: "AdminClient", bootstrap: str) -> int:
-    """The number of the broker asked."""
+    """The id of the broker that answers."""
     from logboom.cli import client
 
     known = client.metadata(admin, bootstrap)
@@ -113,7 +113,7 @@ def describe(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show the settings of a running broker: what is in force, where it comes from, and whether it may change."""
+    """Show the settings of a running broker: value, source, and whether it can be changed while it runs."""
     told = _settings(bootstrap)
     if unknown := sorted(set(names or ()) - {row["setting"] for row in told}):
         fail(f"there is no setting {unknown[0]!r}; `logboom config describe` lists all")

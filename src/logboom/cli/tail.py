@@ -1,4 +1,4 @@
-"""`logboom tail`: read a stream from where one likes, to its end or for as long as one likes."""
+"""`logboom tail`: read a stream from any position, to its end or until stopped."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ class Plan:
     count: int | None
     """Most records to print; None for all."""
     last: int | None
-    """Print only the last so many of what is there, in order of time."""
+    """Print only the last N records, in order of time."""
     follow: bool
 
 
@@ -75,7 +75,7 @@ def tail(
     except KeyboardInterrupt:
         return  # the ordinary way to end a --follow
     except BrokenPipeError:
-        # Whoever read us has seen enough; nothing more may be written, not even at exit.
+        # The reader of our output closed the pipe: nothing more may be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if not printed and sys.stderr.isatty():
@@ -160,7 +160,7 @@ def _assign(consumer: Consumer, stream: str, offsets: dict[int, int]) -> None:
 
 
 def _chosen(consumer: Consumer, plan: Plan) -> Iterator[Message]:
-    """The records that were asked for, in the order they are to be shown."""
+    """The selected records, in the order they are printed."""
     if plan.last is not None:
         held = sorted(_up_to_the_end(consumer, plan), key=_by_time)
         yield from held[-plan.last :]
@@ -185,7 +185,7 @@ def _endless(consumer: Consumer) -> Iterator[Message]:
 
 
 def _up_to_the_end(consumer: Consumer, plan: Plan) -> Iterator[Message]:
-    """Records up to where the stream ended at the start, in the order they come."""
+    """Records up to the end of the stream as it was at the start, in order of arrival."""
     unfinished = {index for index, start in plan.starts.items() if start < plan.ends[index]}
     silent_s = 0.0
     while unfinished:
@@ -200,13 +200,13 @@ def _up_to_the_end(consumer: Consumer, plan: Plan) -> Iterator[Message]:
                 continue
             if is_record and at < plan.ends[index]:
                 yield message
-            # The end itself is told of as an event; what fills the offsets before it need not be a record.
+            # librdkafka reports the end as an event; the offsets before it need not hold records.
             if at + is_record >= plan.ends[index]:
                 unfinished.discard(index)
 
 
 def _arrived(consumer: Consumer) -> list[Message]:
-    """What is there, as soon as there is anything: `consume` alone would wait for a full batch."""
+    """The messages that are there, as soon as there is one: `consume` alone would wait for a full batch."""
     first = consumer.poll(_POLL_S)
     return [] if first is None else [first, *consumer.consume(_BATCH, timeout=0)]
 
@@ -221,7 +221,7 @@ def _is_record(message: Message) -> bool:
 
 
 def _passing(error: KafkaError) -> bool:
-    """The end of a partition, or something that the client mends by itself."""
+    """The end of a partition, or an error that the client recovers from."""
     return error.name() in ("_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN") or error.retriable()
 
 

@@ -44,7 +44,7 @@ MOVED: Final = frozenset(
 
 
 def error_of(code: int) -> ErrorCode:
-    """The error of a code; one that nobody here knows is a fault of the server's.
+    """The error of a code; an unknown code is the server's fault.
 
     >>> error_of(6).name, error_of(9_999).name
     ('not_leader_or_follower', 'unknown_server_error')

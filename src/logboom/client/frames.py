@@ -33,7 +33,7 @@ class Frames:
         self._in = bytearray()
 
     def take(self, data: Bytes) -> Iterator[tuple[int, memoryview]]:
-        """Correlation id and body of each answer that `data` completes; FrameError where what comes is none."""
+        """Correlation id and body of each answer that `data` completes; FrameError if the bytes are no frame."""
         self._in += data
         while len(self._in) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(self._in)

@@ -19,7 +19,7 @@ from logboom.client.frames import FrameError, Frames, framed
 from logboom.client.messages import Api
 
 ANSWER_S: Final = 60.0
-"""A broker that owes an answer for so long is taken for gone."""
+"""A connection with an answer outstanding this long is closed."""
 _LINK_CONNECT_S: Final = 2.0
 """Nothing else is done meanwhile."""
 _DIALOGUE_CONNECT_S: Final = 10.0
@@ -28,7 +28,7 @@ _READ_BYTES: Final = 256 * KIB
 _PIECES_AT_ONCE: Final = 64
 
 Answer = Callable[[memoryview | None], None]
-"""Called once with the body of the answer, or with None where none will come."""
+"""Called once with the body of the answer, or with None if the connection ended first."""
 
 
 class LinkError(LogboomError):
@@ -46,9 +46,9 @@ def addresses_of(bootstrap: str) -> list[str]:
 
 
 class Link:
-    """Life: made (which connects), `request`s and `serve` as the selector says, until it breaks or is closed.
+    """Life: construction connects; then `request`, and `serve` as the selector is ready, until it breaks or is closed.
 
-    A link that broke tells everybody who still waits, once, and is of no further use.
+    A link that broke calls every outstanding callback once with None and cannot be used again.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Link:
         selector.register(self._socket, self._events, self)
 
     def request(self, api: Api, body: Iterable[Bytes], now_s: float, answer: Answer) -> None:
-        """Send a request; its answer comes later, from `serve` or `close`. LinkError where the link breaks at once."""
+        """Send a request; its callback runs from `serve` or `close`. LinkError if sending breaks the link."""
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         self._out += map(memoryview, framed(api, self._correlation, self._client_id, body))
         self._waiting.append((self._correlation, now_s, answer))
@@ -129,7 +129,7 @@ class Link:
         answer(body)
 
     def close(self) -> None:
-        """Give it up; those who wait are told. Idempotent."""
+        """Close the connection and call every outstanding callback with None. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -141,7 +141,7 @@ class Link:
 
 
 class Dialogue:
-    """One question after the other, each waited for. Connects when it is asked, and anew after an error."""
+    """A blocking client: one request at a time. Connects on the first request, and again after an error."""
 
     def __init__(self, address: str, client_id: str) -> None:
         self._address = address
@@ -150,7 +150,7 @@ class Dialogue:
         self._link: Link | None = None
 
     def ask(self, api: Api, body: Iterable[Bytes]) -> memoryview:
-        """The body of the answer. LinkError: nobody knows whether the request was carried out."""
+        """The body of the answer. LinkError: the request may or may not have been carried out."""
         answers: list[memoryview | None] = []
         try:
             link = self._opened()
@@ -180,6 +180,6 @@ class Dialogue:
             link.close()
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Close the connection."""
         self.hang_up()
         self._selector.close()

@@ -42,7 +42,7 @@ _PARTITION_BYTES: Final = _PARTITION.size + 2 * _INT_BYTES
 _PRODUCER_ASKED: Final = Struct(">hi")
 _PRODUCER: Final = Struct(">ihqh")
 _TRANSACTION_TIMEOUT_MS: Final = 0x7FFFFFFF
-"""Without transactions no broker looks at it; clients of Java say the same."""
+"""Brokers ignore it without transactions; the Java client sends the same."""
 
 
 class AnswerError(LogboomError):
@@ -74,7 +74,7 @@ class StreamPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The brokers' addresses, and the streams asked for."""
+    """The brokers' addresses and the requested streams."""
 
     brokers: Mapping[int, str]
     streams: Mapping[str, StreamPlaces]
@@ -105,13 +105,13 @@ def produce_request(batches: Mapping[Slot, Sequence[Bytes]], timeout_ms: int = _
 
 
 def metadata_request(streams: Iterable[str]) -> list[Bytes]:
-    """Asks where streams are led. They are made where the broker makes streams by itself."""
+    """A Metadata request. Missing streams are created where the broker allows that (auto.create.topics.enable)."""
     names = [_text(stream) for stream in streams]
     return [_INT.pack(len(names)), *names, _MAY_MAKE_STREAMS]
 
 
 def producer_id_request() -> list[Bytes]:
-    """Asks for a producer id."""
+    """An InitProducerId request without a transactional id."""
     return [_PRODUCER_ASKED.pack(_NULL, _TRANSACTION_TIMEOUT_MS)]
 
 
@@ -188,7 +188,7 @@ class _Answer:
         return values
 
     def count(self, entry_bytes: int) -> int:
-        """How many entries follow, of so many bytes at least; none for a null."""
+        """Number of entries that follow, each of at least that many bytes; 0 for null."""
         count: int = self.fields(_INT)[0]
         if not -1 <= count <= (len(self._body) - self._at) // entry_bytes:
             raise AnswerError(f"the answer of a broker claims {count} entries, which it has no room for")

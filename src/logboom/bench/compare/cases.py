@@ -1,4 +1,4 @@
-"""What is measured, each case for one contestant at a time. All leave the server as they found it.
+"""The cases of a comparison, each run for one server at a time. Each removes what it created.
 
 Measurements return plain numbers by name; `cpu_s_per_million` is the server's CPU seconds for a million messages.
 """
@@ -68,7 +68,7 @@ class _Cpu:
 
 
 class Case(ABC):
-    """One measurement that every contestant goes through; `group` is the word of `--only`."""
+    """One measurement, taken of every server; `group` is the value of `--only` that selects it."""
 
     group: str
     name: str
@@ -125,7 +125,7 @@ class Consume(Case):
         with stream_of(contestant, server) as stream:
             if isinstance(server, NatsServer):
                 size = str(self.record_bytes)
-                # With a sync for each message as many would take minutes: it gets what it takes in ten seconds.
+                # A sync for each message would need minutes for as many: such a server gets ten seconds.
                 much = ("-seconds", "10") if contestant.name == "nats-always" else ("-messages", str(messages))
                 messages = server.load("-mode", "produce", "-stream", stream, "-size", size, *much)["records"]
                 cpu = _Cpu(server)
@@ -174,7 +174,7 @@ class Latency(Case):
 
 @dataclass
 class Throughput(Case):
-    """So many messages of one size written with encoded batches and read back, as the well-known benchmark does."""
+    """A fixed number of messages of one size, written in prepared batches and read back."""
 
     record_bytes: int
     messages: int

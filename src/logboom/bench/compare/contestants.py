@@ -1,4 +1,4 @@
-"""Who is compared: a server together with what it does before it acks."""
+"""The servers of a comparison, each with what it does before it acks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ DEFAULT: Final = ("logboom", "kafka", "kafka-fsync", "nats", "nats-always", "not
 
 
 def server_of(name: str, directory: Path, *, is_paused: bool = True) -> Server:
-    """A server by its name, not started; `is_paused` says that it will be stopped and resumed while others work."""
+    """A server by its name, not started; `is_paused`: it will be paused by SIGSTOP while others are measured."""
     if name == "kafka":
         return KafkaServer(directory, is_paused=is_paused)
     if name.startswith("nats"):

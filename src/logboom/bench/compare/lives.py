@@ -1,4 +1,4 @@
-"""How servers start, idle and come back: with processes of their own, one after the other."""
+"""How servers start, idle and restart after kill -9, one server at a time."""
 
 import shutil
 import time
@@ -22,7 +22,7 @@ ACK_TIMEOUT_S = 300.0
 
 @contextmanager
 def fresh(contestant: Contestant, directory: Path) -> Iterator[Server]:
-    """A server of its own with nothing in it, removed at the end; not started yet."""
+    """A new, empty server, not started; removed at the end."""
     server = server_of(contestant.server, directory / f"life-{contestant.name}", is_paused=False)
     server.prepare()
     try:
@@ -52,7 +52,7 @@ def restart(contestant: Contestant, directory: Path, fill_bytes: int) -> Sample:
         server.start()
         if isinstance(server, NatsServer):
             server.load("-mode", "create", "-stream", "filled")
-            # With a sync for each message as much would take hours: it gets what it takes in ten seconds.
+            # A sync for each message would need hours to write as much: such a server is filled for ten seconds.
             much = ("-seconds", "10") if contestant.name == "nats-always" else ("-messages", str(fill_bytes >> 16))
             load = server.load("-mode", "produce", "-stream", "filled", "-size", "65536", "-in-flight", "1000", *much)
             kept = int(load["records"]) * 65_536

@@ -1,4 +1,4 @@
-"""What is told of a comparison: the JSON, one table as Markdown, the pictures, and the goals it decides.
+"""The report of a comparison: JSON, a table in Markdown, pictures, and the goals it decides.
 
 A ratio is taken within each round, where both had the same machine, and the median of the rounds is told.
 """
@@ -65,7 +65,7 @@ def goals(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def as_markdown(outcome: Outcome, machine: dict[str, object]) -> str:
-    """One page: the machine, who took part under which fsync, a table for each case, the goals."""
+    """One page: the machine, the servers and their fsync settings, a table for each case, the goals."""
     cores, memory = machine["cores"], machine["memory_gib"]
     rounds = f"{outcome.load.rounds} rounds" if outcome.load.rounds > 1 else "One round"
     lines = [

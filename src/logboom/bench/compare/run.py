@@ -1,4 +1,4 @@
-"""The order of a comparison: everybody warm, then rounds in which each takes its turn while the others are paused."""
+"""The order of a comparison: warm all servers, then measure them in turns while the others are paused."""
 
 import os
 import shutil
@@ -82,10 +82,10 @@ class Outcome:
     versions: dict[str, str]
     settings: dict[str, dict[str, object]]
     ended_early: bool = False
-    """Whether somebody ended the run: what had been measured by then is told."""
+    """Whether the run was interrupted: what was measured by then is still reported."""
 
     def add(self, case: str, contestant: str, take: Callable[[], Sample]) -> None:
-        """Take a sample; a contestant that fails a case once is not asked for it again."""
+        """Take a sample; a server that failed a case is left out of its later rounds."""
         if contestant in self.failures.get(case, {}):
             return
         try:
@@ -110,16 +110,16 @@ class Outcome:
         }
 
     def took_part(self, group: str = "") -> list[tuple[str, Contestant]]:
-        """Those that could be started and, where a group of cases is named, can do it, in their order."""
+        """The servers that started and that can run the named group of cases, in order."""
         started = [(name, CONTESTANTS[name]) for name in self.load.contestants if name not in self.left_out]
         return [(name, each) for name, each in started if not group or each.only in ("", group)]
 
 
 def run_compare(load: CompareLoad, directory: Path, note: Note) -> Outcome:
-    """Measure; what the servers keep lies in `directory` meanwhile and is gone at the end.
+    """Measure all cases; the servers' data lies below `directory` and is removed at the end.
 
-    A peer that cannot be had or does not start is left out with the reason. BenchError where nobody is left. A run that
-    is ended by Ctrl-C or SIGTERM returns what it has measured.
+    A peer that is not available or does not start is left out with the reason; BenchError where no server is left. A
+    run that is ended by Ctrl-C or SIGTERM returns what it has measured.
     """
     outcome = Outcome(load, {}, {}, {}, {}, {}, {})
     lives.room_for(directory, max(load.size_max_bytes, load.restart_bytes, load.consume_bytes * 2))
@@ -128,7 +128,7 @@ def run_compare(load: CompareLoad, directory: Path, note: Note) -> Outcome:
         with ExitStack() as cleanup:
             servers = _started(load.contestants, work, outcome, cleanup, note)
             if not servers:
-                raise BenchError(f"nobody could be started: {outcome.left_out}")
+                raise BenchError(f"no server could be started: {outcome.left_out}")
             _rounds(outcome, servers, note)
         _lives(outcome, work, note)
     except (KeyboardInterrupt, SystemExit):
@@ -165,7 +165,7 @@ def _started(names: Sequence[str], work: Path, outcome: Outcome, cleanup: ExitSt
 
 
 class _Turn:
-    """One server's turn: it alone runs; what it left to be written is written before the next one's."""
+    """One server's turn: only it runs, and dirty pages are synced before the next turn."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

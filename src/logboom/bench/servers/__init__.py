@@ -1,4 +1,4 @@
-"""The servers that are measured side by side, each a process of its own: Logboom, Apache Kafka, nats-server.
+"""The servers that are measured side by side, each a separate process: Logboom, Apache Kafka, nats-server.
 
 Knows command lines, ports and process ids; must not know what is measured. A server that cannot be had on this machine
 raises `UnavailableError` with the reason, and the run goes on without it.

@@ -63,6 +63,6 @@ def java() -> str:
 
 
 def java_version() -> str:
-    """What `java -version` says in its first line."""
+    """The first line of `java -version`."""
     said = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     return (said.splitlines() or ["unknown"])[0]

@@ -26,8 +26,8 @@ _OURS: Final = {
     "log.segment.delete.delay.ms": "1000",
 }
 _PAUSED: Final = {
-    # A node that was paused must not be fenced by its own controller when it goes on. Not for a node that is to start
-    # again after kill -9: the controller takes the new life for a stranger until the old one's session is over.
+    # A paused node must not be fenced by its own controller when it resumes. Not for a node that will be started
+    # again after kill -9: the controller rejects the new process until the old one's session has expired.
     "broker.session.timeout.ms": "86400000",
 }
 _SHIPPED: Final = {

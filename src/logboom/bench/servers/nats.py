@@ -56,7 +56,7 @@ class NatsServer(Server):
         return nats_answers(self.port)
 
     def load(self, *arguments: str, timeout_s: float = 600) -> dict[str, Any]:
-        """Run the load client against this server; what it measured."""
+        """Run the load client against this server; its measurements."""
         command = [str(load_program()), "-url", f"nats://{self.address}", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         if done.returncode != 0:

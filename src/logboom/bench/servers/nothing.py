@@ -1,4 +1,4 @@
-"""A server that does nothing but hand on: what a latency run shows against it is the client's own.
+"""A relay without a log: a latency run against it shows the latency of the client alone.
 
 Takes batches into a list and gives them back to one reader of each stream, without a check, a file or a flush. Knows as
 much of the protocol as librdkafka and the reader of a latency run need, in versions whose fields stand at known places.
@@ -22,7 +22,7 @@ _FETCH_BYTES = 1024 * 1024
 
 
 class NothingServer(Server):
-    """`python -m logboom.bench.servers.nothing PORT`. Streams are there as soon as somebody names them."""
+    """`python -m logboom.bench.servers.nothing PORT`. Streams exist as soon as a request names them."""
 
     name = "nothing"
 

@@ -1,4 +1,4 @@
-"""Whether a server serves clients yet, asked with a few bytes over a plain socket so that asking costs nothing.
+"""Readiness of a server, probed with a few bytes over a plain socket so that probing costs nothing.
 
 Knows the one request of each protocol that says so; a client library would add its own start and back-off.
 """

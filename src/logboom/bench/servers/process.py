@@ -1,4 +1,4 @@
-"""One server process over its lives: started, paused, killed, started again on the same data.
+"""One server over several processes: started, paused, killed, started again on the same data.
 
 Knows processes; what a server's command is and when it answers is told by its subclass.
 """
@@ -20,11 +20,11 @@ STOP_TIMEOUT_S = 60
 
 
 class UnavailableError(BenchError):
-    """A server cannot be had on this machine; the text says why and how to change that."""
+    """A server is not available on this machine; the message says why and how to get it."""
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, below those the system gives to outgoing connections."""
+    """A free port of 127.0.0.1 below the range of ephemeral ports."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     start = max(1_024, lowest - 20_000)
     offset = int.from_bytes(os.urandom(4), "big")
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 
 class Server(ABC):
-    """A server in a directory of its own, on a port of its own of 127.0.0.1."""
+    """A server with its own directory and its own port of 127.0.0.1."""
 
     name: str
     start_timeout_s = 120.0
@@ -59,16 +59,16 @@ class Server(ABC):
     @property
     @abstractmethod
     def data(self) -> Path:
-        """What it keeps."""
+        """Its data directory."""
 
     @property
     def log_path(self) -> Path:
-        """What it has said over all its lives."""
+        """Its output, of all its processes so far."""
         return self.directory / "log.txt"
 
     @property
     def pid(self) -> int:
-        """Process id of the life that was started last."""
+        """Process id of the process that was started last."""
         assert self._process is not None
         return self._process.pid
 
@@ -79,16 +79,16 @@ class Server(ABC):
 
     @property
     def exit_code(self) -> int | None:
-        """How the last life ended; None while it lasts."""
+        """Exit code of the last process; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     @abstractmethod
     def version(self) -> str:
-        """Its version, and of what it runs on."""
+        """Its version, and that of its runtime."""
 
     @abstractmethod
     def settings(self) -> dict[str, object]:
-        """What it was told that its defaults do not say."""
+        """The settings that differ from its defaults."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -96,7 +96,7 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """How it is started."""
+        """The command line that starts it."""
 
     @abstractmethod
     def answers(self) -> bool:
@@ -124,7 +124,7 @@ class Server(ABC):
         self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is said."""
+        """SIGKILL: no chance to flush or to log."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -150,7 +150,7 @@ class Server(ABC):
             os.kill(self.pid, signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stop it and delete what it kept."""
+        """Stop it and delete its data."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 

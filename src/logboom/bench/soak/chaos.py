@@ -1,4 +1,4 @@
-"""The ends of the broker's lives: SIGTERM and kill -9 in turns, and a new life on the same data each time."""
+"""Restarts during a soak: SIGTERM and kill -9 in turns, each followed by a start on the same data."""
 
 import random
 import threading
@@ -14,14 +14,14 @@ LOOK_EVERY_S = 0.5
 
 @dataclass
 class Restarts:
-    """When which kind of end came, in seconds since the start, and how long the new life took to serve."""
+    """One restart: when (seconds since the start), by which signal, and seconds until the new process served."""
 
     at_s: dict[str, list[float]] = field(default_factory=lambda: {"SIGTERM": [], "kill -9": []})
     took_s: list[float] = field(default_factory=list)
 
 
 def restart_at_times(server: Server, load: SoakLoad, ledger: Ledger, restarts: Restarts, stop: threading.Event) -> None:
-    """Thread: end and start the broker about as often as the load says; an end nobody asked for is a fault.
+    """Thread: stop and start the broker at the load's interval; an exit that was not requested is a fault.
 
     Everything stops with such an end: there is no use in load on a broker that is gone.
     """

@@ -58,7 +58,7 @@ class Ledger:
             return partition.sent - 1
 
     def acked(self, place: Place, number: int, offset: int) -> None:
-        """Record `number` was acked as being at `offset`: acks come in order, and offsets are numbers."""
+        """Record `number` was acked at `offset`. With one producer a partition they must be equal and in order."""
         with self._lock:
             partition = self._at(place)
             if number != partition.acked:
@@ -109,7 +109,7 @@ class Ledger:
             return {place: partition.sent for place, partition in self._partitions.items()}
 
     def behind(self, groups: dict[str, tuple[str, ...]]) -> list[str]:
-        """Who has not come to the end yet; `groups` names the streams of each group."""
+        """Readers that have not reached the end yet; `groups` names the streams of each group."""
         with self._lock:
             found = []
             for place, partition in self._partitions.items():

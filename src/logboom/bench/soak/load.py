@@ -37,7 +37,7 @@ FLOWS: Final = (
 )
 
 KEPT_S: Final = 120
-"""What each partition keeps: so many seconds of its load. Retention is at work soon, and overtakes no live reader."""
+"""Seconds of load that each partition keeps: short, so that retention runs early; long enough for every live reader."""
 BROKER_SETTINGS: Final = {
     "broker.retention_check_interval_s": "2s",
     "broker.checkpoint_interval_s": "20s",
@@ -47,7 +47,7 @@ BROKER_SETTINGS: Final = {
 
 @dataclass(frozen=True)
 class SoakLoad:
-    """How long and how hard. Restarts fall into the first half: the second is one life, so that a leak would show."""
+    """Duration and rates. All restarts fall into the first half: the second is one process, so that a leak shows."""
 
     minutes: float = 60.0
     rate: float = 1.0
@@ -60,15 +60,15 @@ class SoakLoad:
 
     @property
     def seconds(self) -> float:
-        """Length of the load; draining and checking come after."""
+        """Seconds of load; draining and checking are not included."""
         return self.minutes * 60
 
     @property
     def last_restart_s(self) -> float:
-        """No life of the broker ends after this."""
+        """No restart after this many seconds."""
         return self.seconds / 2
 
     @property
     def judged_from_s(self) -> float:
-        """When the last life has filled its caches and the time that is judged begins."""
+        """Seconds until the last process has filled its caches: the judged part begins here."""
         return self.seconds * 0.55

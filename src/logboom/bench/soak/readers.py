@@ -1,4 +1,4 @@
-"""Those who read: an auditor who sees every offset once, groups whose members come and go, and one who is too slow."""
+"""The reading side of a soak: an auditor that reads every offset once, groups with changing members, a slow reader."""
 
 import random
 import threading

@@ -85,7 +85,7 @@ class _Crew:
 
 
 def run_soak(load: SoakLoad, directory: Path, note: Callable[[str], None]) -> SoakOutcome:
-    """Run it against a broker of its own whose data lies in `directory` meanwhile and is gone at the end."""
+    """Run a soak against a new broker with its data in `directory`; the data is removed at the end."""
     work = Path(tempfile.mkdtemp(prefix="logboom-soak-", dir=directory))
     server = LogboomServer(work, BROKER_SETTINGS)
     try:

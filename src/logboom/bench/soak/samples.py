@@ -16,7 +16,7 @@ METRICS: Final = ("memory_mb", "handles", "threads", "cpu_percent", "disk_mb")
 ALLOWED: Final = {"memory_mb": (10.0, 0.05), "handles": (5.0, 0.05), "threads": (1.0, 0.0), "disk_mb": (64.0, 0.10)}
 """Growth over the judged time that still counts as flat: the larger of a number and a share of the median."""
 JUDGED_MIN_S: Final = 120.0
-"""Below this a line through the samples says nothing."""
+"""A shorter span is too noisy to fit a line to."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Samples:
 
 
 def sample(server: Server, acked: Callable[[], int], samples: Samples, stop: threading.Event) -> None:
-    """Thread: look once a second until told to stop."""
+    """Thread: sample once a second until stopped."""
     began, before, last_acked = time.monotonic(), (-1, 0.0), acked()
     while not stop.wait(1.0):
         samples.at_s.append(round(time.monotonic() - began, 2))
@@ -62,7 +62,7 @@ def _look(server: Server, before: tuple[int, float]) -> tuple[dict[str, float], 
 
 
 def _disk_bytes(directory: Path) -> int:
-    """Bytes the files take on the disk; those that go while we look count for nothing."""
+    """Bytes the files take on the disk; files deleted during the walk are skipped."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -85,7 +85,7 @@ class Flatness:
 
 
 def flatness(samples: Samples, from_s: float, to_s: float) -> list[Flatness]:
-    """Each metric's least-squares line between two moments; nothing where that is too short to say anything."""
+    """Each metric's least-squares line between two moments; empty where the span is too short for one."""
     if to_s - from_s < JUDGED_MIN_S:
         return []
     judged = []

@@ -1,4 +1,4 @@
-"""Those who write: the idempotent producers, and one who makes streams, fills, reads and removes them."""
+"""The writing side of a soak: idempotent producers, and a thread that creates, fills, reads and deletes streams."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ def client(bootstrap: str, **more: Any) -> dict[str, Any]:
 
 
 def write_flow(bootstrap: str, flow: Flow, rate: float, ledger: Ledger, stop: threading.Event) -> None:
-    """Thread: send at the flow's rate until told to stop, then wait until everything is acked."""
+    """Thread: send at the flow's rate until stopped, then wait until everything is acked."""
     producer = Producer(
         client(
             bootstrap,
@@ -102,7 +102,7 @@ def churn(bootstrap: str, pause_s: float, ledger: Ledger, stop: threading.Event)
 
 
 def _admin(bootstrap: str, deadline: float, what: str, name: str, done_already: tuple[str, ...]) -> None:
-    """Try until it is done: the reply to a first try may have been lost with the broker's life."""
+    """Retry until it succeeds: the broker may have been killed between doing it and replying."""
     while True:
         admin = AdminClient(client(bootstrap))
         try:
