@@ -89,7 +89,7 @@ async def append(partition: Partition, *values: bytes, acks: int = -1, **how: An
 async def values_of(partition: Partition, offset: int = 0, max_bytes: int = 1 << 20) -> list[bytes | None]:
     """The values of all committed records from the batch at `offset` on."""
     values: list[bytes | None] = []
-    while data := await partition.read(Offset(offset), max_bytes):
+    while data := await partition.reads.read(Offset(offset), max_bytes):
         for position, header in iter_batches(data):
             values += [record.value for record in iter_records(data, position, header, 1 << 26)]
             offset = header.next_offset

@@ -156,7 +156,7 @@ def test_deleting_while_somebody_reads(tmp_path: Path) -> None:
             await broker.catalog.create_stream("orders")
             partition = broker.replicas.find("orders", 0)
             await append(partition, b"a")
-            lookups = [asyncio.ensure_future(partition.offset_for_time(0)) for _ in range(20)]
+            lookups = [asyncio.ensure_future(partition.reads.offset_for_time(0)) for _ in range(20)]
             await asyncio.sleep(0)
             await broker.catalog.delete_stream("orders")
             found = await asyncio.gather(*lookups)
@@ -264,7 +264,7 @@ def test_a_damaged_batch_answers_an_error_and_everything_else_stays(tmp_path: Pa
             partition = broker.replicas.find("orders", 0)
             assert partition.high_watermark == 3
             with pytest.raises(StorageError):
-                await partition.read(Offset(1), 1000)
+                await partition.reads.read(Offset(1), 1000)
             assert broker.counters.damaged_reads == 1
             assert await values_of(partition, 2) == [b"third"]
             await append(partition, b"fourth")
@@ -360,7 +360,7 @@ def test_background_work_makes_loose_streams_durable_and_writes_checkpoints(tmp_
             await append(partition, b"a")
             while partition.log.durable_end < 1:
                 await asyncio.sleep(0.01)
-            assert partition.read_cached(Offset(0), 100)
+            assert partition.reads.read_cached(Offset(0), 100)
 
     run(body)
 

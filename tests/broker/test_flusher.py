@@ -9,7 +9,7 @@ import structlog
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import Offset
-from logboom.broker.disk.flusher import Flusher
+from logboom.broker.disk.flusher import EARLY_BYTES, Flusher
 from logboom.broker.metrics import Counters
 from logboom.broker.runtime import Runtime
 
@@ -44,11 +44,14 @@ class Target:
     def __init__(self) -> None:
         self.log = FakeLog()
         self.syncs = True
-        self.marked = False
-        self.blocked = False
+        self.staged_bytes = 0
         self.ends: list[int] = []
         self.errors: list[LogboomError] = []
         self.changed = asyncio.Event()
+
+    def drain(self) -> int:
+        size_bytes, self.staged_bytes = self.staged_bytes, 0
+        return size_bytes
 
     def flushed(self, end: Offset) -> None:
         self.ends.append(end)
@@ -56,13 +59,12 @@ class Target:
 
     def flush_failed(self, error: LogboomError) -> None:
         self.errors.append(error)
-        if isinstance(error, DiskFullError):
-            self.blocked = False
         self.changed.set()
 
     def stage(self, flusher: Flusher) -> None:
         self.log.staged += 1
-        flusher.staged(self, 1)
+        self.staged_bytes += 1
+        flusher.enqueue(self, 1)
 
     async def told(self) -> None:
         await asyncio.wait_for(self.changed.wait(), WAIT_S)
@@ -97,18 +99,27 @@ def test_what_is_staged_is_counted_until_it_is_written() -> None:
         target, rooms = Target(), list[int]()
         flusher = house.flusher
         flusher.on_capacity(lambda: rooms.append(flusher.staged_bytes))
+        target.log.gate.clear()
         for _ in range(999):
             target.stage(flusher)
+        await asyncio.sleep(0)  # the turn of the loop ends, and what arrived in it is staged
         assert (flusher.staged_bytes, flusher.backpressured) == (999, False)
         target.stage(flusher)
+        await asyncio.sleep(0)
         assert (flusher.staged_bytes, flusher.backpressured, flusher.backpressure_count) == (1_000, True, 1)
-        await target.told()
-        assert (flusher.staged_bytes, flusher.backpressured, rooms) == (0, False, [0])
+        target.log.gate.set()
+        while target.log.durable < 1_000:
+            await target.told()
+        await flusher.run(lambda: None)
+        assert (flusher.staged_bytes, flusher.backpressured, rooms) == (0, False, [rooms[0]])
+        target.log.gate.clear()
         flusher.limit_staged(1)
         target.stage(flusher)
-        assert flusher.backpressured
+        await asyncio.sleep(0)
+        assert (flusher.staged_bytes, flusher.backpressured) == (1, True)
         flusher.limit_staged(2)
-        assert not flusher.backpressured
+        assert (flusher.staged_bytes, flusher.backpressured) == (1, False)
+        target.log.gate.set()
 
     run(body)
 
@@ -202,7 +213,7 @@ def test_a_fault_of_ours_stops_one_log_only() -> None:
         await target.told()
         other.stage(house.flusher)
         await other.told()
-        assert target.blocked
+        assert house.flusher.is_blocked(target)
         assert "cannot be" in str(target.errors[0])
         assert other.ends == [1]
         assert house.flusher.failure is None
@@ -233,5 +244,71 @@ def test_a_job_that_meets_a_bad_disk_stops_the_log_dir_and_any_other_error_does_
         with pytest.raises(StorageError, match="disk failed"):
             await house.flusher.run(lambda: fail(OSError(5, "Input/output error")))
         assert house.failures == [house.flusher.failure]
+
+    run(body)
+
+
+def test_a_target_that_raises_twice_costs_no_other_its_turn() -> None:
+    """Whether in staging or in completing a flush: all targets of the same turn are drained, flushed and told."""
+
+    class Broken(Target):
+        def drain(self) -> int:
+            raise ZeroDivisionError
+
+        def flush_failed(self, error: LogboomError) -> None:
+            super().flush_failed(error)
+            raise LookupError
+
+    class BrokenLater(Target):
+        def flushed(self, end: Offset) -> None:
+            raise ZeroDivisionError
+
+        def flush_failed(self, error: LogboomError) -> None:
+            super().flush_failed(error)
+            raise LookupError
+
+    async def body(house: House) -> None:
+        broken, later, good = Broken(), BrokenLater(), Target()
+        for target in (broken, later, good):
+            target.stage(house.flusher)
+        for target in (broken, later, good):
+            await target.told()
+        assert good.ends == [1]
+        assert [len(target.errors) for target in (broken, later, good)] == [1, 1, 0]
+        assert all("a fault in Logboom" in str(target.errors[0]) for target in (broken, later))
+        good.stage(house.flusher)
+        later.stage(house.flusher)
+        await good.told()
+        assert (good.ends, later.log.flushes) == ([1, 2], 1)
+        assert house.flusher.failure is None
+
+    run(body)
+
+
+def test_an_append_that_an_ack_brings_waits_for_the_next_turn() -> None:
+    """Draining calls back, and a callback may enqueue so much that a round would be due at once."""
+
+    class Replying(Target):
+        depth = deepest = 0
+
+        def drain(self) -> int:
+            self.depth += 1
+            self.deepest = max(self.deepest, self.depth)
+            if self.log.staged < 5:
+                self.log.staged += 1
+                house.flusher.enqueue(self, EARLY_BYTES)
+            self.depth -= 1
+            return 1
+
+    house: House
+
+    async def body(given: House) -> None:
+        nonlocal house
+        house = given
+        target = Replying()
+        target.stage(house.flusher)
+        while target.log.durable < 5:
+            await target.told()
+        assert target.deepest == 1
 
     run(body)

@@ -72,7 +72,7 @@ async def _stored(path: Path) -> list[dict[int, int]]:
     async with running(path) as broker:
         for index, numbers in enumerate(found):
             partition = broker.replicas.find("orders", index)
-            while data := await partition.read(Offset(len(numbers)), 1 << 20):
+            while data := await partition.reads.read(Offset(len(numbers)), 1 << 20):
                 for position, header in iter_batches(data):
                     for record in iter_records(data, position, header, 1 << 20):
                         assert record.value is not None

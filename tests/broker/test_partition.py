@@ -41,7 +41,7 @@ def test_what_is_acked_is_read_back_verbatim(tmp_path: Path, acks: int, flush: s
             assert (first.base_offset, second.base_offset, second.log_append_time_ms) == (0, 2, -1)
             assert (partition.high_watermark, partition.log_end_offset) == (3, 3)
             assert await values_of(partition) == [b"a", b"b", b"c"]
-            data = partition.read_cached(Offset(1), 1)
+            data = partition.reads.read_cached(Offset(1), 1)
             assert data is not None
             header = read_header(data)
             assert (header.base_offset, header.last_offset, header.leader_epoch) == (0, 1, partition.leader_epoch)
@@ -104,10 +104,10 @@ def test_log_append_time_is_stamped(tmp_path: Path) -> None:
             partition = broker.replicas.find("orders", 0)
             result = await append(partition, b"a", timestamp_ms=5)
             assert result.log_append_time_ms > 5
-            ((_, header),) = iter_batches(await partition.read(Offset(0), 100))
+            ((_, header),) = iter_batches(await partition.reads.read(Offset(0), 100))
             assert header.uses_append_time
             assert header.max_timestamp == result.log_append_time_ms
-            found = await partition.offset_for_time(6)
+            found = await partition.reads.offset_for_time(6)
             assert found is not None
             assert found.offset == 0
 
@@ -202,10 +202,10 @@ def test_offsets_outside_the_log(tmp_path: Path) -> None:
             await broker.catalog.create_stream("orders")
             partition = broker.replicas.find("orders", 0)
             await append(partition, b"a")
-            assert partition.read_cached(Offset(1), 100) == b""
+            assert partition.reads.read_cached(Offset(1), 100) == b""
             for offset in (-1, 2):
                 with pytest.raises(OffsetOutOfRangeError):
-                    partition.read_cached(Offset(offset), 100)
+                    partition.reads.read_cached(Offset(offset), 100)
 
     run(body)
 
@@ -260,7 +260,7 @@ def test_a_deleted_stream_tells_everybody(tmp_path: Path) -> None:
             with pytest.raises(UnknownStreamError):
                 await append(partition, b"a")
             with pytest.raises(UnknownStreamError):
-                await partition.read(Offset(0), 100)
+                await partition.reads.read(Offset(0), 100)
 
     run(body)
 
@@ -417,5 +417,40 @@ def test_a_fault_of_ours_while_staging_stops_one_partition(tmp_path: Path, monke
             assert (await good).base_offset == 0
             assert broken.offline
             assert not other.offline
+
+    run(body)
+
+
+def test_a_callback_that_raises_costs_no_other_append_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while a fault stops its partition nor after a flush: each append is told once, on all partitions."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders", partitions=3)
+            broken, flushed, other = (broker.replicas.find("orders", index) for index in range(3))
+
+            def fault(*_: object, **__: object) -> None:
+                raise ZeroDivisionError
+
+            def raises(result: object) -> None:
+                told.append(result)
+                raise LookupError("a fault of the caller")
+
+            told: list[object] = []
+            monkeypatch.setattr(broken.log, "append_run", fault)
+            broken.append(batch(b"a"), acks=-1, done=raises)
+            lost = append_soon(broken, batch(b"b"))
+            for _ in range(2):
+                flushed.append(batch(b"c"), acks=-1, done=raises)
+            committed = append_soon(flushed, batch(b"d"))
+            good = append_soon(other, batch(b"e"))
+            with pytest.raises(StorageError, match="a fault in Logboom"):
+                await lost
+            assert (await committed).base_offset == 2, "the flush had committed it before a callback raised"
+            assert (await good).base_offset == 0
+            assert len(told) == 3
+            assert [partition.offline for partition in (broken, flushed, other)] == [True, True, False]
 
     run(body)

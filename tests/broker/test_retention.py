@@ -55,7 +55,7 @@ def test_each_limit_lets_go_of_whole_segments(tmp_path: Path, settings: dict[str
             assert partition.log_start_offset == start
             assert len(await values_of(partition, start)) == 20 - start
             with pytest.raises(OffsetOutOfRangeError):
-                await partition.read(Offset(start - 1), 100)
+                await partition.reads.read(Offset(start - 1), 100)
             await append(partition, b"more")
         async with running(tmp_path) as broker:
             partition = broker.replicas.find("orders", 0)
@@ -73,9 +73,9 @@ def test_records_that_are_young_enough_stay(tmp_path: Path) -> None:
             now_ms = int(time.time() * 1000)
             await fill(partition, 6, 1_000)
             await fill(partition, 6, now_ms)
-            assert await partition.enforce_retention() == 2
+            assert await partition.deletion.enforce_retention(partition.stream.config) == 2
             assert partition.log_start_offset == 6
-            assert await partition.enforce_retention() == 0
+            assert await partition.deletion.enforce_retention(partition.stream.config) == 0
             assert log_files(tmp_path) == 2
 
     run(body)
@@ -106,17 +106,17 @@ def test_clients_delete_committed_records_and_no_others(tmp_path: Path) -> None:
             await broker.catalog.create_stream("orders", config=SMALL)
             partition = broker.replicas.find("orders", 0)
             await fill(partition, 7)
-            assert await partition.delete_records(2) == 2
-            assert await partition.delete_records(1) == 2, "what is gone is gone"
+            assert await partition.deletion.delete_records(2) == 2
+            assert await partition.deletion.delete_records(1) == 2, "what is gone is gone"
             assert log_files(tmp_path) == 3
-            assert await partition.delete_records(4) == 4
+            assert await partition.deletion.delete_records(4) == 4
             assert log_files(tmp_path) == 2
             for offset in (8, -2):
                 with pytest.raises(OffsetOutOfRangeError):
-                    await partition.delete_records(offset)
-            assert await partition.delete_records(-1) == 7
+                    await partition.deletion.delete_records(offset)
+            assert await partition.deletion.delete_records(-1) == 7
             assert await values_of(partition, 7) == []
-            await partition.enforce_retention()
+            await partition.deletion.enforce_retention(partition.stream.config)
             assert (log_files(tmp_path), partition.size_bytes) == (1, 0), "the last segment goes as well"
             await append(partition, b"next")
             assert await values_of(partition, 7) == [b"next"]
@@ -131,7 +131,7 @@ def test_what_is_committed_without_a_sync_can_be_deleted_too(tmp_path: Path) -> 
             partition = broker.replicas.find("orders", 0)
             await fill(partition, 2)
             assert partition.log.durable_end == 0
-            assert await partition.delete_records(-1) == 2
+            assert await partition.deletion.delete_records(-1) == 2
             assert partition.log.durable_end == 2
 
     run(body)
@@ -149,7 +149,7 @@ def test_nothing_is_deleted_on_a_disk_that_failed(tmp_path: Path) -> None:
                 await append(partition, b"b")
             disk.mend()
             with pytest.raises(StorageError):
-                await partition.delete_records(1)
+                await partition.deletion.delete_records(1)
             assert await values_of(partition) == [b"a"]
 
     run(body)
@@ -162,7 +162,9 @@ def test_a_stream_that_is_deleted_meanwhile_ends_it(tmp_path: Path) -> None:
             partition = broker.replicas.find("orders", 0)
             await fill(partition, 8)
             both = asyncio.gather(
-                partition.enforce_retention(), broker.catalog.delete_stream("orders"), return_exceptions=True
+                partition.deletion.enforce_retention(partition.stream.config),
+                broker.catalog.delete_stream("orders"),
+                return_exceptions=True,
             )
             first, second = await both
             assert isinstance(first, int | UnknownStreamError)
@@ -204,8 +206,8 @@ async def race(broker: Broker, chance: random.Random) -> None:
     async def delete() -> None:
         while not stop.is_set():
             end = partition.high_watermark
-            await partition.delete_records(chance.randint(partition.log_start_offset, end))
-            await partition.enforce_retention()
+            await partition.deletion.delete_records(chance.randint(partition.log_start_offset, end))
+            await partition.deletion.enforce_retention(partition.stream.config)
 
     async def read() -> None:
         while not stop.is_set():
@@ -218,9 +220,9 @@ async def race(broker: Broker, chance: random.Random) -> None:
             assert [int(value.split(b"\0")[0]) for value in values if value] == list(
                 range(offset, offset + len(values))
             )
-            found = await partition.offset_for_time(500)
+            found = await partition.reads.offset_for_time(500)
             assert found is None or found.offset <= partition.log_end_offset
-            await partition.max_timestamp()
+            await partition.reads.max_timestamp()
 
     await asyncio.gather(write(), delete(), read(), read())
     assert partition.log_end_offset == 250

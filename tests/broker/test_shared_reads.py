@@ -37,12 +37,12 @@ async def _something_happens(chance: random.Random, broker: Broker, partition: P
             await append(partition, *[b"x" * chance.randrange(1, 200)] * chance.randrange(1, 4))
         case "delete":
             if chance.random() < 0.2:
-                await partition.delete_records(chance.randint(start, end))
+                await partition.deletion.delete_records(chance.randint(start, end))
         case "follow":
             offset, max_bytes = Offset(chance.randint(start, end)), chance.choice([1, 1_000])
             for _ in range(4):
                 _agrees(partition, offset, max_bytes)
-                partition.read_ahead(offset, max_bytes)
+                partition.reads.read_ahead(offset, max_bytes)
                 data = partition.log.read(offset, max_bytes, ceiling=end)
                 offset = Offset(offset + sum(1 for _ in data or b"")) if not data else read_header(data).next_offset
         case "read":
@@ -56,9 +56,9 @@ def _agrees(partition: Partition, offset: Offset, max_bytes: int) -> None:
         expected = partition.log.read(offset, max_bytes, ceiling=partition.high_watermark)
     except OffsetOutOfRangeError:
         with pytest.raises(OffsetOutOfRangeError):
-            partition.read_cached(offset, max_bytes)
+            partition.reads.read_cached(offset, max_bytes)
     else:
-        found = partition.read_cached(offset, max_bytes)
+        found = partition.reads.read_cached(offset, max_bytes)
         assert found is not None
         assert expected is not None
         assert bytes(found) == bytes(expected)
@@ -70,11 +70,11 @@ def test_many_who_read_the_same_are_one_read(tmp_path: Path) -> None:
             await broker.catalog.create_stream("s")
             partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
-            reads = [partition.read_cached(Offset(0), 1_000) for _ in range(1_000)]
+            reads = [partition.reads.read_cached(Offset(0), 1_000) for _ in range(1_000)]
             assert all(data is reads[0] for data in reads)
             assert (broker.counters.reads_cached, broker.counters.reads_shared) == (1, 999)
             await append(partition, b"b")
-            after = partition.read_cached(Offset(0), 1_000)
+            after = partition.reads.read_cached(Offset(0), 1_000)
             assert after is not None
             assert reads[0] is not None
             assert len(after) > len(reads[0]), "a read that the high-water mark had ended goes on to the new one"
@@ -89,15 +89,15 @@ def test_a_reader_that_goes_on_finds_the_next_read_ready(tmp_path: Path) -> None
             partition = broker.replicas.find("s", 0)
             for n in range(5):
                 await append(partition, b"%d" % n)
-            partition.read_cached(Offset(0), 1)
-            partition.read_ahead(Offset(0), 1)
+            partition.reads.read_cached(Offset(0), 1)
+            partition.reads.read_ahead(Offset(0), 1)
             assert broker.counters.reads_ahead == 0, "the first read says nothing of what will follow"
-            partition.read_cached(Offset(1), 1)
-            partition.read_ahead(Offset(1), 1)
+            partition.reads.read_cached(Offset(1), 1)
+            partition.reads.read_ahead(Offset(1), 1)
             assert broker.counters.reads_ahead == 1
-            partition.read_ahead(Offset(1), 1)
+            partition.reads.read_ahead(Offset(1), 1)
             assert broker.counters.reads_ahead == 1, "it is there"
-            partition.read_cached(Offset(2), 1)
+            partition.reads.read_cached(Offset(2), 1)
             assert (broker.counters.reads_cached, broker.counters.reads_shared) == (2, 1)
 
     run(body)
@@ -109,10 +109,10 @@ def test_nothing_of_a_deleted_stream_is_given(tmp_path: Path) -> None:
             await broker.catalog.create_stream("s")
             partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
-            partition.read_cached(Offset(0), 1)
+            partition.reads.read_cached(Offset(0), 1)
             await broker.catalog.delete_stream("s")
             with pytest.raises(UnknownStreamError):
-                partition.read_cached(Offset(0), 1)
+                partition.reads.read_cached(Offset(0), 1)
             assert broker._read_cache.held_bytes == 0
 
     run(body)
@@ -127,7 +127,7 @@ def test_what_nobody_asks_for_again_is_let_go(tmp_path: Path, monkeypatch: pytes
             await broker.catalog.create_stream("s")
             partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
-            partition.read_cached(Offset(0), 1)
+            partition.reads.read_cached(Offset(0), 1)
             assert broker._read_cache.held_bytes > 0
             while broker._read_cache.held_bytes or broker._read_cache._timer is not None:
                 await asyncio.sleep(0.002)
@@ -143,8 +143,8 @@ def test_a_lone_reader_holds_little(tmp_path: Path) -> None:
             for _ in range(20):
                 await append(partition, b"a" * 1_000)
             for offset in range(20):
-                partition.read_cached(Offset(offset), 1)
-                partition.read_ahead(Offset(offset), 1)
+                partition.reads.read_cached(Offset(offset), 1)
+                partition.reads.read_ahead(Offset(offset), 1)
                 assert broker._read_cache.held_bytes < 3 * 1_100
 
     run(body)
@@ -156,7 +156,7 @@ def test_none_is_kept_where_none_is_allowed(tmp_path: Path) -> None:
             await broker.catalog.create_stream("s")
             partition = broker.replicas.find("s", 0)
             await append(partition, b"a")
-            first, second = (partition.read_cached(Offset(0), 1) for _ in range(2))
+            first, second = (partition.reads.read_cached(Offset(0), 1) for _ in range(2))
             assert first is not None
             assert first == second
             assert broker.counters.reads_shared == 0

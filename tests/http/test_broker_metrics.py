@@ -57,9 +57,9 @@ def test_what_was_deleted_is_counted_by_its_reason(tmp_path: Path) -> None:
                 partition.append(bytearray(batch(bytes(10_000))), acks=-1, done=lambda result: None)
             await until(lambda: partition.high_watermark == 6)
             size = partition.size_bytes
-            await partition.delete_records(2)
+            await partition.deletion.delete_records(2)
             await broker.catalog.change_stream_config("t", {"logboom.retention.messages": "1"})
-            await partition.enforce_retention()
+            await partition.deletion.enforce_retention(partition.stream.config)
             values = told(broker, 0)
             assert values["logboom_segments_deleted_total", ("records",)] == 2
             assert values["logboom_segments_deleted_total", ("retention",)] == 3

@@ -84,7 +84,7 @@ def test_a_fetch_below_the_start_is_out_of_range(tmp_path: Path) -> None:
             await produced(client, 3, await node.broker.catalog.create_stream("s"), 0, batch(b"a"))
             await produced(client, 3, node.broker.catalog.stream("s"), 0, batch(b"b"))
             assert await fetched(client, 0) == (NONE, 0)
-            await node.broker.replicas.find("s", 0).delete_records(1)
+            await node.broker.replicas.find("s", 0).deletion.delete_records(1)
             assert (await fetched(client, 0))[0] is ErrorCode.offset_out_of_range
             assert await fetched(client, 1) == (NONE, 1)
 

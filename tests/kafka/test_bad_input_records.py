@@ -231,7 +231,7 @@ def test_the_heads_word_counts_for_the_latest_time(tmp_path: Path, complaints: l
             stream = await node.broker.catalog.create_stream("s")
             assert (await answered(client, stream, with_head(max_timestamp=5)())).error_code is ErrorCode.none
             partition = node.broker.replicas.find("s", 0)
-            assert await partition.offset_for_time(6) is None
+            assert await partition.reads.offset_for_time(6) is None
             (part,) = await fetched(client, 12, stream, {0: 0})
             assert values_in(part.records) == [b"x", b"y"]
 

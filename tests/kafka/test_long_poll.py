@@ -35,7 +35,7 @@ def test_records_end_the_wait(tmp_path: Path) -> None:
             empty, full = await parts(client)
             assert (empty.records, first_offsets(full.records)) == (b"", [0])
             assert node.metrics.waiting_fetches == 0
-            assert not node.broker.replicas.find("s", 0)._watchers
+            assert not node.broker.replicas.find("s", 0)._leader.watchers
 
     run(body)
 
@@ -95,7 +95,7 @@ def test_what_waits_is_counted_with_its_elements_and_watches_each_partition_once
             client.send(1, 12, many)
             await until(lambda: node.metrics.waiting_fetches)
             assert node.metrics.inflight_bytes > 500 * 256
-            assert len(node.broker.replicas.find("s", 0)._watchers) == 1
+            assert len(node.broker.replicas.find("s", 0)._leader.watchers) == 1
             await produced(producer, 3, stream, 0, batch(b"a"))
             assert [len(part.records) > 0 for part in await parts(client)] == [True] * 500
             assert node.metrics.inflight_bytes == 0
@@ -142,7 +142,7 @@ def test_a_closed_connection_waits_no_more(tmp_path: Path) -> None:
             async with node.client() as client:
                 await waiting(node, client, stream, {0: 0})
             await until(lambda: not node.metrics.waiting_fetches)
-            assert not node.broker.replicas.find("s", 0)._watchers
+            assert not node.broker.replicas.find("s", 0)._leader.watchers
             assert (node.metrics.inflight_requests, node.metrics.inflight_bytes) == (0, 0)
 
     run(body)

@@ -19,7 +19,7 @@ from logboom.base.errors import FormatVersionError, LogboomError, RetriableStora
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
-from logboom.broker.disk.flusher import Flusher
+from logboom.broker.group_commit import GroupCommit
 from logboom.metadata import (
     Image,
     MetadataRecord,
@@ -52,13 +52,12 @@ class MetadataLog:
 
     def __init__(self, log: PartitionLog, epoch: Epoch, clock: Clock, record_count: int) -> None:
         self.log = log
-        self.blocked = False
-        self.marked = False
+        self._staged_bytes = 0
         self._record_count = record_count
         self._not_before = 0
         self._epoch = epoch
         self._clock = clock
-        self._flusher: Flusher | None = None
+        self._flusher: GroupCommit | None = None
         self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
 
     @classmethod
@@ -93,7 +92,7 @@ class MetadataLog:
         log.try_save_epochs()  # on a full disk with the first commit
         return cls(log, epoch, clock, len(facts)), image
 
-    def attach(self, flusher: Flusher) -> None:
+    def attach(self, flusher: GroupCommit) -> None:
         """Give it the flusher of the log dir."""
         self._flusher = flusher
 
@@ -134,22 +133,27 @@ class MetadataLog:
         appended = self.log.append(batch, ((0, read_header(batch)),), leader_epoch=self._epoch, now_ms=now_ms)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((Offset(appended.last_offset + 1), future))
-        self._flusher.staged(self, len(batch))
+        self._staged_bytes += len(batch)
+        self._flusher.enqueue(self, len(batch))
         await future
 
+    def drain(self) -> int:
+        """`FlushTarget`: a commit stages its batch itself, so that its errors are raised to the caller."""
+        size_bytes, self._staged_bytes = self._staged_bytes, 0
+        return size_bytes
+
     def flushed(self, end: Offset) -> None:
-        """Base: flusher.Flushed."""
+        """`FlushTarget`."""
         for needed, future in self._waiting:
             if needed <= end and not future.done():
                 future.set_result(None)
         self._waiting = [(needed, future) for needed, future in self._waiting if needed > end]
 
     def flush_failed(self, error: LogboomError) -> None:
-        """Base: flusher.Flushed."""
+        """`FlushTarget`."""
         if isinstance(error, RetriableStorageError):
             self.log.abandon_staged()
             self.flushed(self.log.durable_end)
-            self.blocked = False
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():

@@ -15,7 +15,7 @@ from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.segment import Segment
 from logboom.storage.small_files import read_whole, replace_whole
-from logboom.storage.staging import Batch
+from logboom.storage.staging import Batch, Staged
 
 __all__ = [
     "FORMAT_VERSION",
@@ -34,6 +34,7 @@ __all__ = [
     "Retention",
     "Segment",
     "SegmentFacts",
+    "Staged",
     "TimedOffset",
     "check_format",
     "claim_format",

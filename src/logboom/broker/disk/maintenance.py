@@ -73,7 +73,7 @@ async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Paus
         for partition in partitions():
             behind = partition.log.durable_end < partition.log.written_end
             if behind and not partition.syncs and not partition.offline:
-                await left.unless_done(flusher, partition, partial(_sync, partition))
+                await left.unless_done(flusher, partition, partial(_sync, flusher, partition))
         left.say(log)
 
 
@@ -85,7 +85,7 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
             if partition.offline:
                 continue
             try:
-                gone = await partition.enforce_retention()
+                gone = await partition.deletion.enforce_retention(partition.stream.config)
             except LogboomError as error:  # also where the stream was deleted meanwhile
                 log.warning("old segments left for later", partition=str(partition), reason=str(error))
                 continue
@@ -109,9 +109,9 @@ async def watch_disk_stall(partitions: Partitions, flusher: Flusher, pause: Paus
             told = False
 
 
-def _sync(partition: Partition) -> None:
+def _sync(flusher: Flusher, partition: Partition) -> None:
     """On the flusher's thread: what is staged meanwhile goes along; its waiters are answered by its own flush."""
-    if not partition.blocked:
+    if not flusher.is_blocked(partition):
         partition.log.flush(sync=True)
 
 

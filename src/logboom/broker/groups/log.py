@@ -28,7 +28,7 @@ async def latest_records(
     offset, end = partition.log_start_offset, partition.log_end_offset
     while offset < end:
         try:
-            data = await partition.read(offset, _READ_BYTES)
+            data = await partition.reads.read(offset, _READ_BYTES)
         except StorageError as error:
             report(f"{partition} is damaged at offset {offset}, what stands there is passed over: {error}")
             offset = await _behind_damage(partition, offset, end)
@@ -69,7 +69,7 @@ async def _behind_damage(partition: Partition, offset: Offset, end: Offset) -> O
     while offset < end:
         offset = Offset(offset + 1)
         try:
-            await partition.read(offset, 1)
+            await partition.reads.read(offset, 1)
         except StorageError:
             continue
         break

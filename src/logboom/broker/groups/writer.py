@@ -118,7 +118,7 @@ class GroupWriter:
                 for records, done in held:
                     self._append(records, done)
             living_count = sum(await asyncio.gather(*parts))
-            await partition.delete_before(start, why="offsets")
+            await partition.deletion.delete_before(start, why="offsets")
         except LogboomError as error:
             # Nothing is lost: the old records are still there, and the next try comes after as many more.
             assert self._rewrite_at is not None

@@ -1,25 +1,23 @@
-"""Reads of the last moments, kept so that many who read the same are served by one read and one check.
+"""Recent reads, kept so that many consumers that read the same are served by one read and one check of the batches.
 
 A thousand consumers at the end of a partition are woken together and ask for the same offset; those that catch up
-follow each other closely. What a reader who goes on will ask for next is read ahead, while the reply before it is on
-its way. Knows bytes and offsets; where they come from and who may see them is the partition's. On the loop alone.
+follow each other closely. What a sequential reader will ask for next is read ahead, while the reply before it is on its
+way. Knows bytes and offsets; where they come from and what may be seen is `reads`'s affair. On the loop alone.
 
-Two generations: what was asked for stays for one to two seconds, and never more bytes than allowed. What nobody else
-asked for goes with the next read of its partition, so a lone reader holds two buffers and no more.
+Two generations: what was asked for stays for one to two seconds, and never more bytes than allowed. What no second
+reader asked for goes with the next read of its partition, so a lone reader holds two buffers and no more.
 """
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from logboom.base.ids import Offset
 
-if TYPE_CHECKING:
-    from logboom.broker.partition.reads import CommittedReads
-
 GENERATION_S: Final = 1.0
 
-_Key: TypeAlias = "tuple[CommittedReads, Offset, int]"
+_Key: TypeAlias = tuple[object, Offset, int]
+"""The owner of the read (a partition's reads, by identity), its first offset and its limit of bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,8 +27,9 @@ class CachedRead:
     data: bytes | memoryview
     next_offset: Offset
     ceiling: Offset | None
-    """Where the high-water mark stood, if it was that which ended the read: the same read may now give more."""
-    goes_on: bool
+    """The high-water mark at which the read stopped, None where its byte limit did: once the mark has moved, the same
+    read may give more."""
+    sequential: bool
     """Whether its reader came from the batches before it."""
     uses: int = 0
 
@@ -43,60 +42,58 @@ class ReadCache:
         self._young: dict[_Key, CachedRead] = {}
         self._old: dict[_Key, CachedRead] = {}
         self._young_bytes = 0
-        self._latest: dict[CommittedReads, _Key] = {}
+        self._latest: dict[object, _Key] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def find(
-        self, partition: "CommittedReads", offset: Offset, max_bytes: int, high_watermark: Offset
-    ) -> CachedRead | None:
+    def find(self, owner: object, offset: Offset, max_bytes: int, high_watermark: Offset) -> CachedRead | None:
         """The same read, as long as it would give the same again."""
-        key = (partition, offset, max_bytes)
+        key = (owner, offset, max_bytes)
         read = self._young.get(key)
         if read is None:
             read = self._old.pop(key, None)
             if read is None:
                 return None
-            self._take(key, read)
+            self._put(key, read)
         if read.ceiling is not None and read.ceiling != high_watermark:
             return None
         return read
 
-    def keep(self, partition: "CommittedReads", offset: Offset, max_bytes: int, read: CachedRead) -> None:
-        """Remember a read for those who ask for the same."""
-        key = (partition, offset, max_bytes)
-        before = self._latest.get(partition)
+    def keep(self, owner: object, offset: Offset, max_bytes: int, read: CachedRead) -> None:
+        """Remember a read for others that ask for the same."""
+        key = (owner, offset, max_bytes)
+        before = self._latest.get(owner)
         if before is not None:
             self._drop_unshared(before)
         if len(read.data) <= self._generation_bytes:
-            self._latest[partition] = key
-            self._take(key, read)
+            self._latest[owner] = key
+            self._put(key, read)
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(GENERATION_S, self._tick)
 
-    def forget(self, partition: "CommittedReads") -> None:
-        """The partition's records are no longer what they were."""
-        self._latest.pop(partition, None)
+    def forget(self, owner: object) -> None:
+        """Drop all reads of an owner whose records are no longer what they were."""
+        self._latest.pop(owner, None)
         for generation in (self._young, self._old):
-            for key in [key for key in generation if key[0] is partition]:
+            for key in [key for key in generation if key[0] is owner]:
                 self._drop(key)
 
     def close(self) -> None:
-        """Let go of everything; nobody reads any more."""
+        """Drop everything; nothing is read any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._turn_over()
-        self._turn_over()
+        self._start_generation()
+        self._start_generation()
 
     @property
     def held_bytes(self) -> int:
         """Bytes of both generations."""
         return self._young_bytes + sum(len(read.data) for read in self._old.values())
 
-    def _take(self, key: _Key, read: CachedRead) -> None:
+    def _put(self, key: _Key, read: CachedRead) -> None:
         self._drop(key)
         if self._young_bytes + len(read.data) > self._generation_bytes:
-            self._turn_over()
+            self._start_generation()
         self._young[key] = read
         self._young_bytes += len(read.data)
 
@@ -111,13 +108,13 @@ class ReadCache:
             self._young_bytes -= len(read.data)
         self._old.pop(key, None)
 
-    def _turn_over(self) -> None:
+    def _start_generation(self) -> None:
         self._old, self._young = self._young, {}
         self._young_bytes = 0
         self._latest = {key[0]: key for key in self._latest.values() if key in self._old}
 
     def _tick(self) -> None:
         self._timer = None
-        self._turn_over()
+        self._start_generation()
         if self._old:
             self._timer = asyncio.get_running_loop().call_later(GENERATION_S, self._tick)

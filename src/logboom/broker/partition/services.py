@@ -1,17 +1,27 @@
-"""What the partitions of one broker share: its threads, its books and its settings."""
+"""What the partitions of one broker share: the group commit, threads, counters, caches and settings."""
 
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from logboom.base.dynamic import Current
+from logboom.base.errors import RetriableStorageError
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock
 from logboom.broker.config import BrokerConfig
-from logboom.broker.disk.flusher import Flusher
-from logboom.broker.disk.rejections import WriteRejections
+from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.storage import OpenFiles
+
+
+class Rejections(Protocol):
+    """Keeps account of writes that are refused for want of room or of file handles."""
+
+    def record(self, partition: str, error: RetriableStorageError) -> None:
+        """A write of the partition was taken back."""
+
+    def clear(self) -> None:
+        """A write got through."""
 
 
 class PartitionServices(NamedTuple):
@@ -19,10 +29,10 @@ class PartitionServices(NamedTuple):
 
     broker_id: BrokerId
     clock: Clock
-    flusher: Flusher
+    flusher: GroupCommit
     readers: Executor
     counters: Counters
-    rejections: WriteRejections
+    rejections: Rejections
     config: Current[BrokerConfig]
     read_cache: ReadCache
     open_files: OpenFiles

@@ -31,7 +31,7 @@ async def _delete(context: RequestContext, name: str, wanted: Any) -> Entity:
         partition = context.broker.replicas.find(name, wanted.partition_index)
         if partition.stream.internal:
             raise InvalidStreamNameError(f"{name} is internal: the broker needs its records")
-        low_watermark = await partition.delete_records(wanted.offset)
+        low_watermark = await partition.deletion.delete_records(wanted.offset)
         context.broker.log.info("records deleted", partition=str(partition), log_start_offset=low_watermark)
     except LogboomError as refused:
         error = refused

@@ -98,7 +98,9 @@ async def _find(partition: "Partition", wanted: int, version: int) -> tuple[int,
         return partition.log_start_offset, _UNKNOWN, partition.leader_epoch
     if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _UNKNOWN, _UNKNOWN, _UNKNOWN  # nothing is tiered here
-    found = await (partition.max_timestamp() if wanted == _MAX_TIMESTAMP else partition.offset_for_time(wanted))
+    found = await (
+        partition.reads.max_timestamp() if wanted == _MAX_TIMESTAMP else partition.reads.offset_for_time(wanted)
+    )
     if found is None:
         return _UNKNOWN, _UNKNOWN, _UNKNOWN
     return found.offset, found.timestamp_ms, found.leader_epoch

@@ -171,7 +171,7 @@ class Fetch:
             if not allowed and not limits.first:
                 continue
             try:
-                data = want.partition.read_cached(Offset(want.position.offset), allowed)
+                data = want.partition.reads.read_cached(Offset(want.position.offset), allowed)
             except LogboomError as error:
                 want.fail(error)
                 continue
@@ -191,7 +191,7 @@ class Fetch:
             if not allowed and not limits.first:
                 continue
             try:
-                data = await want.partition.read(Offset(want.position.offset), allowed)
+                data = await want.partition.reads.read(Offset(want.position.offset), allowed)
             except LogboomError as error:
                 want.fail(error)
                 continue
@@ -345,7 +345,7 @@ class Fetch:
         """While this reply is on its way, read what the client asks for next, if it asks as it did."""
         partition, position = want.partition, want.position
         assert partition is not None
-        self._loop.call_soon(partition.read_ahead, Offset(position.offset), position.max_bytes)
+        self._loop.call_soon(partition.reads.read_ahead, Offset(position.offset), position.max_bytes)
 
 
 # --- the response, by hand (held against kio's reader in the tests) ------------------------------------------------

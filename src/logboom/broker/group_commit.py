@@ -1,0 +1,78 @@
+"""The contract of group commit: what a log with waiting appends tells the flusher, and what it is told in turn.
+
+The way of everything that is written, in order and always the same:
+
+    enqueue   (loop)    something arrived for a target
+    drain     (loop)    at the end of the turn: the target stages it in its log
+    flush     (thread)  the log writes all that is staged and syncs it
+    flushed or flush_failed (loop)  the target answers those appends
+
+`disk.flusher` implements GroupCommit; partitions and the metadata log are its targets. This file knows neither.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from logboom.base.errors import LogboomError, StorageError
+from logboom.base.ids import Offset
+
+Result = TypeVar("Result")
+
+
+class Flushable(Protocol):
+    """The part of a log that concerns group commit."""
+
+    def flush(self, *, sync: bool) -> Offset:
+        """Thread: write all that is staged, and with `sync` make it durable; the end of what is then safe.
+
+        Raises RetriableStorageError where room or a file handle is lacking, else StorageError or OSError.
+        """
+
+
+class FlushTarget(Protocol):
+    """A log and its completion callbacks. Compared by identity."""
+
+    @property
+    def log(self) -> Flushable:
+        """The log itself."""
+
+    @property
+    def syncs(self) -> bool:
+        """Whether each flush is to be followed by a sync."""
+
+    def drain(self) -> int:
+        """Loop: stage in the log all that was enqueued; how many bytes that was. 0: there is nothing to flush."""
+
+    def flushed(self, end: Offset) -> None:
+        """Loop: everything below `end` is as safe as was asked for."""
+
+    def flush_failed(self, error: LogboomError) -> None:
+        """Loop: what is staged is not safe.
+
+        After RetriableStorageError the target takes back what is staged and may enqueue more; what was written before
+        the lack is safe. After any other error it takes no more appends, and answers those it holds.
+        """
+
+
+class GroupCommit(Protocol):
+    """Group commit of one log dir, as its targets see it. Everything is called on the loop but `is_blocked`."""
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why the log dir takes no more writes, if so."""
+
+    def enqueue(self, target: FlushTarget, size_bytes: int) -> None:
+        """So many bytes arrived for `target`, which is drained at the end of this turn of the loop."""
+
+    async def flush(self, target: FlushTarget) -> None:
+        """Flush what `target` has staged without an append; returns once it was told of the outcome."""
+
+    async def run(self, function: Callable[[], Result]) -> Result:
+        """Run a function of a log where alone its files may be changed, after all that was enqueued before.
+
+        A StorageError or OSError from it takes the log dir offline, RetriableStorageError excepted, and is raised here
+        too.
+        """
+
+    def is_blocked(self, target: FlushTarget) -> bool:
+        """Any thread: whether a flush of `target` failed and the target has not yet taken back what was staged."""

@@ -1,0 +1,254 @@
+"""Batches on their way into one log: enqueued, staged at the end of the loop's turn, answered once they are safe.
+
+Everything that arrives in one turn is staged together, one write for all where that can be: none is of an idempotent
+producer and all fit into the segment. Acks come in the order of the appends.
+
+Knows the log, the rules of appends and the clock; not the flusher, nor what commits an offset: `drain`,
+`local_end_moved` and `committed` are called when those have something to say. On the loop alone.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Protocol, TypeAlias
+
+from logboom.base.errors import LogboomError, StorageError
+from logboom.base.ids import NO_EPOCH, Epoch, Offset
+from logboom.base.ports import Clock
+from logboom.broker.metrics import Counters
+from logboom.broker.partition.validation import AppendRules
+from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
+from logboom.records import NO_TIMESTAMP, BatchHeader
+from logboom.storage import Appended, Batch, Staged
+
+ACKS_ALL = -1
+
+_Run: TypeAlias = tuple[Sequence[bytearray | memoryview], int, RunDone]
+"""Batches that came together, the acks that were asked for, and the callback of their result."""
+
+
+class Log(Protocol):
+    """The part of a `storage.PartitionLog` that takes appends."""
+
+    @property
+    def log_start_offset(self) -> Offset: ...
+    @property
+    def log_end_offset(self) -> Offset: ...
+    @property
+    def written_end(self) -> Offset: ...
+    @property
+    def durable_end(self) -> Offset: ...
+
+    def append(
+        self,
+        buffer: bytearray | memoryview,
+        headers: Sequence[tuple[int, BatchHeader]],
+        *,
+        leader_epoch: Epoch,
+        now_ms: int,
+    ) -> Appended: ...
+
+    def append_run(self, run: Sequence[Batch], *, leader_epoch: Epoch, now_ms: int) -> Staged | None: ...
+
+
+class AppendQueue:
+    """See the module. Life: that of the partition; refuses everything once `refusal` is set."""
+
+    __slots__ = (
+        "_arrived",
+        "_at_commit",
+        "_at_leader",
+        "_clock",
+        "_committed",
+        "_counters",
+        "_log",
+        "_staged_bytes",
+        "commit_refusal",
+        "leader_epoch",
+        "refusal",
+        "rules",
+    )
+
+    def __init__(self, log: Log, rules: AppendRules, clock: Clock, counters: Counters) -> None:
+        self.rules = rules
+        self.leader_epoch: Epoch = NO_EPOCH
+        """Written into every batch that is staged."""
+        self.refusal: LogboomError | None = None
+        """Why nothing is taken any more, if so."""
+        self.commit_refusal: LogboomError | None = None
+        """Why nothing is taken that waits for commit, if so."""
+        self._log = log
+        self._clock = clock
+        self._counters = counters
+        self._arrived: list[_Run] = []
+        self._staged_bytes = 0
+        self._committed = Offset(0)
+        self._at_commit = AckWaiters()
+        self._at_leader = AckWaiters()
+
+    @property
+    def safe_end(self) -> Offset:
+        """Up to where this broker's own copy is as safe as the stream asks for."""
+        return self._log.durable_end if self.rules.syncs else self._log.written_end
+
+    # --- staging ------------------------------------------------------------------------------------------------
+
+    def enqueue(self, run: Sequence[bytearray | memoryview], acks: int, done: RunDone) -> None:
+        """Take batches that came together; `drain` stages them."""
+        self._arrived.append((run, acks, done))
+
+    def drain(self) -> int:
+        """Stage all that was enqueued; the bytes that were staged. Batches that raise stay enqueued."""
+        arrived = self._arrived
+        self._staged_bytes = 0
+        while arrived:
+            runs = _with_equal_acks(arrived)
+            acks = runs[0][1]
+            if len(runs) == 1:
+                self._append(runs[0][0], acks, runs[0][2])
+            else:
+                self._append([records for run, _, _ in runs for records in run], acks, partial(_split, runs))
+            del arrived[: len(runs)]
+        return self._staged_bytes
+
+    def _append(self, batches: Sequence[bytearray | memoryview], acks: int, done: RunDone) -> None:
+        refusal = self.refusal or (self.commit_refusal if acks == ACKS_ALL else None)
+        if refusal is not None:
+            self._counters.refused_appends += len(batches)
+            done(_nothing_taken(batches, refusal))
+            return
+        now_ms = self._clock.wall_ms()
+        checked = [self.rules.check(records, now_ms) for records in batches]
+        offsets = self._append_together(checked, now_ms)
+        if offsets is None:
+            self._append_each(checked, now_ms, acks, done)
+            return
+        result = self._result(offsets, now_ms)
+        if acks == 0:
+            done(result)
+        else:
+            self._waiters(acks).add(self._log.log_end_offset, done, result)
+
+    def _append_together(self, checked: Sequence[Batch | LogboomError], now_ms: int) -> list[Offset] | None:
+        """Stage all as one, where all are right and none is of an idempotent producer; their offsets, else None."""
+        batches = [one for one in checked if isinstance(one, tuple) and one[1].producer_id < 0]
+        if len(batches) < len(checked):
+            return None
+        try:
+            staged = self._log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except StorageError:
+            return None  # `_append_each` meets it again, batch by batch, and gives each its own outcome
+        if staged is None:
+            return None
+        offsets = [offset for offset, _, _ in staged.batches]
+        self._count(len(batches), staged.next_offset - offsets[0], staged.size_bytes)
+        return offsets
+
+    def _append_each(self, checked: Sequence[Batch | LogboomError], now_ms: int, acks: int, done: RunDone) -> None:
+        """Stage batch by batch: one may be wrong, one a duplicate, one may begin a segment."""
+        outcomes: list[Offset | LogboomError] = []
+        needed, before = -1, self._log.log_end_offset
+        for one in checked:
+            appended = self._append_one(one, now_ms)
+            if isinstance(appended, LogboomError):
+                self._counters.refused_appends += 1
+                outcomes.append(appended)
+            else:
+                needed = max(needed, appended.last_offset + 1)
+                outcomes.append(appended.base_offset)
+        result = self._result(outcomes, now_ms)
+        # Where all are duplicates, the batches they repeat may have been safe for long, and no flush is to come.
+        if acks == 0 or needed < 0 or (needed <= before and needed <= self._reached(acks)):
+            done(result)
+        else:
+            self._waiters(acks).add(needed, done, result)
+
+    def _append_one(self, one: Batch | LogboomError, now_ms: int) -> Appended | LogboomError:
+        if isinstance(one, LogboomError):
+            return one
+        records, header = one
+        try:
+            appended = self._log.append(records, ((0, header),), leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except LogboomError as error:
+            return error
+        if appended.duplicate:
+            self._counters.duplicate_batches += 1
+        else:
+            self._count(1, header.last_offset_delta + 1, len(records))
+        return appended
+
+    def _count(self, batches: int, records: int, size_bytes: int) -> None:
+        counters = self._counters
+        counters.appended_batches += batches
+        counters.appended_records += records
+        counters.appended_bytes += size_bytes
+        self._staged_bytes += size_bytes
+
+    def _result(self, outcomes: Sequence[Offset | LogboomError], now_ms: int) -> RunResult:
+        time_ms = now_ms if self.rules.stamps_append_time else NO_TIMESTAMP
+        return RunResult(outcomes, time_ms, self._log.log_start_offset)
+
+    # --- acks ---------------------------------------------------------------------------------------------------
+
+    def _waiters(self, acks: int) -> AckWaiters:
+        return self._at_commit if acks == ACKS_ALL else self._at_leader
+
+    def _reached(self, acks: int) -> Offset:
+        return self._committed if acks == ACKS_ALL else self.safe_end
+
+    def local_end_moved(self, end: Offset) -> None:
+        """This broker's own copy is safe below `end`: answer acks=1."""
+        self._at_leader.answer(end)
+
+    def committed(self, end: Offset) -> None:
+        """Everything below `end` is committed: answer acks=-1."""
+        self._committed = end
+        self._at_commit.answer(end)
+
+    def fail_uncommitted(self, error: LogboomError) -> None:
+        """Answer all that wait for commit: `error` for what is not committed."""
+        tell_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
+
+    def fail_staged(self, error: LogboomError) -> None:
+        """Answer all that wait: `error` for what is not yet as safe as was asked for."""
+        tell_all(self._refused_staged(error))
+
+    def close(self, error: LogboomError) -> None:
+        """Answer all that wait and all that was enqueued with `error`, as everything from now on."""
+        self.refusal = error
+        arrived, self._arrived = self._arrived, []
+        unstaged = [(done, _nothing_taken(run, error)) for run, _, done in arrived]
+        tell_all([*self._refused_staged(error), *self._counted(unstaged, error)])
+
+    def _refused_staged(self, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
+        at_commit = self._at_commit.refuse(error, safe_end=self._committed)
+        at_leader = self._at_leader.refuse(error, safe_end=self.safe_end)
+        return self._counted([*at_commit, *at_leader], error)
+
+    def _counted(
+        self, answers: list[tuple[RunDone, RunResult]], error: LogboomError
+    ) -> list[tuple[RunDone, RunResult]]:
+        self._counters.refused_appends += sum(outcome is error for _, result in answers for outcome in result.outcomes)
+        return answers
+
+
+def _with_equal_acks(arrived: Sequence[_Run]) -> list[_Run]:
+    """The runs at the head of the queue that ask for the same acks."""
+    _, alike = next(groupby(arrived, itemgetter(1)))
+    return list(alike)
+
+
+def _split(runs: Sequence[_Run], result: RunResult) -> None:
+    """Give each of the runs that were appended together its part of the result."""
+    outcomes, time_ms, start = result
+    at, answers = 0, []
+    for run, _, done in runs:
+        answers.append((done, RunResult(outcomes[at : at + len(run)], time_ms, start)))
+        at += len(run)
+    tell_all(answers)
+
+
+def _nothing_taken(batches: Sequence[object], error: LogboomError) -> RunResult:
+    """The result of a run of which no batch was appended."""
+    return refused(RunResult([Offset(-1)] * len(batches), NO_TIMESTAMP, Offset(-1)), error, safe_end=0)

@@ -1,0 +1,100 @@
+"""Deleting the oldest records of a partition: for a client, for retention, and for the broker's own streams.
+
+The start of the log moves first, durably and where alone its files may change; files below it are removed afterwards,
+beside everything else. Knows the log, the high-water mark and the group commit; not when retention is due.
+"""
+
+from functools import partial
+
+from logboom.base.errors import OffsetOutOfRangeError
+from logboom.base.ids import Offset
+from logboom.broker.group_commit import FlushTarget
+from logboom.broker.partition.append_queue import AppendQueue
+from logboom.broker.partition.reads import CommittedReads
+from logboom.broker.partition.services import PartitionServices
+from logboom.metadata import StreamConfig
+from logboom.storage import PartitionLog, Retention, Segment
+
+
+class RecordDeletion:
+    """See the module. Life: that of the partition. On the loop."""
+
+    __slots__ = ("_log", "_queue", "_reads", "_services", "_target")
+
+    def __init__(
+        self,
+        target: FlushTarget,
+        log: PartitionLog,
+        queue: AppendQueue,
+        reads: CommittedReads,
+        services: PartitionServices,
+    ) -> None:
+        self._target = target
+        self._log = log
+        self._queue = queue
+        self._reads = reads
+        self._services = services
+
+    async def delete_records(self, offset: int) -> Offset:
+        """Delete committed records below `offset` (-1: all of them) for a client; the log start offset after it.
+
+        Raises OffsetOutOfRangeError above the high-water mark, StorageError.
+        """
+        high_watermark = self._reads.high_watermark
+        wanted = high_watermark if offset == -1 else offset
+        if not 0 <= wanted <= high_watermark:
+            raise OffsetOutOfRangeError(
+                f"records of {self._target} can be deleted up to offset {high_watermark}, not to {offset}"
+            )
+        if wanted > self._log.log_start_offset:
+            await self.delete_before(Offset(wanted), why="records")
+        return self._log.log_start_offset
+
+    async def delete_before(self, offset: Offset, *, why: str) -> int:
+        """Move the log start up to a committed offset and remove what lies below; how many segments went.
+
+        `why` names the counter. Returns once the new start survives a power failure and the files are gone. Raises
+        StorageError.
+        """
+        if self._queue.refusal is not None:
+            raise self._queue.refusal.with_traceback(None)
+        detached = await self._services.flusher.run(partial(self._detach_before, offset))
+        if detached:
+            counters = self._services.counters
+            counters.segments_deleted[why] += len(detached)
+            counters.segment_bytes_deleted[why] += sum(segment.size_bytes for segment in detached)
+            await self._reads.in_thread(partial(self._log.remove_detached, detached))
+        return len(detached)
+
+    def _detach_before(self, offset: Offset) -> tuple[Segment, ...]:
+        """On the flusher's thread."""
+        # Streams with flush=none may have committed what is not synced yet, and the start never passes the durable end.
+        if self._log.durable_end < offset and not self._services.flusher.is_blocked(self._target):
+            self._log.flush(sync=True)
+        return self._log.detach_before(offset)
+
+    async def enforce_retention(self, config: StreamConfig) -> int:
+        """Remove old segments as the settings ask, committed ones only; how many went. Raises StorageError."""
+        log, reads, now_ms = self._log, self._reads, self._services.clock.wall_ms()
+        retention = Retention(
+            _limit(config.retention_ms), _limit(config.retention_bytes), _limit(config.retention_messages)
+        )
+        if not retention.is_limited and log.log_start_offset <= log.segments[0].base:
+            return 0
+        end = log.log_end_offset
+        all_expired = await reads.in_thread(partial(log.expired_to_the_end, retention, now_ms=now_ms))
+        # Only whole segments go, and the last one is written to: where even its newest record is too old it ends here,
+        # unless something was appended while a thread looked.
+        unchanged = reads.high_watermark == end == log.log_end_offset
+        if all_expired and unchanged and self._queue.refusal is None and log.roll():
+            await self._services.flusher.flush(self._target)
+        find = partial(log.retained_from, retention, now_ms=now_ms, high_watermark=reads.high_watermark)
+        start, first_end = await reads.in_thread(find), log.segments[0].end
+        if first_end is None or first_end > start:
+            return 0
+        return await self.delete_before(start, why="retention")
+
+
+def _limit(value: int) -> int | None:
+    """A limit as Kafka writes it: -1 is none."""
+    return None if value < 0 else value

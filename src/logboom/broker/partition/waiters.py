@@ -1,0 +1,127 @@
+"""Appends that wait for their acks, and callbacks that wait for news of a partition.
+
+Pure: offsets and callbacks, no log, no loop. A callback that raises never costs another one its call.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import Offset
+
+
+class AppendResult(NamedTuple):
+    """What came of an append."""
+
+    base_offset: Offset
+    log_append_time_ms: int
+    """-1 unless the stream stamps its own time."""
+    log_start_offset: Offset
+
+
+Done: TypeAlias = Callable[[AppendResult | LogboomError], None]
+"""Called once, on the loop, after `append` returned."""
+
+
+class RunResult(NamedTuple):
+    """What came of the appends of a run."""
+
+    outcomes: Sequence[Offset | LogboomError]
+    """For each batch, in order, its base offset or why it was not taken."""
+    log_append_time_ms: int
+    """-1 unless the stream stamps its own time."""
+    log_start_offset: Offset
+
+
+RunDone: TypeAlias = Callable[[RunResult], None]
+"""Called once, on the loop, after `append_run` returned."""
+
+
+def single(done: Done, result: RunResult) -> None:
+    """Give the result of a run of one batch to the callback of a single append."""
+    (outcome,), time_ms, start = result
+    done(outcome if isinstance(outcome, LogboomError) else AppendResult(outcome, time_ms, start))
+
+
+def refused(result: RunResult, error: LogboomError, *, safe_end: int) -> RunResult:
+    """The result with `error` in place of every offset that is not below `safe_end`."""
+    outcomes = [
+        outcome if isinstance(outcome, LogboomError) or 0 <= outcome < safe_end else error
+        for outcome in result.outcomes
+    ]
+    return RunResult(outcomes, result.log_append_time_ms, result.log_start_offset)
+
+
+def tell_all(answers: Iterable[tuple[RunDone, RunResult]]) -> None:
+    """Call every callback, also where one raises; its exception is raised at the end, the first of several."""
+    fault: Exception | None = None
+    for done, result in answers:
+        try:
+            done(result)
+        except Exception as error:  # noqa: BLE001 - raised again below, once every other append has its answer
+            fault = fault or error
+    if fault is not None:
+        raise fault
+
+
+class AckWaiters:
+    """Appends that are answered once the log is safe up to an offset each. The offsets never go down."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, RunDone, RunResult]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, needed: int, done: RunDone, result: RunResult) -> None:
+        """Answer `done` once everything below `needed` is safe, never before the appends that were added earlier."""
+        waiting = self._waiting
+        # A repeated batch may need less than those before it; it then waits with them, so that acks keep their order.
+        if waiting and waiting[-1][0] > needed:
+            needed = waiting[-1][0]
+        waiting.append((needed, done, result))
+
+    def answer(self, reached: int) -> None:
+        """Everything below `reached` is safe."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= reached:
+            _, done, result = waiting.popleft()
+            done(result)
+
+    def refuse(self, error: LogboomError, *, safe_end: int) -> list[tuple[RunDone, RunResult]]:
+        """Let go of all; their answers, with `error` for whatever is not below `safe_end`."""
+        answers = [(done, refused(result, error, safe_end=safe_end)) for _, done, result in self._waiting]
+        self._waiting.clear()
+        return answers
+
+
+class Watchers:
+    """Callbacks that are called on every news of a partition until they are removed."""
+
+    __slots__ = ("_callbacks", "_last_handle")
+
+    def __init__(self) -> None:
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._last_handle = 0
+
+    def __len__(self) -> int:
+        return len(self._callbacks)
+
+    def add(self, callback: Callable[[], None]) -> int:
+        """A handle by which to remove it."""
+        self._last_handle += 1
+        self._callbacks[self._last_handle] = callback
+        return self._last_handle
+
+    def remove(self, handle: int) -> None:
+        """Call it no more. Idempotent."""
+        self._callbacks.pop(handle, None)
+
+    def call(self) -> None:
+        """There is news. A callback may add and remove others."""
+        if self._callbacks:
+            for callback in tuple(self._callbacks.values()):
+                callback()
