@@ -22,6 +22,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from logboom.pipeline.run.progress import Snapshot
+
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer")
 
 WAIT_S = 240
@@ -120,6 +122,23 @@ def ledger(checkpoint: Path) -> dict[str, Any]:
     newest = max((checkpoint / "ledger").glob("*.json"), key=lambda path: int(path.stem))
     entry: dict[str, Any] = json.loads(newest.read_text())
     return entry
+
+
+class Said:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.last: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def close(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
 
 
 class RouterProcess:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.pipeline.support import archive_ids, header, ledger, make_stream, needs_java, publish, records
+from tests.pipeline.support import Said, archive_ids, header, ledger, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
 
 from logboom.pipeline.config.compile import compile_pipeline
@@ -20,29 +20,11 @@ from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.dead_letters import RetryBook, read_letters, retry
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import balance_lines
-from logboom.pipeline.run.progress import Snapshot
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.sinks.base import Delivered
 from logboom.pipeline.sinks.console import ConsoleSink
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
-
-
-class Said:
-    """A display that remembers."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.last: Snapshot | None = None
-
-    def show(self, snapshot: Snapshot) -> None:
-        self.last = snapshot
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def close(self, snapshot: Snapshot) -> None:
-        self.last = snapshot
 
 
 def _plan(directory: Path, text: str) -> Plan:

@@ -1,7 +1,32 @@
-"""The one error of the pipeline that a person reads: one sentence that says what to do. Knows nothing else."""
+"""The error of the pipeline that a person reads, and how an exception tells which part of the file it comes from.
+
+Knows no part of a pipeline. Importable from every room.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from logboom.base.errors import LogboomError
 
 
 class PipelineError(LogboomError):
     """The pipeline cannot run or go on; its text says what to do."""
+
+
+@contextmanager
+def working_on(part: str, line: int) -> Iterator[None]:
+    """Notes on an exception raised inside which part of the pipeline's file was at work; inner parts come first."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{part} (line {line})")
+        raise
+
+
+def placed(error: Exception, file: str) -> PipelineError:
+    """The same failure as one sentence that names the part of the file that was at work."""
+    if isinstance(error, PipelineError):
+        return error
+    parts = " of ".join((*getattr(error, "__notes__", ()), file))
+    message = " ".join(str(error).split())
+    return PipelineError(f"{parts} failed: {type(error).__name__}" + (f": {message}" if message else ""))

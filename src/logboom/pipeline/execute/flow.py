@@ -56,6 +56,7 @@ class Flow:
                 keys=self._keys,
                 entries=self._layout.entries if number == 0 else None,
                 courier=courier if last else None,
+                file=self._layout.plan.file,
             )
             columns = ((REPORT, "binary"),) if last and courier is not None else flat_columns()
             rows = rows.mapInArrow(runner, ", ".join(f"`{name}` {kind}" for name, kind in columns))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.mask.batch import mask_batch
 from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
@@ -105,6 +106,8 @@ class SegmentRunner:
     entries: Mapping[str, int] | None
     """For the first segment: where the records of each source start."""
     courier: OpenCourier | None
+    file: str = ""
+    """The pipeline's file, for messages."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _Task(self)
@@ -113,7 +116,10 @@ class SegmentRunner:
             rows = task.taken(batch)
             if not len(rows):
                 continue
-            rows = task.through(rows)
+            try:
+                rows = task.through(rows)
+            except Exception as error:
+                raise placed(error, self.file) from error
             if courier is None:
                 yield conform(rows.flat(), _FLAT)
             else:
@@ -207,7 +213,8 @@ def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.Recor
         batch = _parse(kernel_pass, batch)
     for node in kernel_pass.nodes:
         if isinstance(node.transform, MaskTransform):
-            batch = _mask(node, node.transform, keys, batch, schema)
+            with working_on(f"transform {node.transform.name}", node.transform.line):
+                batch = _mask(node, node.transform, keys, batch, schema)
     return conform(batch, schema)
 
 
@@ -219,7 +226,8 @@ def _parse(kernel_pass: KernelPass, batch: pa.RecordBatch) -> pa.RecordBatch:
             rows = _rows_at(batch, node.arrivals)
             if len(rows):
                 part = batch if len(rows) == batch.num_rows else batch.take(rows)
-                parsed = _moved(node, parse_batch(node.transform, part))
+                with working_on(f"transform {node.transform.name}", node.transform.line):
+                    parsed = _moved(node, parse_batch(node.transform, part))
                 pieces.append((rows, conform(parsed, _schema(()))))
     return _in_order(pieces)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.errors import working_on
 from logboom.pipeline.normalise.cuts import NormalisedCut, normalise_cut
 from logboom.pipeline.normalise.event import MICROSECONDS, Normalised, normalise
 from logboom.pipeline.normalise.memory import no_collections
@@ -94,7 +95,8 @@ def _parse(transform: ParseTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = left[_applies(rule, batch, left)]
         if not len(rows):
             continue
-        read, piece = _read_rows(rule, batch, rows, reasons)
+        with working_on(f"rule {rule.label}", rule.line):
+            read, piece = _read_rows(rule, batch, rows, reasons)
         if len(read):
             pieces.append((read, piece))
             left = np.setdiff1d(left, read, assume_unique=True)

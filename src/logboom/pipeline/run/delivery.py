@@ -8,7 +8,6 @@ Knows Spark's streaming and the sinks' interface. Must not know how a sink does 
 """
 
 import json
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.run.router import StoppedError
 from logboom.pipeline.sinks.base import Delivered, SinkWriter
+from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import kafka_reader, write_records
 
 PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
@@ -40,7 +40,6 @@ _INTERVAL: Final = "2 seconds"
 _RECORDS_MAX: Final = 200_000
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
-_ERROR_LINE: Final = re.compile(r"[A-Za-z_.]+(?:Error|Exception): ")
 
 
 class UndeliveredError(PipelineError):
@@ -114,31 +113,32 @@ class Delivery:
         return committed is not None and set(committed) != set(self.edges)
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
-        failures, error = 0, None
-        while True:
-            try:
-                done = self.writer.deliver(rows, batch)
-            except Exception as failure:  # noqa: BLE001 - the outermost loop of a sink, which may fail in any way
-                failures, error = failures + 1, failure
-            else:
-                self.on_delivered(done)
-                self.writer.idle()
-                return
+        failures = 0
+        while (error := self._attempt(rows, batch)) is not None:
+            failures += 1
             if self.stop.is_set():
                 raise StoppedError from error
-            said = _sentence(error)
+            cause = cause_of(error)
             if self.sink.on_failure == "dead_letter" and failures >= self.sink.attempts:
-                dead = self._bury(rows, said)
-                self.on_delivered(Delivered(self.sink.name, batch, dead=dead, failures=failures, error=said))
+                dead = self._bury(rows, cause)
+                self.on_delivered(Delivered(self.sink.name, batch, dead=dead, failures=failures, error=cause))
                 return
-            self.on_delivered(Delivered(self.sink.name, batch, failures=failures, error=said))
+            self.on_delivered(Delivered(self.sink.name, batch, failures=failures, error=cause))
             if self.once and failures >= self.sink.attempts:
                 raise UndeliveredError(
-                    f"the sink {self.sink.name} failed {failures} times, last with {said}; "
+                    f"the sink {self.sink.name} (line {self.sink.line}) failed {failures} times, last with {cause}; "
                     "nothing is lost: what it has not taken waits in the log for the next run"
                 ) from error
             if self.stop.wait(min(_PAUSE_MIN_S * 2 ** (failures - 1), _PAUSE_MAX_S)):
                 raise StoppedError from error
+        self.writer.idle()
+
+    def _attempt(self, rows: DataFrame, batch: int) -> Exception | None:
+        try:
+            self.on_delivered(self.writer.deliver(rows, batch))
+        except Exception as error:  # noqa: BLE001 - the outermost loop of a sink, which may fail in any way
+            return error
+        return None
 
     def _bury(self, rows: DataFrame, reason: str) -> int:
         """The batch as dead letters of the sink."""
@@ -155,11 +155,3 @@ class Delivery:
         records = rows.select(F.lit(stream).alias("topic"), "key", "value", F.array(*pairs).alias("headers"))
         write_records(records, self.admin.bootstrap, PRODUCER_SETTINGS)
         return rows.count()
-
-
-def _sentence(error: BaseException | None) -> str:
-    text = str(error).strip() or type(error).__name__
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # What a Python worker raised stands last in Spark's message; the frames above are of no use here.
-    told = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), lines[0])
-    return f"{type(error).__name__}: {told}" if told == lines[0] else told

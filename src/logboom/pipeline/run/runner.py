@@ -32,6 +32,7 @@ from logboom.pipeline.run.progress import Progress
 from logboom.pipeline.run.router import Router
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.registry import type_of
+from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.listening import LagListener
 from logboom.pipeline.spark.session import SessionOptions, start_session
 
@@ -170,7 +171,7 @@ class Runner:
         for one in watched:
             error = one.query.exception()
             if error is not None and not self._stop.is_set():
-                raise router.fatal or PipelineError(f"{one.name} failed: {_told(error)}")
+                raise router.fatal or PipelineError(f"{one.name} failed: {cause_of(error)}")
 
     def _run_on(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         start = {"router": partial(router.start, once=False)}
@@ -200,7 +201,7 @@ class Runner:
         one.failures = 1 if batch > one.batch else one.failures + 1
         one.batch = batch
         error = one.query.exception()
-        told = "it ended" if error is None else _told(error)
+        told = "it ended" if error is None else cause_of(error)
         if one.name == "router" and one.failures >= _FAILURES_MAX and self._log_answers():
             raise PipelineError(f"the router failed {one.failures} times in a row: {told}")
         pause_s = min(_PAUSE_MIN_S * 2 ** (one.failures - 1), _PAUSE_MAX_S)
@@ -261,7 +262,12 @@ class Runner:
             say=self._display.say,
             write_dead_letters=partial(bury, admin.bootstrap, self._plan.name, sink.name),
         )
-        writer: SinkWriter = type_of(sink).open(sink, context)
+        try:
+            writer: SinkWriter = type_of(sink).open(sink, context)
+        except OSError as error:
+            raise PipelineError(
+                f"{self._plan.file}:{sink.line}: the sink {sink.name} cannot be opened: {cause_of(error)}"
+            ) from error
         return writer
 
 
@@ -273,8 +279,3 @@ def _missing(missing: list[str], patterns: list[str]) -> str:
         what = f"the stream {named[0]} does" if len(named) == 1 else f"the streams {', '.join(named)} do"
         return f"{what} not exist; make {'it' if len(named) == 1 else 'them'} with: {make}"
     return f"no stream matches the pattern {missing[0]}; make one with: logboom streams create NAME"
-
-
-def _told(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "Error: " in line or "Exception: " in line), lines[0] if lines else "?")

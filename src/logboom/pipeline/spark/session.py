@@ -3,24 +3,31 @@
 Knows Spark's settings and why each is set. Must not know plans or batches.
 """
 
-import contextlib
 import os
+import signal
+import socket
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from logboom.base.settings import split_address
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.spark.causes import cause_of
+from logboom.pipeline.spark.gateway import start_jvm
 from logboom.pipeline.spark.jars import PACKAGES, spark_settings
 from logboom.pipeline.spark.jvm import java_command
 
 QUIET: Final = "OFF"
-_STDERR: Final = 2
 LOCAL_MASTER: Final = "local[*]"
+_STANDALONE: Final = "spark://"
+_MASTER_CONNECT_S: Final = 5.0
 _MEMORY_SHARE: Final = 4
 _MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
 
@@ -47,6 +54,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.daemon.module": "logboom.pipeline.spark.daemon",
     # Throughput is what counts here, on few cores. What is called for every row is soon called often enough for the
     # JVM's second compiler; by its own thresholds that also spends seconds on what runs a few times a batch.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000"
@@ -73,45 +81,63 @@ class SessionOptions:
 def start_session(name: str, options: SessionOptions) -> SparkSession:
     """The session. JavaMissingError, JarsError or PipelineError say in one sentence why there is none."""
     java_command()
+    _check_master(options.master)
     # Executors must run this very interpreter: the kernels are imported there.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.master.startswith("local") else "")
-    builder = SparkSession.builder.appName(name).master(master_with_slots(options.master, options.extra_slots))
-    settings = {**_SETTINGS, **_memory(), **spark_settings(), "spark.ui.enabled": str(options.ui).lower()}
-    for key, value in {**settings, **options.settings}.items():
+    master = master_with_slots(options.master, options.extra_slots)
+    settings = {
+        **_SETTINGS,
+        **_memory(),
+        **spark_settings(),
+        "spark.ui.enabled": str(options.ui).lower(),
+        "spark.master": master,
+        "spark.app.name": name,
+        **options.settings,
+    }
+    start_jvm(settings, silent=options.log_level == QUIET)
+    builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
+    interrupted = signal.getsignal(signal.SIGINT)
     try:
-        with _quiet(options.log_level):
-            session = builder.getOrCreate()
-    except PySparkException as error:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
         if PACKAGES in settings:
             raise PipelineError(
                 "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
                 "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
             ) from error
-        said = str(error).splitlines()[0]
-        raise PipelineError(f"Spark does not start ({said}); --spark-log WARN shows what it says") from error
+        cause = cause_of(error)
+        raise PipelineError(
+            f"Spark does not start on the master {options.master}: {cause}; --spark-log WARN shows what it says"
+        ) from error
+    if threading.current_thread() is threading.main_thread():
+        # A new SparkContext cancels all jobs on SIGINT; what a signal means is the caller's choice.
+        signal.signal(signal.SIGINT, interrupted)
+    # Spark does nothing where the level is the root logger's already, and its shell's filter then keeps hiding INFO.
+    session.sparkContext.setLogLevel(QUIET)
     session.sparkContext.setLogLevel(options.log_level)
     return session
 
 
-@contextlib.contextmanager
-def _quiet(log_level: str) -> Iterator[None]:
-    """Takes standard error from the JVM that starts in here: it greets with warnings nobody can do anything about."""
-    if log_level != QUIET:
-        yield
+def _check_master(master: str) -> None:
+    """PipelineError where a standalone master cannot be connected to: Spark itself takes a minute to say less."""
+    if not master.startswith(_STANDALONE):
         return
-    sys.stderr.flush()
-    kept = os.dup(_STDERR)
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, _STDERR)
-    try:
-        yield
-    finally:
-        os.dup2(kept, _STDERR)
-        os.close(kept)
-        os.close(silence)
+    faults = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        try:
+            host, port = split_address(address)
+            socket.create_connection((host, port), _MASTER_CONNECT_S).close()
+        except ValueError as error:
+            raise PipelineError(f"--master {master}: {error}") from error
+        except OSError as error:
+            faults.append(error.strerror or str(error))
+        else:
+            return
+    raise PipelineError(f"no Spark master answers at {master} ({', '.join(dict.fromkeys(faults))})")
 
 
 def master_with_slots(master: str, extra_slots: int) -> str:

@@ -1,0 +1,82 @@
+"""The cause of a failure in one sentence, out of the pages that Spark says about it.
+
+Knows what the texts of Spark, py4j and Python's tracebacks look like. Must not know what failed.
+
+A Python worker's exception reaches the driver as the text of a traceback inside the message of a Java exception, which
+may stand inside the traceback of a foreachBatch callback inside another Java exception. What a person needs is the
+innermost one: the exception behind the last frame of the last traceback, or else the last `Caused by` that says more
+than a class name.
+"""
+
+import re
+from typing import Final
+
+_LONGEST: Final = 500
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_BEHIND_THE_MESSAGE: Final = re.compile(
+    r"\n\tat |\n *SQLSTATE: | SQLSTATE: \w{5}\b|\n=== Streaming Query ===|\n\nJVM stacktrace:|\nDriver stacktrace:"
+)
+_EXCEPTION: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<name>[A-Za-z_]\w*)(?:: (?P<message>.*))?$", re.DOTALL)
+_CAUSED_BY: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*(?P<name>[\w$]+): (?P<message>\S.*)$", re.MULTILINE)
+_PREFIXES: Final = (
+    re.compile(r"^An error occurred while calling [^\n]*?\n: "),
+    re.compile(r"^\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: "),
+    re.compile(r"^(?:[\w$]+\.)+(?P<name>[\w$]+): "),
+    re.compile(r"^Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\): ", re.DOTALL),
+)
+_OWN_ERRORS: Final = "logboom."
+
+
+def cause_of(error: BaseException) -> str:
+    """What a person is told of a failure: one line, no class names of ours, never empty."""
+    text = str(error).strip()
+    if _TRACEBACK in text:
+        return _shortened(_last_exception(text))
+    if type(error).__module__.startswith(_OWN_ERRORS):
+        return _shortened(text)
+    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return _shortened(_java_cause(text))
+    return _shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _last_exception(text: str) -> str:
+    """The exception at the end of the last traceback; its message may have several lines."""
+    behind = text.rpartition(_TRACEBACK)[2]
+    behind = _BEHIND_THE_MESSAGE.split(behind, maxsplit=1)[0]
+    lines = behind.strip("\n").split("\n")
+    frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
+    # Lines of a message may be indented too: the exception begins at the first line behind a frame that is not.
+    first = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), None)
+    if first is None:
+        return lines[frames[-1]].strip() if frames else text
+    return _without_own_name("\n".join(lines[first:]))
+
+
+def _without_own_name(exception: str) -> str:
+    """`package.Name: message` without the package; the message alone where the error is one of ours."""
+    found = _EXCEPTION.match(exception.strip())
+    if found is None:
+        return exception
+    message = (found["message"] or "").strip()
+    if message and exception.startswith(_OWN_ERRORS):
+        return message
+    return f"{found['name']}: {message}" if message else str(found["name"])
+
+
+def _java_cause(text: str) -> str:
+    causes = list(_CAUSED_BY.finditer(text))
+    if causes:
+        return f"{causes[-1]['name']}: {causes[-1]['message']}"
+    head = _BEHIND_THE_MESSAGE.split(text, maxsplit=1)[0]
+    while True:
+        shorter = head
+        for prefix in _PREFIXES:
+            shorter = prefix.sub("", shorter, count=1)
+        if shorter == head or not shorter.strip():
+            return head
+        head = shorter
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split()).rstrip(": ")
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -1,0 +1,89 @@
+"""SIGTERM as service managers send it: to the process group, or to every process of the service at once."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, wait_until
+from tests.support.server import BrokerProcess
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+
+EVENTS = 2_000
+PIPELINE = """
+name: NAME
+sources:
+  web: {type: stream, stream: NAME-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  masked: {type: mask, inputs: [parsed], rules: [{kind: email}, {kind: card}, {kind: token}]}
+sinks:
+  out: {type: stream, inputs: [masked], stream: NAME-out}
+"""
+
+
+def _descendants(root: int) -> set[int]:
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue  # it ended meanwhile
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def _to_group(pid: int) -> None:
+    os.killpg(pid, signal.SIGTERM)
+
+
+def _to_each(pid: int) -> None:
+    for one in _descendants(pid):
+        os.kill(one, signal.SIGTERM)
+
+
+def _interrupt_group(pid: int) -> None:
+    os.killpg(pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize(("name", "send"), [("group", _to_group), ("each", _to_each), ("interrupt", _interrupt_group)])
+def test_the_running_batch_comes_to_its_end(
+    broker: BrokerProcess, tmp_path: Path, name: str, send: Callable[[int], None]
+) -> None:
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(PIPELINE.replace("NAME", f"signal-{name}"))
+    checkpoint = tmp_path / "checkpoints" / f"signal-{name}"
+    make_stream(broker.kafka, f"signal-{name}-web", 1)
+    line = json.dumps({"level": "INFO", "msg": "mail to ann@example.com, card 4111 1111 1111 1111"}).encode()
+    publish(broker.kafka, f"signal-{name}-web", [line] * EVENTS, 1)
+    with RouterProcess(file, broker.kafka) as router:
+        pinned = checkpoint / "pins" / "batches" / "0.json"
+        wait_until(lambda: pinned.exists() or not router.alive(), "a batch begins")
+        started = _descendants(router.process.pid)
+        assert len(started) >= 2, "the driver and its JVM"
+        send(router.process.pid)
+        assert router.wait() == 0, router.log_text()[-2_000:]
+        assert (checkpoint / "router" / "commits" / "0").exists(), router.log_text()[-2_000:]
+        wait_until(
+            lambda: not any(Path(f"/proc/{pid}").exists() for pid in started - {router.process.pid}), "all ended"
+        )
+
+
+def test_nothing_outlives_a_driver_that_was_killed(broker: BrokerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "killed.yaml"
+    file.write_text(PIPELINE.replace("NAME", "signal-killed"))
+    make_stream(broker.kafka, "signal-killed-web", 1)
+    publish(broker.kafka, "signal-killed-web", [b'{"msg": "one"}'], 1)
+    with RouterProcess(file, broker.kafka) as router:
+        pinned = tmp_path / "checkpoints" / "signal-killed" / "pins" / "batches" / "0.json"
+        wait_until(lambda: pinned.exists() or not router.alive(), "a batch begins")
+        started = _descendants(router.process.pid)
+        router.kill9(group=False)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "the JVM and its workers end", 30)
