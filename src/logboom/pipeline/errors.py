@@ -18,7 +18,7 @@ def working_on(part: str, line: int) -> Iterator[None]:
     """Notes on an exception raised inside which part of the pipeline's file was at work; inner parts come first."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # not BLE001: raised on as it is, with its place added
         error.add_note(f"{part} (line {line})")
         raise
 

@@ -118,7 +118,7 @@ class SegmentRunner:
                 continue
             try:
                 rows = task.through(rows)
-            except Exception as error:
+            except Exception as error:  # not BLE001: raised on with the place that failed
                 raise placed(error, self.file) from error
             if courier is None:
                 yield conform(rows.flat(), _FLAT)
