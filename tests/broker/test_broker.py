@@ -34,7 +34,7 @@ def public(names: Iterable[str]) -> list[str]:
 
 
 def test_broker_defaults_are_the_tables() -> None:
-    assert StreamDefaults().as_stream_config() == DEFAULT_STREAM_CONFIG
+    assert StreamDefaults().stream_config == DEFAULT_STREAM_CONFIG
 
 
 def test_streams_survive_a_restart_with_id_and_settings(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_streams_survive_a_restart_with_id_and_settings(tmp_path: Path) -> None:
             assert broker.catalog.stream("orders") == orders
             assert broker.catalog.stream_by_id(orders.id) == orders
             assert broker.catalog.stream("orders") in broker.catalog.streams().values()
-            assert orders.config.flush is Flush.NONE
+            assert broker.config.stream_config(orders).flush is Flush.NONE
             assert await values_of(broker.replicas.find_by_id(orders.id, 1)) == [b"a"]
 
     run(body)

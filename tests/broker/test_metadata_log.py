@@ -26,7 +26,6 @@ from logboom.metadata import (
     Image,
     MetadataRecord,
     ProducerIdsAllocated,
-    StreamConfig,
     StreamConfigChanged,
     StreamCreated,
     StreamDeleted,
@@ -34,7 +33,6 @@ from logboom.metadata import (
 )
 from logboom.sim.disk import SimDisk
 
-DEFAULTS = StreamConfig()
 A, B = StreamId(UUID(int=1)), StreamId(UUID(int=2))
 SNAPSHOT: tuple[MetadataRecord, ...] = ()
 """In a history: a snapshot is taken here."""
@@ -52,7 +50,7 @@ HISTORY: Sequence[tuple[MetadataRecord, ...]] = (
 
 
 def opened(disk: Disk) -> tuple[MetadataLog, Image]:
-    return MetadataLog.open(disk, METADATA_DIR, DEFAULTS, SystemClock(), lambda found: None)
+    return MetadataLog.open(disk, METADATA_DIR, SystemClock(), lambda found: None)
 
 
 def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
@@ -78,7 +76,7 @@ def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
 
 def live(disk: SimDisk) -> tuple[Image, Image]:
     """Go through the history until the disk fails: the image that was acked, and the one that was tried for last."""
-    acked = tried = Image(defaults=DEFAULTS)
+    acked = tried = Image()
     log, _ = opened(disk)
 
     async def work() -> None:
@@ -117,7 +115,7 @@ def test_the_image_after_a_power_failure_at_every_step_is_what_was_acked() -> No
     opened(disk)
     count = failing_at(whole := disk.copy(), 1 << 30)
     acked, _ = live(whole)
-    assert acked.by_id[A].config == DEFAULTS
+    assert acked.by_id[A].overrides == {}
     assert count() > 20
     for step in range(1, count() + 1):
         crashing = disk.copy()
@@ -125,7 +123,7 @@ def test_the_image_after_a_power_failure_at_every_step_is_what_was_acked() -> No
         try:
             acked, tried = live(crashing)
         except (StorageError, OSError):  # already at the start
-            acked = tried = Image(defaults=DEFAULTS)
+            acked = tried = Image()
         for seed in range(3):
             _, image = opened(crashing.power_cut(Random(seed)))
             assert image in (acked, tried), f"step {step}, seed {seed}"
@@ -179,7 +177,7 @@ def test_without_room_for_a_snapshot_the_records_stay_and_commits_go_on() -> Non
         StreamCreated(name=StreamName(f"s{n}"), id=StreamId(UUID(int=n)), partitions=1, config={"segment.ms": "7" * 9})
         for n in range(1, 25_000)
     )
-    image = apply_all(Image(defaults=DEFAULTS), large)
+    image = apply_all(Image(), large)
 
     async def work() -> None:
         nonlocal image

@@ -73,9 +73,9 @@ def test_records_that_are_young_enough_stay(tmp_path: Path) -> None:
             now_ms = int(time.time() * 1000)
             await fill(partition, 6, 1_000)
             await fill(partition, 6, now_ms)
-            assert await partition.deletion.enforce_retention(partition.stream.config) == 2
+            assert await partition.deletion.enforce_retention(partition.config) == 2
             assert partition.log_start_offset == 6
-            assert await partition.deletion.enforce_retention(partition.stream.config) == 0
+            assert await partition.deletion.enforce_retention(partition.config) == 0
             assert log_files(tmp_path) == 2
 
     run(body)
@@ -116,7 +116,7 @@ def test_clients_delete_committed_records_and_no_others(tmp_path: Path) -> None:
                     await partition.deletion.delete_records(offset)
             assert await partition.deletion.delete_records(-1) == 7
             assert await values_of(partition, 7) == []
-            await partition.deletion.enforce_retention(partition.stream.config)
+            await partition.deletion.enforce_retention(partition.config)
             assert (log_files(tmp_path), partition.size_bytes) == (1, 0), "the last segment goes as well"
             await append(partition, b"next")
             assert await values_of(partition, 7) == [b"next"]
@@ -162,7 +162,7 @@ def test_a_stream_that_is_deleted_meanwhile_ends_it(tmp_path: Path) -> None:
             partition = broker.replicas.find("orders", 0)
             await fill(partition, 8)
             both = asyncio.gather(
-                partition.deletion.enforce_retention(partition.stream.config),
+                partition.deletion.enforce_retention(partition.config),
                 broker.catalog.delete_stream("orders"),
                 return_exceptions=True,
             )
@@ -207,7 +207,7 @@ async def race(broker: Broker, chance: random.Random) -> None:
         while not stop.is_set():
             end = partition.high_watermark
             await partition.deletion.delete_records(chance.randint(partition.log_start_offset, end))
-            await partition.deletion.enforce_retention(partition.stream.config)
+            await partition.deletion.enforce_retention(partition.config)
 
     async def read() -> None:
         while not stop.is_set():

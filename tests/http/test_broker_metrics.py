@@ -59,7 +59,7 @@ def test_what_was_deleted_is_counted_by_its_reason(tmp_path: Path) -> None:
             size = partition.size_bytes
             await partition.deletion.delete_records(2)
             await broker.catalog.change_stream_config("t", {"logboom.retention.messages": "1"})
-            await partition.deletion.enforce_retention(partition.stream.config)
+            await partition.deletion.enforce_retention(partition.config)
             values = told(broker, 0)
             assert values["logboom_segments_deleted_total", ("records",)] == 2
             assert values["logboom_segments_deleted_total", ("retention",)] == 3

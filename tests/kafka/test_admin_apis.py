@@ -176,7 +176,7 @@ def test_create_topics(tmp_path: Path, version: int) -> None:
             (made,) = await created(client, version, {"name": "a", "num_partitions": 3, "configs": {"segment.ms": "9"}})
             stream = node.broker.catalog.stream("a")
             assert stream is not None
-            assert (made.error_code, stream.partitions, stream.config.segment_ms) == (NONE, 3, 9)
+            assert (made.error_code, stream.partitions, stream.overrides["segment.ms"]) == (NONE, 3, "9")
             if version >= 5:
                 assert (made.num_partitions, made.replication_factor) == (3, 1)
                 assert {config.name: config.value for config in made.configs}["segment.ms"] == "9"

@@ -72,14 +72,14 @@ def test_a_change_that_many_partitions_take_lets_others_have_their_turn(tmp_path
             async def look() -> None:
                 while True:
                     partitions = [one for one in node.broker.replicas if one.stream.name == "s"]
-                    seen.add(sum(one.stream.config.retention_ms == 5 for one in partitions))
+                    seen.add(sum(one.config.retention_ms == 5 for one in partitions))
                     await asyncio.sleep(0)
 
             looking = asyncio.create_task(look())
             assert await altered(client, 44, 1, [("log.retention.ms", "5")], resource=MINE) == (NONE, None)
             looking.cancel()
             assert {0 < of < count for of in seen} == {False, True}
-            assert all(one.stream.config.retention_ms == 5 for one in node.broker.replicas if not one.stream.internal)
+            assert all(one.config.retention_ms == 5 for one in node.broker.replicas if not one.stream.internal)
 
     run(body)
 
@@ -98,12 +98,13 @@ def test_settings_outlive_a_restart_and_are_written_as_the_wire_has_them(tmp_pat
             assert mine["log.retention.ms"].value == "172800000"
             assert node.door._shared.config.max_connections == 77
             stream = await node.broker.catalog.create_stream("s")
-            assert (stream.partitions, stream.config.flush) == (3, "none")
+            assert (stream.partitions, node.broker.config.stream_config(stream).flush) == (3, "none")
             # AlterConfigs takes back what it does not name.
             assert await altered(client, 33, 1, [("num.partitions", "2")], resource=MINE) == (NONE, None)
             assert (await told(client, *MINE))["max.connections"].config_source == DEFAULT
             assert (await node.broker.catalog.create_stream("t")).partitions == 2
-            assert (await node.broker.catalog.create_stream("u")).config.flush == "commit"
+            unset = await node.broker.catalog.create_stream("u")
+            assert node.broker.config.stream_config(unset).flush == "commit"
 
     run(set_them)
     run(see_them)
@@ -183,7 +184,8 @@ def test_streams_without_a_value_of_their_own_see_a_change_at_once(tmp_path: Pat
             assert two.error_code is not NONE
             offsets = node.broker.catalog.stream("__consumer_offsets")
             assert offsets is not None
-            assert (offsets.config.retention_messages, offsets.config.flush) == (-1, "commit")
+            config = node.broker.config.stream_config(offsets)
+            assert (config.retention_messages, config.flush) == (-1, "commit")
 
     run(body)
 

@@ -153,11 +153,8 @@ class Broker:
                 "entries of the data directory that Logboom did not make are left alone", names=data_dir.unknown_entries
             )
         try:
-            defaults = config.stream_defaults.as_stream_config()
             report = partial(_report_metadata, log)
-            metadata_log, image = await asyncio.to_thread(
-                MetadataLog.open, disk, METADATA_DIR, defaults, runtime.clock, report
-            )
+            metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, runtime.clock, report)
             broker = cls(config, data_dir, disk, image, metadata_log, runtime=runtime, log=log)
             await broker._begin()
         except BaseException:
@@ -213,10 +210,9 @@ class Broker:
         before = _partition_settings(self.config)
         self.dynamic_settings.take(*settings_layers(image, self.identity.broker_id))
         if _partition_settings(self.config) != before:
-            await self.replicas.reconfigure(self.catalog.image)
+            await self.replicas.reconfigure()
 
     def _settings_changed(self, config: BrokerConfig) -> None:
-        self.catalog.set_defaults(config.stream_defaults.as_stream_config())
         self.groups.configure(config.groups)
         self.flusher.limit_staged(config.max_staged_bytes)
         self.open_files.limit = config.max_open_log_files

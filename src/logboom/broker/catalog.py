@@ -34,17 +34,16 @@ from logboom.metadata import (
     QuotaEntity,
     Quotas,
     Stream,
-    StreamConfig,
     add_partitions,
     allocate_producer_ids,
     apply,
+    apply_quotas,
     change_broker_config,
     change_config,
     change_quotas,
     create_stream,
     delete_stream,
     delta_of,
-    take_quotas,
 )
 
 Result = TypeVar("Result")
@@ -95,7 +94,7 @@ class Catalog:
         counters: Counters,
         log: FilteringBoundLogger,
     ) -> None:
-        self._image = image.with_defaults(config.now.stream_defaults.as_stream_config())
+        self._image = image
         self._commit_port = commit_port
         self._broker_id = broker_id
         self._config = config
@@ -145,11 +144,6 @@ class Catalog:
     def watch_quotas(self, callback: Callable[[], None]) -> None:
         """Call `callback` on the loop whenever quotas changed."""
         self._quota_watchers.append(callback)
-
-    def set_defaults(self, defaults: StreamConfig) -> None:
-        """Other defaults under every stream's own settings; the caller reconfigures the partitions."""
-        if defaults != self._image.defaults:
-            self._image = self._image.with_defaults(defaults)
 
     def check_broker_name(self, broker: str) -> None:
         """Raises InvalidRequestError for a broker other than this one; an empty name stands for all."""
@@ -301,7 +295,7 @@ class Catalog:
                     results.append(error)
                     continue
                 for record in made:
-                    take_quotas(quotas, record)
+                    apply_quotas(quotas, record)
                     records.append(record)
                 results.append(None)
             if not validate_only:

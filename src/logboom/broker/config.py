@@ -3,6 +3,7 @@
 Knows names, defaults and ranges. It must not know addresses (the doors' own) or how a setting is carried out.
 """
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
@@ -12,7 +13,7 @@ from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
 from logboom.base.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from logboom.groups import GroupLimits
-from logboom.metadata import INT64_MAX, MAX_MESSAGE_BYTES_DEFAULT, Flush, StreamConfig, TimestampType
+from logboom.metadata import INT64_MAX, MAX_MESSAGE_BYTES_DEFAULT, Flush, Stream, StreamConfig, TimestampType
 
 _NAME_PARTITIONS_MAX: Final = 99_999
 """A stream's longest name, `-` and five digits make the longest file name there is."""
@@ -52,8 +53,9 @@ class StreamDefaults(Settings):
     retention_messages: Annotated[Annotated[int, Field(ge=0)] | None, Dynamic("logboom.retention.messages")] = None
     """How many records each partition keeps, at least; null sets no limit (`logboom.retention.messages`)."""
 
-    def as_stream_config(self) -> StreamConfig:
-        """The same as the metadata core knows it, where no limit is -1 or, of a distance in time, the longest."""
+    @cached_property
+    def stream_config(self) -> StreamConfig:
+        """The same values as `StreamConfig`, where "no limit" is -1, or the largest value of a distance in time."""
         values: dict[str, Any] = self.model_dump()
         for name, value in values.items():
             if value is None:
@@ -184,3 +186,7 @@ class BrokerConfig(Settings):
     """What streams run under where they have no setting of their own."""
     groups: GroupsConfig = GroupsConfig()
     """Consumer groups."""
+
+    def stream_config(self, stream: Stream) -> StreamConfig:
+        """The settings that a stream runs under on this broker: its own over `stream_defaults`."""
+        return stream.config_over(self.stream_defaults.stream_config)

@@ -24,7 +24,6 @@ from logboom.metadata import (
     Image,
     MetadataRecord,
     SnapshotBegun,
-    StreamConfig,
     apply_all,
     decode,
     encode,
@@ -65,7 +64,6 @@ class MetadataLog:
         cls,
         disk: Disk,
         directory: str,
-        defaults: StreamConfig,
         clock: Clock,
         report: Callable[[Damage | Notice], None],
     ) -> tuple["MetadataLog", Image]:
@@ -82,7 +80,7 @@ class MetadataLog:
             raise _damaged(damages[0])
         try:
             facts = _facts(log)
-            image = apply_all(Image(defaults=defaults), facts)
+            image = apply_all(Image(), facts)
         except FormatVersionError:
             raise
         except StorageError as error:

@@ -105,9 +105,8 @@ class Replicas:
             self._failed.pop(key, None)
         return [self._partitions.pop(key) for key in keys if key in self._partitions]
 
-    async def reconfigure(self, image: Image) -> None:
-        """Settings under every stream changed: `image` is the same with the streams as they run now."""
-        self._image = image
+    async def reconfigure(self) -> None:
+        """The broker's own settings changed, those under every stream's settings among them."""
         await self._configure(tuple(self._partitions))
 
     async def _configure(self, keys: Iterable[Key]) -> None:

@@ -29,10 +29,10 @@ from logboom.metadata.quotas import (
     QuotaEntity,
     QuotaKind,
     Quotas,
+    apply_quotas,
     change_quotas,
     quota_entity,
     quota_for,
-    take_quotas,
 )
 from logboom.metadata.records import (
     BrokerConfigChanged,
@@ -100,6 +100,7 @@ __all__ = [
     "allocate_producer_ids",
     "apply",
     "apply_all",
+    "apply_quotas",
     "change_broker_config",
     "change_config",
     "change_quotas",
@@ -112,5 +113,4 @@ __all__ = [
     "quota_entity",
     "quota_for",
     "stream_setting",
-    "take_quotas",
 ]

@@ -1,7 +1,7 @@
-"""What may be asked of the metadata: commands in, records out, or one typed error.
+"""Commands on the metadata: each reads the image and returns the records of the change, or raises one typed error.
 
-A command only reads the image; state changes when its records are committed and applied. Everything random or timed is
-handed in. Which client may ask at all is not known here.
+Nothing changes until the records are committed and applied to the image. Random values are arguments. Whether a client
+is allowed to send the command is decided by the caller.
 """
 
 import re
@@ -33,25 +33,25 @@ from logboom.metadata.records import (
 from logboom.metadata.stream_config import FAULTS_MAX, INT64_MAX, stream_setting
 
 NAME_LENGTH_MAX: Final = 249
-"""Kafka's: name, `-` and a partition of five digits make a file name of 255."""
+"""Kafka's limit: with `-` and a partition index of five digits the name fits in a file name of 255 bytes."""
 INTERNAL_PREFIX: Final = "__"
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class CreateStream:
-    """Ask for a stream. `internal` is the node's own word, never a client's."""
+    """The arguments of `create_stream`. A client's request never sets `internal`."""
 
     name: str
     partitions: int
     replication_factor: int
     config: Mapping[str, str | None]
-    """Kafka's names; None is the default, as if it were not named."""
+    """Settings by Kafka's names; None is the default, as if the setting were absent."""
     internal: bool = False
 
 
 def check_name(name: str, *, internal: bool = False) -> StreamName:
-    """A name that a stream may have, by Kafka's rules. Raises InvalidStreamNameError."""
+    """Check a name by Kafka's rules (`Topic.validate`). Raises InvalidStreamNameError."""
     if not name:
         raise InvalidStreamNameError("a stream needs a name")
     if name in (".", ".."):
@@ -66,7 +66,11 @@ def check_name(name: str, *, internal: bool = False) -> StreamName:
 
 
 def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limits: Limits) -> tuple[StreamCreated]:
-    """A stream that does not exist yet. `stream_id` is fresh and random."""
+    """Create a stream. `stream_id` must be new and random.
+
+    Raises StreamExistsError, InvalidStreamNameError, InvalidPartitionsError, InvalidReplicationFactorError,
+    InvalidConfigError, or PolicyViolationError where a limit is reached.
+    """
     name = check_name(command.name, internal=command.internal)
     if name in image.by_name:
         raise StreamExistsError(f"the stream {name} exists")
@@ -94,7 +98,8 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
 
 
 def add_partitions(image: Image, name: str, total: int, limits: Limits) -> tuple[PartitionsAdded]:
-    """More partitions for a stream; `total` counts the old ones too."""
+    """Grow a stream to `total` partitions. Raises UnknownStreamError, InvalidPartitionsError, PolicyViolationError, or
+    InvalidRequestError for an internal stream."""
     stream = _existing(image, name)
     _check_not_internal(stream)
     if total <= stream.partitions:
@@ -108,9 +113,10 @@ def add_partitions(image: Image, name: str, total: int, limits: Limits) -> tuple
 def change_config(
     image: Image, name: str, changes: Mapping[str, str | None], *, replace_all: bool = False
 ) -> tuple[StreamConfigChanged, ...]:
-    """Set (or, with None, give back to the default) some settings of a stream; no record where nothing changes.
+    """Set some settings of a stream, or with None reset them to their defaults; no record where nothing changes.
 
-    With `replace_all` those that are not named go back to their defaults too.
+    With `replace_all` all other settings are reset too. Raises UnknownStreamError, InvalidConfigError, or
+    InvalidRequestError for an internal stream.
     """
     stream = _existing(image, name)
     if stream.internal:
@@ -124,26 +130,26 @@ def change_config(
 def change_broker_config(
     image: Image, broker: str, changes: Mapping[str, str | None], *, replace_all: bool = False
 ) -> tuple[BrokerConfigChanged, ...]:
-    """The same for one broker, or under an empty name for all. Which settings there are is not known here."""
-    there = image.broker_configs.get(broker, {})
-    merged: dict[str, str | None] = {**({} if replace_all else there), **changes}
+    """As `change_config`, for one broker, or under an empty name for all. The caller has checked the settings."""
+    before = image.broker_configs.get(broker, {})
+    merged: dict[str, str | None] = {**({} if replace_all else before), **changes}
     config = {key: value for key, value in merged.items() if value is not None}
-    return () if config == there else (BrokerConfigChanged(broker=broker, config=config),)
+    return () if config == before else (BrokerConfigChanged(broker=broker, config=config),)
 
 
 def delete_stream(image: Image, name: str) -> tuple[StreamDeleted]:
-    """The end of a stream."""
+    """Delete a stream. Raises UnknownStreamError, or InvalidRequestError for an internal stream."""
     stream = _existing(image, name)
     _check_not_internal(stream)
     return (StreamDeleted(id=stream.id),)
 
 
 def allocate_producer_ids(image: Image, count: int) -> tuple[ProducerIdsAllocated]:
-    """A block of producer ids: from `image.next_producer_id`, `count` of them."""
+    """Allocate `count` producer ids, from `image.next_producer_id` on (KIP-730)."""
     assert count > 0
     next_id = ProducerId(image.next_producer_id + count)
     if next_id > INT64_MAX:
-        raise PolicyViolationError("every producer id there can be has been given away")
+        raise PolicyViolationError("all producer ids are allocated")
     return (ProducerIdsAllocated(next_id=next_id),)
 
 
@@ -155,7 +161,7 @@ def _existing(image: Image, name: str) -> Stream:
 
 
 def _check_collision(image: Image, name: StreamName) -> None:
-    """Kafka's metric names cannot tell `.` from `_`, so its tools refuse names that differ in nothing else."""
+    """Kafka's metric names write `.` as `_`, so Kafka refuses two names that differ in nothing else."""
     if "." not in name and "_" not in name:
         return
     folded = name.replace(".", "_")
@@ -165,16 +171,16 @@ def _check_collision(image: Image, name: StreamName) -> None:
 
 
 def _check_room(image: Image, more: int, limits: Limits) -> None:
-    there = image.partition_count
-    if there + more > limits.partitions_max:
+    count = image.partition_count
+    if count + more > limits.partitions_max:
         raise PolicyViolationError(
-            f"{more} more partitions are too many: there are {there} and max_partitions is {limits.partitions_max}",
+            f"{more} more partitions are too many: there are {count} and max_partitions is {limits.partitions_max}",
             limit="broker.max_partitions",
         )
 
 
 def _check_config(image: Image, changes: Mapping[str, str | None]) -> None:
-    """All faults in one error: names that are unknown even where they are only reset, and values that do not fit."""
+    """Raise all faults as one error. A name must be known even where its setting is only reset."""
     faults: list[str] = []
     for name, value in changes.items():
         try:

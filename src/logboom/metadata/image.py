@@ -1,7 +1,9 @@
-"""Which streams exist and what was set at run time: an immutable image, and how records make the next one out of it.
+"""The metadata image: which streams exist and what was set at run time. Immutable; records make the next one out of it.
 
-Knows only what records say. It validates nothing (`commands` did, before a record was written); a record that does not
-fit the image it meets is a broken promise and asserts.
+Knows only what records say. It validates nothing, because a command did so before the record was written; a record that
+does not fit the image it is applied to is a programming error and asserts. What the image does not hold is anything of
+one broker's own: its default settings are resolved outside (`Stream.config_over`), so that every broker that applies
+the same records has the same image.
 """
 
 from collections import deque
@@ -11,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from logboom.base.ids import ProducerId, StreamId, StreamName
-from logboom.metadata.quotas import QuotaEntity, Quotas, take_quotas
+from logboom.metadata.quotas import QuotaEntity, Quotas, apply_quotas
 from logboom.metadata.records import (
     BrokerConfigChanged,
     ClientQuotasChanged,
@@ -23,45 +25,54 @@ from logboom.metadata.records import (
     StreamCreated,
     StreamDeleted,
 )
-from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, StreamConfig
+from logboom.metadata.stream_config import StreamConfig
 
 BrokerConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Settings changed at run time, by broker; those for all brokers stand under the empty name."""
+"""Settings changed at run time, by broker id; those for all brokers stand under the empty name."""
+
+_FIRST_PRODUCER_ID: Final = ProducerId(0)
+TOMBSTONES_MAX: Final = 10_000
+"""Deleted streams that are remembered. A broker leaves the directories of a stream that was deleted before these alone,
+as it does all unknown ones: that costs disk space, never data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One stream as everybody sees it."""
+    """One stream."""
 
     name: StreamName
     id: StreamId
     partitions: int
     overrides: Mapping[str, str]
-    """What was set for this stream, by Kafka's names."""
-    config: StreamConfig
-    """What it runs under."""
+    """The stream's own settings, by Kafka's names."""
     internal: bool
+    """Created by the broker for itself, and not changed by clients."""
+    version: int = field(default=0, compare=False)
+    """The `Image.version` at which this stream last changed: unlike `id` it tells a stream from its earlier states."""
 
-
-_FIRST_PRODUCER_ID: Final = ProducerId(0)
-TOMBSTONES_MAX: Final = 10_000
-"""Deleted streams that are remembered. What a broker still holds of one deleted before them it takes for unknown and
-leaves alone, which costs disk and no data."""
+    def config_over(self, defaults: StreamConfig) -> StreamConfig:
+        """The settings in force: the stream's own over `defaults`, which are the broker's."""
+        if self.internal:
+            # The broker shortens its own streams itself, once it has written their live records again; retention that
+            # an administrator sets for all streams would delete records that are still needed.
+            defaults = replace(defaults, retention_ms=-1, retention_bytes=-1, retention_messages=-1)
+        return defaults.with_overrides(self.overrides)
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Everything the records so far say. The defaults are this broker's and are under every stream's own settings."""
+    """Everything that the records so far say."""
 
-    defaults: StreamConfig = DEFAULT_STREAM_CONFIG
     by_name: Mapping[StreamName, Stream] = field(default_factory=lambda: MappingProxyType({}))
     by_id: Mapping[StreamId, Stream] = field(default_factory=lambda: MappingProxyType({}))
     next_producer_id: ProducerId = _FIRST_PRODUCER_ID
     quotas: Mapping[QuotaEntity, Quotas] = field(default_factory=lambda: MappingProxyType({}))
-    """What was set, by whom it is for; nobody is here without a quota."""
+    """The quotas of each entity that has at least one."""
     broker_configs: BrokerConfigs = field(default_factory=lambda: MappingProxyType({}))
     tombstones: tuple[StreamId, ...] = ()
-    """The streams deleted last, oldest first: a broker that finds one of their directories may remove it."""
+    """The streams deleted last, oldest first. A broker that finds a directory of one of them may remove it."""
+    version: int = field(default=0, compare=False)
+    """How many records were applied: grows with every change, so caches compare it instead of contents."""
 
     @property
     def partition_count(self) -> int:
@@ -71,15 +82,8 @@ class Image:
     def __iter__(self) -> Iterator[Stream]:
         return iter(self.by_name.values())
 
-    def with_defaults(self, defaults: StreamConfig) -> "Image":
-        """The same streams over other defaults."""
-        draft = _Draft(replace(self, defaults=defaults))
-        for stream in self:
-            draft.put(replace(stream, config=_config(defaults, stream.overrides, internal=stream.internal)))
-        return draft.image()
-
     def snapshot(self) -> Iterator[MetadataRecord]:
-        """Records that, applied to any image of the same defaults, give this one."""
+        """Records that give this image, whatever image they are applied to."""
         yield SnapshotBegun(deleted=self.tombstones)
         if self.next_producer_id > _FIRST_PRODUCER_ID:
             yield ProducerIdsAllocated(next_id=self.next_producer_id)
@@ -103,21 +107,21 @@ def apply(image: Image, record: MetadataRecord) -> Image:
 
 
 def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Image:
-    """The image after more records; a million of them cost a million steps, however many streams there are."""
+    """The image after more records. The mappings are copied once, not once per record."""
     draft = _Draft(image)
     for record in records:
-        draft.take(record)
+        draft.replay(record)
     return draft.image()
 
 
 class _Draft:
-    """An image in the making."""
+    """A mutable copy of an image, to which records are applied in place."""
 
     def __init__(self, image: Image) -> None:
-        self._begin(image)
+        self._version = image.version
+        self._load(image)
 
-    def _begin(self, image: Image) -> None:
-        self._defaults = image.defaults
+    def _load(self, image: Image) -> None:
         self._by_name = dict(image.by_name)
         self._by_id = dict(image.by_id)
         self._next_producer_id = image.next_producer_id
@@ -127,27 +131,27 @@ class _Draft:
 
     def image(self) -> Image:
         return Image(
-            defaults=self._defaults,
             by_name=MappingProxyType(self._by_name),
             by_id=MappingProxyType(self._by_id),
             next_producer_id=self._next_producer_id,
             quotas=MappingProxyType(self._quotas),
             broker_configs=MappingProxyType(self._broker_configs),
             tombstones=tuple(self._tombstones),
+            version=self._version,
         )
 
-    def take(self, record: MetadataRecord) -> None:
+    def replay(self, record: MetadataRecord) -> None:
+        self._version += 1
         match record:
             case StreamCreated():
-                self._created(record)
+                self._create(record)
             case PartitionsAdded():
                 stream = self._by_id[record.id]
                 assert record.total > stream.partitions, f"{stream.name} does not grow from {stream.partitions}"
-                self.put(replace(stream, partitions=record.total))
+                self._put(replace(stream, partitions=record.total, version=self._version))
             case StreamConfigChanged():
-                stream = self._by_id[record.id]
-                config = _config(self._defaults, record.config, internal=stream.internal)
-                self.put(replace(stream, overrides=MappingProxyType(dict(record.config)), config=config))
+                overrides = MappingProxyType(dict(record.config))
+                self._put(replace(self._by_id[record.id], overrides=overrides, version=self._version))
             case StreamDeleted():
                 del self._by_name[self._by_id.pop(record.id).name]
                 self._tombstones.append(record.id)
@@ -155,34 +159,27 @@ class _Draft:
                 assert record.next_id > self._next_producer_id, "producer ids are never given twice"
                 self._next_producer_id = record.next_id
             case ClientQuotasChanged():
-                take_quotas(self._quotas, record)
+                apply_quotas(self._quotas, record)
             case BrokerConfigChanged():
                 self._broker_configs.pop(record.broker, None)
                 if record.config:
                     self._broker_configs[record.broker] = MappingProxyType(dict(record.config))
             case SnapshotBegun():
-                self._begin(Image(defaults=self._defaults, tombstones=record.deleted))
+                self._load(Image(tombstones=record.deleted))
 
-    def put(self, stream: Stream) -> None:
-        self._by_name[stream.name] = self._by_id[stream.id] = stream
-
-    def _created(self, record: StreamCreated) -> None:
+    def _create(self, record: StreamCreated) -> None:
         assert record.name not in self._by_name, f"{record.name} is created twice"
         assert record.id not in self._by_id, f"the id of {record.name} is taken"
-        self.put(
+        self._put(
             Stream(
                 name=record.name,
                 id=record.id,
                 partitions=record.partitions,
                 overrides=MappingProxyType(dict(record.config)),
-                config=_config(self._defaults, record.config, internal=record.internal),
                 internal=record.internal,
+                version=self._version,
             )
         )
 
-
-def _config(defaults: StreamConfig, overrides: Mapping[str, str], *, internal: bool) -> StreamConfig:
-    """Streams of the node's own are kept short by who writes them: a default of retention is not meant for them."""
-    if internal:
-        defaults = replace(defaults, retention_ms=-1, retention_bytes=-1, retention_messages=-1)
-    return defaults.with_overrides(overrides)
+    def _put(self, stream: Stream) -> None:
+        self._by_name[stream.name] = self._by_id[stream.id] = stream

@@ -1,6 +1,6 @@
-"""Quotas of clients: for whom there can be one, what can be bounded, and how one is changed (KIP-546).
+"""Client quotas: which entities can have one, what can be limited, and how quotas are changed (KIP-546).
 
-Knows names and rules alone. How a rate is measured and who is made to wait is the Kafka door's.
+Knows names and rules alone. How a rate is measured and which client is throttled is decided where requests are served.
 """
 
 import math
@@ -24,13 +24,13 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 _NAME_LENGTH_MAX: Final = 1_024
 _RATE_MAX: Final = 2**53
-"""Up to here a double, which is what the protocol carries, counts one by one."""
+"""The protocol carries a quota as a double, which holds every whole number up to this one."""
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: (type, name) in the order of types; None is the default of the type."""
+"""What a quota is for: (type, name) pairs in the order of types; the name None is the default of the type."""
 
 Quotas: TypeAlias = Mapping[str, float]
-"""Kafka's names of quotas and their values."""
+"""Values by Kafka's names of quotas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,10 @@ class QuotaKind:
     doc: str
     fits: Callable[[float], bool]
     expected: str
+    """What `fits` accepts, in words."""
 
     def check(self, value: float) -> float:
-        """The value, if it is one. Raises InvalidRequestError."""
+        """Return the value. Raises InvalidRequestError where it does not fit."""
         if not (math.isfinite(value) and self.fits(value)):
             raise InvalidRequestError(f"{self.name}={value:g}: expected {self.expected}")
         return value
@@ -91,7 +92,7 @@ def quota_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
     """The entity of some (type, name) pairs. Raises InvalidRequestError for one that cannot have a quota here."""
     types = [kind for kind, _ in parts]
     if not parts:
-        raise InvalidRequestError("a quota is for somebody: the request names no entity")
+        raise InvalidRequestError("the request names no entity for the quota")
     if USER in types:
         raise InvalidRequestError(
             "quotas of users are not served: this broker knows no users yet; set them by client-id"
@@ -112,7 +113,10 @@ def quota_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 def change_quotas(
     quotas: Mapping[QuotaEntity, Quotas], entity: QuotaEntity, changes: Mapping[str, float | None], limits: Limits
 ) -> tuple[ClientQuotasChanged, ...]:
-    """Set (or, with None, remove) quotas of an entity beside those there are; no record where nothing changes."""
+    """Set (or, with None, remove) quotas of an entity; `quotas` are those of all entities. No record if unchanged.
+
+    Raises InvalidRequestError for a quota that the entity cannot have, PolicyViolationError above `quotas_max`.
+    """
     ((entity_type, _),) = entity
     before = quotas.get(entity, {})
     after = dict(before)
@@ -131,8 +135,8 @@ def change_quotas(
     return (ClientQuotasChanged(entity=dict(entity), quotas=after),)
 
 
-def take_quotas(quotas: dict[QuotaEntity, Quotas], record: ClientQuotasChanged) -> None:
-    """Make of all quotas there are what a record says."""
+def apply_quotas(quotas: dict[QuotaEntity, Quotas], record: ClientQuotasChanged) -> None:
+    """Apply a record to the quotas of all entities, in place."""
     entity = tuple(sorted(record.entity.items()))
     quotas.pop(entity, None)
     if record.quotas:
@@ -148,7 +152,7 @@ def _kind(name: str, entity_type: str) -> QuotaKind:
 
 
 def quota_for(quotas: Mapping[QuotaEntity, Quotas], entity_type: str, name: str, quota: str) -> float | None:
-    """What bounds somebody: their own quota, else the default of their type, each quota by itself."""
+    """The value that applies to an entity: its own, else the default of its type, else None."""
     for entity in (((entity_type, name),), ((entity_type, None),)):
         value = quotas.get(entity, {}).get(quota)
         if value is not None:

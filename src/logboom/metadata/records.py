@@ -1,9 +1,9 @@
-"""What is written to the metadata log: one record per fact, JSON with a type and a version.
+"""The records of the metadata log: one JSON object each, with a type and a version.
 
-Knows the shape and the bytes of facts, nothing of what they mean together (`image`) or who may state them (`commands`).
+Knows their fields and bytes; what they make together is in `image`, and when they may be written in `commands`.
 
-A version is raised when a field is added or changes its meaning; a program that meets a newer one stops by name instead
-of guessing.
+The version of a type is raised when a field is added or changes its meaning. A program that reads a newer version
+refuses the log and says which program can read it.
 """
 
 from typing import Final, TypeAlias
@@ -14,66 +14,66 @@ from logboom.base.errors import FormatVersionError, StorageError
 from logboom.base.ids import ProducerId, StreamId, StreamName
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
     """Base of all metadata records."""
 
     version: int = 1
 
 
-class StreamCreated(Fact, frozen=True, kw_only=True, tag="stream_created"):
-    """A stream came to be, with all of its partitions."""
+class StreamCreated(_Record, frozen=True, kw_only=True, tag="stream_created"):
+    """A stream was created, with all of its partitions."""
 
     name: StreamName
     id: StreamId
     partitions: int
     config: dict[str, str]
-    """Only what was asked for; everything else follows the defaults of the day."""
+    """The settings that were given; all others follow the broker's defaults, also when those change later."""
     internal: bool = False
 
 
-class PartitionsAdded(Fact, frozen=True, kw_only=True, tag="partitions_added"):
-    """A stream grew to `total` partitions; those it had keep their numbers and records."""
+class PartitionsAdded(_Record, frozen=True, kw_only=True, tag="partitions_added"):
+    """A stream grew to `total` partitions; the existing ones keep their indexes and records."""
 
     id: StreamId
     total: int
 
 
-class StreamConfigChanged(Fact, frozen=True, kw_only=True, tag="stream_config_changed"):
-    """The settings that a stream has of its own, whole."""
+class StreamConfigChanged(_Record, frozen=True, kw_only=True, tag="stream_config_changed"):
+    """A stream's own settings, all of them: those that are absent are at their defaults from now on."""
 
     id: StreamId
     config: dict[str, str]
 
 
-class StreamDeleted(Fact, frozen=True, kw_only=True, tag="stream_deleted"):
-    """A stream and all its records are gone; its id never comes back."""
+class StreamDeleted(_Record, frozen=True, kw_only=True, tag="stream_deleted"):
+    """A stream was deleted, with all its records. Its id is never used again."""
 
     id: StreamId
 
 
-class ProducerIdsAllocated(Fact, frozen=True, kw_only=True, tag="producer_ids_allocated"):
-    """Every producer id below `next_id` was given away, or lost with the broker that held it, and is never reused."""
+class ProducerIdsAllocated(_Record, frozen=True, kw_only=True, tag="producer_ids_allocated"):
+    """Producer ids below `next_id` are never allocated again: they are in use, or were lost with a broker's block."""
 
     next_id: ProducerId
 
 
-class ClientQuotasChanged(Fact, frozen=True, kw_only=True, tag="client_quotas_changed"):
-    """The quotas that an entity has, whole; without any it has none of its own."""
+class ClientQuotasChanged(_Record, frozen=True, kw_only=True, tag="client_quotas_changed"):
+    """All quotas of one entity; an empty mapping removes them."""
 
     entity: dict[str, str | None]
-    """Name by type, as `client-id`; null is the default of the type."""
+    """Name by type, such as `client-id`; null is the default of the type."""
     quotas: dict[str, float]
 
 
-class BrokerConfigChanged(Fact, frozen=True, kw_only=True, tag="broker_config_changed"):
-    """The settings that were changed at run time, whole: of one broker, or of all of them where `broker` is empty."""
+class BrokerConfigChanged(_Record, frozen=True, kw_only=True, tag="broker_config_changed"):
+    """All settings changed at run time, of one broker, or the defaults of all brokers where `broker` is empty."""
 
     broker: str
     config: dict[str, str]
 
 
-class SnapshotBegun(Fact, frozen=True, kw_only=True, tag="snapshot_begun"):
-    """The records behind this one, in the same batch, say all that the records before it said."""
+class SnapshotBegun(_Record, frozen=True, kw_only=True, tag="snapshot_begun"):
+    """Begins a snapshot: the following records of the same batch replace all records before it."""
 
     deleted: tuple[StreamId, ...] = ()
     """Streams that were deleted, the latest last."""
@@ -112,12 +112,12 @@ _decoder: Final[msgspec.json.Decoder[MetadataRecord]] = msgspec.json.Decoder(Met
 
 
 def encode(record: MetadataRecord) -> bytes:
-    """The bytes of a record."""
+    """A record as bytes."""
     return _encoder.encode(record)
 
 
 def decode(data: bytes) -> MetadataRecord:
-    """The record of some bytes. Raises FormatVersionError for a newer one, StorageError for anything else."""
+    """A record from bytes. Raises FormatVersionError for a newer version, StorageError for anything unreadable."""
     try:
         kind = _kind_decoder.decode(data)
         if kind.version > _VERSIONS.get(kind.type, 0):

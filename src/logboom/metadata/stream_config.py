@@ -1,7 +1,7 @@
-"""What a stream can be told: one table of settings, with Kafka's names, that everything else is made from.
+"""The settings of a stream: one table, with Kafka's names, from which everything else is made.
 
-The table knows names, types, defaults, words and rules. It must not know which of them a segment or a door acts on.
-A setting that Kafka has and this table lacks is refused rather than taken and forgotten.
+The table holds names, types, defaults, descriptions and rules; not which part of the program acts on a setting. A
+setting of Kafka's that is absent here is refused, rather than accepted without effect.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ class SettingType(IntEnum):
 
 
 class TimestampType(StrEnum):
-    """Whose time a record carries."""
+    """Which clock a record's timestamp comes from: the producer's or the broker's."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -41,10 +41,10 @@ class Flush(StrEnum):
 
 
 FAULTS_MAX: Final = 20
-"""So many faults of one request are told: looking for the name that was meant takes time, and strangers have names."""
+"""Faults of one request that its error lists. Each costs a search for similar names, and requests can hold many."""
 
 BATCH_PREFIX_BYTES: Final = 12
-"""Base offset and length in front of every batch; Kafka counts them in its limit of 1048588."""
+"""Base offset and length at the head of every batch; Kafka's default limit of 1048588 includes them."""
 
 MAX_MESSAGE_BYTES_DEFAULT: Final = MIB + BATCH_PREFIX_BYTES
 INT32_MAX: Final = 2**31 - 1
@@ -53,7 +53,7 @@ INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """The settings one stream runs under: its own over the broker's over the table's."""
+    """The settings in force for one stream: its own over the broker's defaults over the table's."""
 
     segment_bytes: int = GIB
     segment_ms: int = 7 * DAY_MS
@@ -70,7 +70,7 @@ class StreamConfig:
     compression_type: str = "producer"
 
     def with_overrides(self, overrides: Mapping[str, str]) -> "StreamConfig":
-        """These settings with some replaced, by Kafka's names. Raises InvalidConfigError with all faults."""
+        """These settings with some replaced, by Kafka's names. Raises InvalidConfigError that lists the faults."""
         values: dict[str, Any] = {}
         faults: list[str] = []
         for name, text in overrides.items():
@@ -97,10 +97,10 @@ class StreamSetting:
     type: SettingType
     doc: str
     rule: Callable[[str], Value]
-    """From text to value; ValueError carries the end of a sentence that says what is expected."""
+    """Parses a text. Its ValueError carries the end of a sentence that says what is expected."""
 
     def parse(self, text: str) -> Value:
-        """The value of a text. Raises InvalidConfigError naming the setting."""
+        """Parse a value. Raises InvalidConfigError that names the setting."""
         try:
             return self.rule(text)
         except ValueError as error:
@@ -250,7 +250,7 @@ assert [field.name for field in fields(StreamConfig)] == [setting.field for sett
 
 
 def stream_setting(name: str) -> StreamSetting:
-    """The row of a name. Raises InvalidConfigError that names the nearest known one."""
+    """The row of a name. Raises InvalidConfigError that suggests the most similar name."""
     try:
         return _BY_NAME[name]
     except KeyError:

@@ -85,7 +85,7 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
             if partition.offline:
                 continue
             try:
-                gone = await partition.deletion.enforce_retention(partition.stream.config)
+                gone = await partition.deletion.enforce_retention(partition.config)
             except LogboomError as error:  # also where the stream was deleted meanwhile
                 log.warning("old segments left for later", partition=str(partition), reason=str(error))
                 continue

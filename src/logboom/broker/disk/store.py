@@ -118,10 +118,11 @@ class PartitionStore:
     def _open(self, stream: Stream, index: PartitionIndex) -> Partition:
         directory = directory_of(stream.name, index)
         report = partial(self._report, stream.name, index)
+        config = self._services.config.now
         log = PartitionLog.open(
             self._disk,
             directory,
-            log_config(stream.config, self._services.config.now.max_decompressed_bytes),
+            log_config(config.stream_config(stream), config.max_decompressed_bytes),
             now_ms=self._clock.wall_ms(),
             report=report,
             open_files=self._services.open_files,

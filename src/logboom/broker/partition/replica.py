@@ -37,21 +37,24 @@ def log_config(config: StreamConfig, max_decompressed_bytes: int) -> LogConfig:
 class Partition:
     """See the module. `broker.group_commit.FlushTarget`."""
 
-    __slots__ = ("_leader", "_queue", "_services", "deletion", "index", "log", "reads", "stream", "syncs")
+    __slots__ = ("_leader", "_queue", "_services", "config", "deletion", "index", "log", "reads", "stream", "syncs")
 
     def __init__(self, stream: Stream, index: PartitionIndex, log: PartitionLog, services: PartitionServices) -> None:
         self.stream = stream
         self.index = index
         self.log = log
         self._services = services
-        rules = AppendRules.of(stream.config, services.config.now)
+        broker = services.config.now
+        self.config = broker.stream_config(stream)
+        """The settings in force: the stream's own over the broker's."""
+        rules = AppendRules.of(self.config, broker)
         self.syncs = rules.syncs
         self.reads = CommittedReads(
             str(self), log, cache=services.read_cache, threads=services.readers, counters=services.counters
         )
         self._queue = AppendQueue(log, rules, services.clock, services.counters)
         self._leader = Leader(
-            str(self), services.broker_id, stream.config.min_insync_replicas, log, self._queue, self.reads
+            str(self), services.broker_id, self.config.min_insync_replicas, log, self._queue, self.reads
         )
         self.deletion = RecordDeletion(self, log, self._queue, self.reads, services)
 
@@ -68,10 +71,11 @@ class Partition:
         """Take the stream's settings, or the broker's, which changed."""
         broker = self._services.config.now
         self.stream = stream
-        self._queue.rules = rules = AppendRules.of(stream.config, broker)
+        self.config = config = broker.stream_config(stream)
+        self._queue.rules = rules = AppendRules.of(config, broker)
         self.syncs = rules.syncs
-        self.log.config = log_config(stream.config, broker.max_decompressed_bytes)
-        self._leader.minimum_changed(stream.config.min_insync_replicas)
+        self.log.config = log_config(config, broker.max_decompressed_bytes)
+        self._leader.minimum_changed(config.min_insync_replicas)
 
     # --- what it is ---------------------------------------------------------------------------------------------
 

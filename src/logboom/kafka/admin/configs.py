@@ -57,6 +57,7 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
     below = {
         entry.path[-1]: entry for entry in broker.dynamic_settings.table.values() if "stream_defaults" in entry.path
     }
+    config = broker.config.stream_config(stream)
     for setting in STREAM_SETTINGS:
         synonyms: list[Synonym] = []
         if setting.name in stream.overrides:
@@ -64,7 +65,7 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
         synonyms += _below(broker, stream, setting, below.get(setting.field))
         yield Described(
             name=setting.name,
-            value=setting.text(stream.config),
+            value=setting.text(config),
             type=setting.type,
             source=synonyms[0][2],
             read_only=stream.internal,

@@ -7,7 +7,6 @@ response version. This module knows the broker's streams and the wire format, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from logboom.base.errors import LogboomError
@@ -31,35 +30,35 @@ _Variant = tuple[int, bool]
 class MetadataCache:
     """One server's cache.
 
-    An entry is valid as long as the broker returns the same Stream object: a changed or recreated stream is a new
-    object, and on a single node the leaders of a stream's partitions do not change during its life.
+    An entry is valid as long as the version of the stream, or of the whole image, is the same. On a single node the
+    leaders of a stream's partitions do not change during its life; with several brokers their changes raise it too.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._streams: dict[_Variant, dict[StreamId, tuple[Stream, bytes]]] = {}
-        self._all: dict[_Variant, tuple[Mapping[Any, Stream], bytes]] = {}
+        self._streams: dict[_Variant, dict[StreamId, tuple[int, bytes]]] = {}
+        self._all: dict[_Variant, tuple[int, bytes]] = {}
 
     def stream(self, stream: Stream, version: int, *, operations: bool) -> bytes:
         """One stream as an element of the response's `topics`; `operations` includes its authorized operations."""
         known = self._streams.setdefault((version, operations), {})
         found = known.get(stream.id)
-        if found is not None and found[0] is stream:
+        if found is not None and found[0] == stream.version:
             return found[1]
         if len(known) > len(self._broker.catalog.streams()):
             known.clear()  # some of these streams were deleted; the others are encoded again when asked for
         data = bytes(encode(_describe(self._broker, stream, version, operations)))
-        known[stream.id] = (stream, data)
+        known[stream.id] = (stream.version, data)
         return data
 
     def all(self, version: int, *, operations: bool) -> tuple[int, bytes]:
         """The number of all streams, and their elements of `topics` one behind the other."""
-        streams = self._broker.catalog.streams()
+        image = self._broker.catalog.image
         found = self._all.get((version, operations))
-        if found is None or found[0] is not streams:
-            data = b"".join(self.stream(stream, version, operations=operations) for stream in streams.values())
-            found = self._all[version, operations] = (streams, data)
-        return len(streams), found[1]
+        if found is None or found[0] != image.version:
+            data = b"".join(self.stream(stream, version, operations=operations) for stream in image)
+            found = self._all[version, operations] = (image.version, data)
+        return len(image.by_name), found[1]
 
 
 def _describe(broker: Broker, stream: Stream, version: int, operations: bool) -> Any:
