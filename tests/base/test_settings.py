@@ -15,6 +15,7 @@ from logboom.base.settings import (
     Settings,
     SettingsError,
     SizeBytes,
+    decode_yaml,
     format_duration_ms,
     format_size_bytes,
     join_address,
@@ -167,3 +168,21 @@ def test_text_that_is_no_address_is_refused(address: str) -> None:
 def test_any_text_gives_settings_or_settings_error(text: str) -> None:
     with contextlib.suppress(SettingsError):
         load(Whole, parse_yaml(text, "f.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"a: 1\nb: caf\xe9\n", "f.yaml:2: byte 7 of this line (0xe9) is not UTF-8; save the file as UTF-8"),
+        (b"\xff\xfea\x00", "f.yaml:1: the file is UTF-16; save it as UTF-8"),
+        (b"\x80", "f.yaml:1: byte 1 of this line (0x80) is not UTF-8; save the file as UTF-8"),
+    ],
+)
+def test_bytes_that_are_no_utf_8_are_told_with_their_place(raw: bytes, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        decode_yaml(raw, "f.yaml")
+    assert str(caught.value) == told
+
+
+def test_a_byte_order_mark_of_utf_8_is_no_part_of_the_text() -> None:
+    assert decode_yaml(b"\xef\xbb\xbfa: 1", "f.yaml") == "a: 1"

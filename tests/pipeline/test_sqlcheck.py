@@ -1,12 +1,15 @@
 """SQL is checked by Spark's own analyser, in a bare JVM."""
 
+from pathlib import Path
+
 import py4j.java_gateway
 import pytest
 from pyspark.errors.exceptions.captured import install_exception_handler
 from tests.pipeline.support import needs_java
 
-from logboom.pipeline.config.sqlcheck import check_expressions
-from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
+from logboom.pipeline.config import sqlcheck
+from logboom.pipeline.config.sqlcheck import check_expressions, is_plain
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, WHEN_COLUMNS, Expression
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -26,7 +29,27 @@ FAULTS = {
     "body like": "ends too early",
     "severity_number > 3 really": "Spark takes 'really' for a name",
     "service = array(1)": "incompatible types",
+    # Spark's dialect is the one that runs: there a cast that fails is null, and a comparison with null never true.
+    "severity_number = 'abc'": "'abc' is not a whole number, so no comparison with it is ever true",
+    "severity_number <> 'it\\'s' OR body = 'x'": "'it's' is not a whole number",
+    "severity_number IN ('17', 'x\\'y')": "'x'y' is not a whole number",
+    "weight > 'much'": "'much' is not a number",
+    "time BETWEEN '2026-01-01' AND 'soon'": "'soon' is not a time",
+    "severity_number = '17' AND time > '2026-01-01' AND service IN ('a', 'b')": None,
+    "attributes.path = '/'": "write variant_get(attributes, '$.path', 'string')",
+    "attributes['url.path'] = '/'": "write variant_get(attributes, '$[\"url.path\"]', 'string')",
+    "attributes:path = '/'": "a value of attributes has no type of its own; write variant_get(attributes, '$.path'",
+    "reflect('java.lang.System', 'getenv', 'HOME') = 'x'": "reflect() calls Java by name",
+    "`java_method`/**/('java.lang.Math', 'random') = 'x'": "java_method() calls Java by name",
+    "monotonically_increasing_id() = 1": "monotonically_increasing_id() gives another value when a batch is replayed",
+    "explode(array(1)) = 1": "aggregates, window functions and generators",
 }
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier runs were told must not stand for what Spark says now."""
+    monkeypatch.setattr(sqlcheck, "cache_dir", lambda: tmp_path / "cache" / "jars")
 
 
 def test_each_expression_gets_its_own_answer() -> None:
@@ -43,6 +66,63 @@ def test_each_expression_gets_its_own_answer() -> None:
 def test_any_type_may_be_asked_for() -> None:
     (found,) = check_expressions([Expression(sql="trace_id", columns=EVENT_COLUMNS, line=1, where="x", wants="any")])
     assert found is None
+
+
+def test_a_pattern_is_checked_by_java() -> None:
+    asked = [
+        Expression(sql=sql, columns=(), line=1, where="x", wants="pattern") for sql in (r"(?P<name>a)", r"(?!_)shop.*")
+    ]
+    named, fine = check_expressions(asked)
+    assert fine is None
+    assert named is not None
+    assert named.startswith("'(?P<name>a)' is no regular expression to Java")
+
+
+PLAIN = {
+    "severity_number >= 17": True,
+    "body LIKE '%health(%' AND service = 'x'": True,
+    "upper(service) = 'X'": False,
+    "severity_number = 'abc'": False,
+    "nothing = 'x'": False,
+}
+
+
+@pytest.mark.parametrize(("sql", "plain"), PLAIN.items())
+def test_plain_conditions_need_no_spark(sql: str, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Expression(sql=sql, columns=EVENT_COLUMNS, line=1, where="x")
+    assert is_plain(asked) == plain
+    if plain:
+        monkeypatch.setattr(sqlcheck, "open_catalyst", lambda: pytest.fail("a JVM was started"))
+        assert check_expressions([asked]) == [None]
+
+
+def test_a_plain_condition_over_another_table_is_asked_of_spark() -> None:
+    """`body` is a column of events; a rule's `when` sees the raw record."""
+    assert is_plain(Expression(sql="stream = 'body'", columns=WHEN_COLUMNS, line=1, where="x"))
+    (found,) = check_expressions([Expression(sql="Body = 'x'", columns=WHEN_COLUMNS, line=1, where="x")])
+    assert found is not None
+    assert "unknown column 'Body'" in found
+
+
+def test_what_was_checked_before_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [
+        Expression(sql=sql, columns=EVENT_COLUMNS, line=1, where="x")
+        for sql in ("upper(body) = 'X'", "uper(body) = 'X'")
+    ]
+    first = check_expressions(asked)
+    monkeypatch.setattr(sqlcheck, "open_catalyst", lambda: pytest.fail("a JVM was started"))
+    moved = [Expression(sql=one.sql, columns=EVENT_COLUMNS, line=7, where="y") for one in asked]
+    assert check_expressions(moved) == first
+    assert first == [None, "unknown function 'uper' (did you mean 'upper'?)"]
+
+
+def test_a_damaged_cache_of_verdicts_does_no_harm(tmp_path: Path) -> None:
+    asked = [Expression(sql="upper(body) = 'X'", columns=EVENT_COLUMNS, line=1, where="x")]
+    assert check_expressions(asked) == [None]
+    (kept,) = (tmp_path / "cache").glob("checked-*.json")
+    kept.write_text('{"half": ')
+    assert check_expressions(asked) == [None]
+    assert kept.read_text().endswith("}")
 
 
 def test_nothing_to_check_starts_nothing() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.docs.blocks import blocks_of
 
 from logboom.base.settings import SettingsError
-from logboom.pipeline.config.compile import compile_pipeline, expressions
+from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.normalise.times import compile_time_format
 from logboom.pipeline.parse.grok import PatternError, check_re2, compile_line, expand
 from logboom.pipeline.parse.grok_families import FAMILIES
@@ -173,7 +173,14 @@ def test_no_key_is_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_expressions_have_their_columns_and_lines() -> None:
-    found = {expression.sql: expression for expression in expressions(compile_pipeline(GOOD, "shop.yaml"))}
+    asked: list[Expression] = []
+
+    def check(found: Sequence[Expression]) -> list[str | None]:
+        asked.extend(found)
+        return [None] * len(found)
+
+    compile_pipeline(GOOD, "shop.yaml", check)
+    found = {expression.sql: expression for expression in asked}
     assert found["stream = 'dpkg'"].columns == WHEN_COLUMNS
     assert found["severity_number >= 5"].columns == EVENT_COLUMNS
     assert (found["severity_number >= 5"].line, found["stream = 'dpkg'"].line) == (21, 16)
@@ -219,7 +226,10 @@ tests:
         "p.yaml:3: sources.web.strem: unknown key 'strem' (did you mean 'stream'?)",
         "p.yaml:4: sources.parsed: 'a b' is no name for a stream (letters, digits, '.', '_', '-'; at most 249)",
         "p.yaml:6: transforms.parsed: 'parsed' is taken: there is one among the sources",
-        "p.yaml:8: transforms.parsed.inputs: unknown input 'parsd' (known here: a, b, masked, s2.unmatched)",
+        (
+            "p.yaml:8: transforms.parsed.inputs: unknown input 'parsd' "
+            "(known here: a, b, masked, split.errors, split.unmatched, s2.unmatched)"
+        ),
         "p.yaml:10: transforms.parsed.rules[0].format: unknown format 'jsn' (did you mean 'json'?)",
         (
             "p.yaml:11: transforms.parsed.rules[1].pattern: pattern unknown name %{SYSLOGTIMESTMP} "
@@ -246,6 +256,7 @@ tests:
             "p.yaml:19: transforms.s2.routes.unmatched: 'unmatched' is the output for what no condition takes; "
             "choose another name"
         ),
+        "p.yaml:19: transforms.s2.inputs: 'split' is a route: name one of its outputs (split.errors, split.unmatched)",
         "p.yaml:20: transforms.s3.rate: should be greater than or equal to 1, got 0.5",
         "p.yaml:22: sinks.archive: has no inputs",
         "p.yaml:23: sinks.errors.inputs: 's2' is a route: name one of its outputs (s2.unmatched)",
@@ -277,7 +288,7 @@ def test_what_the_checker_says_joins_the_listing() -> None:
         ("  x: {inputs: [s]}", "key 'type' is missing (known here: parse, filter, mask, sample, route)"),
         ("  x: 7", "should be a group of keys and values"),
         ("  x: {type: parse, inputs: [s, s], rules: [{format: json}]}", "names 's' twice"),
-        ("  x: {type: parse, inputs: [s], rules: []}", "should have at least 1 item"),
+        ("  x: {type: parse, inputs: [s], rules: []}", "is empty; give it at least one"),
         ("  x: {type: parse, inputs: [s], rules: [{format: json, source: t}]}", "source 't' is no input of this parse"),
         ("  x: {type: parse, inputs: [s], rules: [{format: pattern}]}", "format pattern needs it"),
         ("  x: {type: parse, inputs: [s], rules: [{format: pattern, pattern: 'a'}]}", "names no field"),

@@ -23,6 +23,7 @@ _FORMATS: Final = {
     "duration-s": "duration",
     "size-bytes": "size",
     "address": "address",
+    "bootstrap": "addresses",
 }
 _PLAIN: Final[dict[Any, str]] = {
     int: "integer",

@@ -38,6 +38,10 @@ _SIZE_UNITS: Final = {
 _PART: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]+)\s*")
 _NUMBER: Final = re.compile(r"\d{1,18}")
 _PORT_MAX: Final = 65_535
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+"""Where a broker listens and clients look for it, when nobody says otherwise."""
+_HOST: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._-]+)?")
+"""A name or an IPv4 address (RFC 1123, and `_`, which container networks use), or an IPv6 address with its zone."""
 
 
 def parse_duration_ms(text: str) -> int:
@@ -122,9 +126,32 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def split_bootstrap(text: str) -> list[tuple[str, int]]:
+    """The hosts and ports of `host-1:9092,host-2:9092`; ValueError for anything a Kafka client would not take.
+
+    >>> split_bootstrap("kafka-1:9092, [::1]:9093")
+    [('kafka-1', 9092), ('::1', 9093)]
+    """
+    found = []
+    for part in text.split(","):
+        try:
+            host, port = split_address(part.strip())
+        except ValueError:
+            host, port = "", 0
+        if not _HOST.fullmatch(host) or port == 0:
+            raise ValueError(f"{part.strip()!r} is not a broker's address such as 127.0.0.1:9092 (HOST:PORT,...)")
+        found.append((host, port))
+    return found
+
+
 def _checked_address(address: str) -> str:
     split_address(address)
     return address
+
+
+def _checked_bootstrap(text: str) -> str:
+    split_bootstrap(text)
+    return text
 
 
 def _duration_ms(value: Any) -> Any:
@@ -164,3 +191,8 @@ SizeBytes = Annotated[
 
 Address = Annotated[str, AfterValidator(_checked_address), WithJsonSchema({"type": "string", "format": "address"})]
 """`HOST:PORT`; port 0 asks the system for a free one."""
+
+Bootstrap = Annotated[
+    str, AfterValidator(_checked_bootstrap), WithJsonSchema({"type": "string", "format": "bootstrap"})
+]
+"""`HOST:PORT,...`: the brokers that a client asks first, as Kafka's `bootstrap.servers`."""

@@ -13,7 +13,9 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from logboom.base.errors import LogboomError
 from logboom.base.quantities import (
+    BOOTSTRAP_DEFAULT,
     Address,
+    Bootstrap,
     DurationMs,
     DurationS,
     SizeBytes,
@@ -23,11 +25,14 @@ from logboom.base.quantities import (
     parse_duration_ms,
     parse_size_bytes,
     split_address,
+    split_bootstrap,
 )
 from logboom.base.yaml import KeyPath, read
 
 __all__ = [
+    "BOOTSTRAP_DEFAULT",
     "Address",
+    "Bootstrap",
     "DurationMs",
     "DurationS",
     "KeyPath",
@@ -36,6 +41,7 @@ __all__ = [
     "SettingsError",
     "SizeBytes",
     "YamlDocument",
+    "decode_yaml",
     "dotted",
     "format_duration_ms",
     "format_size_bytes",
@@ -46,7 +52,9 @@ __all__ = [
     "parse_size_bytes",
     "parse_yaml",
     "split_address",
+    "split_bootstrap",
     "told_in_words",
+    "unknown_key",
 ]
 
 _ECHO_MAX_CHARS: Final = 60
@@ -138,14 +146,16 @@ def _told(details: ErrorDetails, known: list[str]) -> InitErrorDetails:
     """The error in our words, once; what was told further in is passed on as it is."""
     kind, message = details["type"], details["msg"]
     if kind == "extra_forbidden":
-        kind, message = "told", _unknown_key(str(details["loc"][-1]), known)
+        kind, message = "told", unknown_key(str(details["loc"][-1]), known)
     elif kind not in ("told", "missing"):
         kind, message = "told", told_in_words(details)
     told = PydanticCustomError(kind, "{message}", {"message": message})
     return InitErrorDetails(type=told, loc=details["loc"], input=details["input"])
 
 
-def _unknown_key(key: str, known: list[str]) -> str:
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What is said of a key that is none: the nearest one that is, or all."""
+    known = list(known)
     close = nearest(key, known)
     hint = f"did you mean {close!r}?" if close else f"known here: {', '.join(sorted(known)) or 'no key'}"
     return f"unknown key {key!r} ({hint})"
@@ -172,6 +182,8 @@ def told_in_words(details: ErrorDetails) -> str:
         return f"key {context.get('discriminator', 'type')} is missing"
     if kind == "string_type":
         message = "should be text (put it in quotes)" if isinstance(value, int | float) else "should be text"
+    elif kind in ("too_short", "too_long"):
+        return _length_message(context)
     else:
         message = _PLAIN_WORDS.get(kind, message)
     message = message.removeprefix("Input ")
@@ -182,11 +194,34 @@ def told_in_words(details: ErrorDetails) -> str:
     return f"{message}, got {'nothing' if value is None else repr(value)}"
 
 
+def _length_message(context: Mapping[str, Any]) -> str:
+    """What pydantic says of a list or a group with too few or too many members."""
+    found = context["actual_length"]
+    if "min_length" in context:
+        return "is empty; give it at least one" if not found else f"needs {context['min_length']} or more, has {found}"
+    return f"takes {context['max_length']} at most, has {found if found is not None else 'more'}"
+
+
 def _unknown_member(context: Mapping[str, str]) -> str:
     known = [tag.strip().strip("'") for tag in context["expected_tags"].split(",")]
     close = nearest(context["tag"], known)
     hint = f"did you mean {close!r}?" if close else f"known here: {', '.join(known)}"
     return f"unknown {context['discriminator'].strip(chr(39))} {context['tag']!r} ({hint})"
+
+
+def decode_yaml(raw: bytes, name: str) -> str:
+    """The text of a file; SettingsError with the line and the byte where it is no UTF-8."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # A byte order mark of UTF-16 is the first thing such a file holds: the whole file is to be saved anew.
+        if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            message = "the file is UTF-16; save it as UTF-8"
+        else:
+            column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+            message = f"byte {column} of this line (0x{raw[error.start]:02x}) is not UTF-8; save the file as UTF-8"
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SettingsError(name, [Problem("", line, message)]) from None
 
 
 def parse_yaml(text: str, name: str) -> YamlDocument:

@@ -12,7 +12,7 @@ from logboom.app.config import LogConfig
 from logboom.app.log import open_log
 from logboom.base.settings import YamlDocument, load, parse_yaml
 from logboom.base.units import MIB
-from logboom.cli.common import fail, note
+from logboom.cli.common import fail, note, read_text
 from logboom.collector.agent import Agent
 from logboom.collector.config import CollectorConfig
 from logboom.collector.data_dir import DataDirInUseError
@@ -116,12 +116,7 @@ def _stdin_document(stream: str) -> YamlDocument:
 
 def _file_document(file: Path | None) -> YamlDocument:
     assert file is not None
-    try:
-        return parse_yaml(file.read_text(encoding="utf-8"), str(file))
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
-    except UnicodeDecodeError:
-        fail(f"cannot read {file}: it is not UTF-8 text")
+    return parse_yaml(read_text(file), str(file))
 
 
 def register(app: typer.Typer) -> None:

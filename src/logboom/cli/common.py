@@ -7,6 +7,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -14,6 +15,7 @@ import typer
 from logboom.base.errors import LogboomError
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+"""As in `base.quantities`, which some commands need not load."""
 
 Bootstrap = Annotated[
     str,
@@ -36,6 +38,16 @@ class CommandError(LogboomError):
 def fail(sentence: str) -> NoReturn:
     """End the command with an error: one sentence for a person, exit code 1."""
     raise CommandError(sentence)
+
+
+def read_text(file: Path) -> str:
+    """The text of a configuration file. What cannot be read, or is not UTF-8, ends the command with its place."""
+    from logboom.base.settings import decode_yaml
+
+    try:
+        return decode_yaml(file.read_bytes(), str(file))
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
 
 
 def print_json(value: Any) -> None:

@@ -1,5 +1,6 @@
 """`logboom pipeline`: check, test and run a pipeline, and look after its dead letters."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -7,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.base.settings import SettingsError, split_address
-from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table
+from logboom.base.settings import SettingsError, split_address, split_bootstrap
+from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table, read_text
 
 pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
 letters = typer.Typer(no_args_is_help=True, help="What could not be parsed or delivered.")
@@ -30,32 +31,44 @@ Where = Annotated[
 Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="Only those of this transform or sink.")]
 
 
-def _compiled(file: Path, *, check_sql: bool = True) -> Any:
+def _compiled(file: Path, *, check_sql: bool = True, to_run: bool = False, bootstrap: str | None = None) -> Any:
+    """The plan of a file. `to_run`: with what a run needs of this machine, such as directories that can be written."""
     from logboom.pipeline.config.compile import compile_pipeline
     from logboom.pipeline.config.sqlcheck import check_expressions
 
-    try:
-        text = file.read_text()
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
-    except UnicodeDecodeError:
-        fail(f"{file} is not UTF-8 text")
-    plan = compile_pipeline(text, str(file), check_expressions if check_sql else None)
+    text = read_text(file)
+    plan = compile_pipeline(
+        text,
+        str(file),
+        check_expressions if check_sql else None,
+        bootstrap=_checked(bootstrap),
+        environ=os.environ if to_run else None,
+    )
     for warning in plan.warnings:
         place = f"{file}:{warning.line}" if warning.line is not None else str(file)
         note(f"{place}: {warning.where}: warning: {warning.message}")
     return plan
 
 
+def _checked(bootstrap: str | None) -> str | None:
+    """What the command line or the environment says of the brokers."""
+    try:
+        if bootstrap:
+            split_bootstrap(bootstrap)
+    except ValueError as error:
+        fail(f"--bootstrap (or LOGBOOM_BOOTSTRAP): {error}")
+    return bootstrap or None
+
+
 def _bootstrap(plan: Any, given: str | None) -> str:
-    return given or plan.bootstrap or BOOTSTRAP_DEFAULT
+    return _checked(given) or plan.bootstrap or BOOTSTRAP_DEFAULT
 
 
 @pipeline.command("check")
 def check(file: File, as_json: AsJson = False) -> None:
     """Say everything that is wrong with a pipeline, each with its line; exit code 1 if anything is."""
     try:
-        plan = _compiled(file)
+        plan = _compiled(file, to_run=True, bootstrap=os.environ.get("LOGBOOM_BOOTSTRAP"))
     except SettingsError as error:
         if not as_json:
             raise
@@ -77,7 +90,7 @@ def run_tests(file: File, master: Master = "local[2]", as_json: AsJson = False) 
     from logboom.pipeline.spark.session import SessionOptions, start_session
 
     plan = _compiled(file)
-    keys = load_keys(plan.key_refs())
+    keys = load_keys(plan.key_refs(), os.environ, file.parent)
     spark = start_session(f"logboom pipeline test {plan.name}", SessionOptions(master=master))
     try:
         failures = run_examples(spark, plan, keys)
@@ -115,7 +128,7 @@ def run(
     from logboom.pipeline.run.runner import Runner, RunOptions
     from logboom.pipeline.spark.session import SessionOptions
 
-    plan = _compiled(file)
+    plan = _compiled(file, to_run=True, bootstrap=bootstrap)
     options = RunOptions(
         bootstrap=_bootstrap(plan, bootstrap),
         once=once,

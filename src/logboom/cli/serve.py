@@ -11,7 +11,7 @@ import typer
 from logboom.app.config import NodeConfig, load_node_config
 from logboom.app.node import Ready, run_node
 from logboom.base.settings import YamlDocument, parse_yaml
-from logboom.cli.common import fail, print_json
+from logboom.cli.common import fail, print_json, read_text
 
 ConfigFile = Annotated[
     Path | None,
@@ -62,14 +62,7 @@ def node_config(file: Path | None, settings: list[str] | None, flags: dict[str, 
 
 def read_document(file: Path | None) -> YamlDocument | None:
     """The configuration file, where one is named."""
-    if file is None:
-        return None
-    try:
-        return parse_yaml(file.read_text(encoding="utf-8"), str(file))
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
-    except UnicodeDecodeError:
-        fail(f"cannot read {file}: it is not UTF-8 text")
+    return None if file is None else parse_yaml(read_text(file), str(file))
 
 
 def _announce_json(ready: Ready) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from logboom.base.settings import Address, DurationMs, Settings, SizeBytes
+from logboom.base.settings import Address, Bootstrap, DurationMs, Settings, SizeBytes
 from logboom.base.units import GIB, KIB, MIB, SECOND_MS
 from logboom.collector.joiner import JoinRule
 
@@ -189,7 +189,7 @@ class ClientKind(StrEnum):
 class OutputConfig(Settings):
     """Where the lines go: any server that speaks the Kafka protocol."""
 
-    bootstrap: str = "127.0.0.1:9092"
+    bootstrap: Bootstrap = "127.0.0.1:9092"
     """One or more HOST:PORT, with commas between them."""
     stream: str | None = None
     """The stream of inputs that name none."""

@@ -4,26 +4,29 @@ It knows the order of the steps: document, parts, names, graph, shapes, SQL. It 
 checker that the caller brings.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from logboom.base.settings import Problem, SettingsError, YamlDocument, parse_yaml
+from logboom.base.settings import (
+    BOOTSTRAP_DEFAULT,
+    Problem,
+    SettingsError,
+    YamlDocument,
+    parse_yaml,
+    split_bootstrap,
+)
+from logboom.pipeline.config.directories import DirectoryCheck, check_keys
 from logboom.pipeline.config.findings import Findings
 from logboom.pipeline.config.graph import Graph, check_names, mark_samples
 from logboom.pipeline.config.model import PipelineModel
 from logboom.pipeline.config.parts import sink_part, source_part, test_part, transform_part
+from logboom.pipeline.config.streams import StreamCheck
 from logboom.pipeline.parse.grok import PatternError, check_re2, expand
 from logboom.pipeline.plan.names import STREAM_NAME
 from logboom.pipeline.plan.nodes import (
-    EVENT_COLUMNS,
-    WHEN_COLUMNS,
     Expression,
-    FilterTransform,
-    ParseTransform,
     PipelineTest,
     Plan,
-    RouteTransform,
-    SampleTransform,
     Sink,
     StreamSource,
     Transform,
@@ -35,8 +38,19 @@ Checker = Callable[[Sequence[Expression]], Sequence[str | None]]
 _SECTIONS = ("sources", "transforms", "sinks")
 
 
-def compile_pipeline(text: str, file: str, check: Checker | None = None) -> Plan:
-    """The plan a YAML text describes; raises SettingsError with all problems, those of `check` included."""
+def compile_pipeline(
+    text: str,
+    file: str,
+    check: Checker | None = None,
+    *,
+    bootstrap: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan a YAML text describes; raises SettingsError with all problems, those of `check` included.
+
+    `bootstrap`: the brokers it will run on, where that is not what the file says. `environ`: the environment it will
+    run in; with it, this machine is asked too for the files and directories that a run needs.
+    """
     document = parse_yaml(text, file)
     findings = Findings(document)
     top = _top(findings, document)
@@ -49,41 +63,12 @@ def compile_pipeline(text: str, file: str, check: Checker | None = None) -> Plan
     if not findings.problems:
         graph.check_reach()
         graph.warn_unused()
+    _check_outside(findings, graph, bootstrap, environ)
     if check is not None and findings.expressions:
         findings.problems += _faults(findings.expressions, check)
     if findings.problems or top is None:
         raise SettingsError(file, findings.problems)
     return _plan(top, file, findings, graph, ordered, tests)
-
-
-def expressions(plan: Plan) -> tuple[Expression, ...]:
-    """Every piece of SQL in a plan with the columns it may use."""
-    found: list[Expression] = []
-    for node in plan.transforms:
-        at = f"transforms.{node.name}"
-        match node:
-            case ParseTransform():
-                conditions = ((rule.when, rule.line) for rule in node.rules if rule.when is not None)
-                found += [Expression(sql=sql, columns=WHEN_COLUMNS, line=line, where=at) for sql, line in conditions]
-            case FilterTransform():
-                line = node.condition_line
-                found.append(Expression(sql=node.condition, columns=EVENT_COLUMNS, line=line, where=at))
-            case RouteTransform():
-                for route in node.routes:
-                    where = f"{at}.routes.{route.name}"
-                    sql = Expression(sql=route.condition, columns=EVENT_COLUMNS, line=route.line, where=where)
-                    found.append(sql)
-            case SampleTransform():
-                found += _sample_expressions(node, at)
-    return tuple(found)
-
-
-def _sample_expressions(node: SampleTransform, where: str) -> list[Expression]:
-    line = node.condition_line
-    found = [Expression(sql=node.key, columns=EVENT_COLUMNS, line=line, where=where, wants="any")]
-    if node.exclude is not None:
-        found.append(Expression(sql=node.exclude, columns=EVENT_COLUMNS, line=line, where=where))
-    return found
 
 
 def _top(findings: Findings, document: YamlDocument) -> PipelineModel | None:
@@ -167,6 +152,39 @@ def _tests(findings: Findings, document: YamlDocument) -> tuple[PipelineTest, ..
     return tuple(kept)
 
 
+def _check_outside(findings: Findings, graph: Graph, bootstrap: str | None, environ: Mapping[str, str] | None) -> None:
+    """What the pipeline touches beside itself: streams of the log, directories, keys. A fault of the document's own
+    keys hides none of these, so the keys are read as they stand."""
+    name, log = _text(findings, "name") or "", bootstrap or _text(findings, "bootstrap") or ""
+    if not _is_bootstrap(log):
+        log = BOOTSTRAP_DEFAULT
+    StreamCheck(findings, name, log, graph.sources, graph.transforms, graph.sinks).run()
+    file, checkpoint = findings.document.name, _text(findings, "checkpoint")
+    directories = DirectoryCheck(findings, file, _checkpoint(name, checkpoint), graph.sinks)
+    directories.check_overlaps()
+    if environ is not None:
+        directories.check_writable()
+        check_keys(findings, file, graph.transforms, environ)
+
+
+def _text(findings: Findings, key: str) -> str | None:
+    data = findings.document.data
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _is_bootstrap(text: str) -> bool:
+    try:
+        split_bootstrap(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _checkpoint(name: str, given: str | None) -> str:
+    return f"./checkpoints/{name}" if given is None else given
+
+
 def _faults(found: Sequence[Expression], check: Checker) -> list[Problem]:
     answers = check(found)
     return [
@@ -188,7 +206,7 @@ def _plan(
         name=top.name,
         file=file,
         bootstrap=top.bootstrap,
-        checkpoint=top.checkpoint or f"./checkpoints/{top.name}",
+        checkpoint=_checkpoint(top.name, top.checkpoint),
         max_records_per_batch=top.batch.max_records,
         trigger_interval_ms=top.batch.interval,
         sources=tuple(graph.sources),

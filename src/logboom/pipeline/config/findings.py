@@ -6,7 +6,17 @@ It knows the document and how its parts are loaded. It must not know what any pa
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from logboom.base.settings import KeyPath, Problem, Settings, SettingsError, YamlDocument, dotted, load, nearest
+from logboom.base.settings import (
+    KeyPath,
+    Problem,
+    Settings,
+    SettingsError,
+    YamlDocument,
+    dotted,
+    load,
+    nearest,
+    unknown_key,
+)
 from logboom.pipeline.plan.nodes import Expression, PlanWarning
 
 Model = TypeVar("Model", bound=Settings)
@@ -46,19 +56,31 @@ class Findings:
             return None
 
     def typed_part(self, models: Mapping[str, type[Settings]], path: KeyPath, value: Any) -> Settings | None:
-        """A part whose key `type` says which model it is."""
+        """A part whose key `type` says which model it is. Where that is missing or misspelt the rest is looked at all
+        the same: by the model whose name is nearest, else for keys that no model has."""
         if not isinstance(value, dict):
             self.problem(path, "should be a group of keys and values")
             return None
         kind = value.get("type")
         if kind is None:
             self.problem(path, f"key 'type' is missing (known here: {', '.join(models)})")
+            self._unknown_keys(models, path, value)
             return None
         model = models.get(kind) if isinstance(kind, str) else None
         if model is None:
             self.problem((*path, "type"), f"unknown type {kind!r} ({hint(str(kind), list(models))})")
-            return None
+            meant = nearest(str(kind), models)
+            if meant is None:
+                self._unknown_keys(models, path, value)
+                return None
+            return self.part(models[meant], path, {**value, "type": meant})
         return self.part(model, path, value)
+
+    def _unknown_keys(self, models: Mapping[str, type[Settings]], path: KeyPath, value: Mapping[str, Any]) -> None:
+        known = sorted({key for model in models.values() for key in model.model_fields})
+        for key in value:
+            if key not in known:
+                self.problem((*path, key), unknown_key(key, known))
 
 
 def hint(word: str, known: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from logboom.base.settings import DurationMs, Settings, Texts
+from logboom.base.settings import Bootstrap, DurationMs, Settings, Texts
 
 
 class BatchModel(Settings):
@@ -27,7 +27,7 @@ class PipelineModel(Settings):
     name: str
     """Name of the pipeline: of its checkpoint, its route streams and its dead letters."""
 
-    bootstrap: str | None = None
+    bootstrap: Bootstrap | None = None
     """Brokers, `HOST:PORT,...`; `--bootstrap` and LOGBOOM_BOOTSTRAP win."""
 
     checkpoint: str | None = None
@@ -186,7 +186,7 @@ class MaskModel(TransformModel):
     """Environment variable that holds the key of `hash`."""
 
     key_file: str | None = None
-    """File that holds the key of `hash`."""
+    """File that holds the key of `hash`; a relative path is beside the pipeline's file."""
 
 
 class SampleModel(TransformModel):

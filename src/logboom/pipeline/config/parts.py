@@ -28,6 +28,7 @@ from logboom.pipeline.config.model import (
     TestModel,
 )
 from logboom.pipeline.config.rules import compile_parse
+from logboom.pipeline.config.streams import check_pattern
 from logboom.pipeline.mask.batch import engine_fault
 from logboom.pipeline.mask.detect import finds_itself
 from logboom.pipeline.parse.grok import PatternError, check_search, expand
@@ -83,6 +84,8 @@ def source_part(findings: Findings, name: str, value: object) -> StreamSource | 
         check_stream(findings, path, stream)
     for stream in sorted({stream for stream in streams if streams.count(stream) > 1}):
         findings.problem(path, f"stream {stream!r} is named twice")
+    if model.pattern is not None and not check_pattern(findings, (*path, "pattern"), model.pattern):
+        return None
     return StreamSource(
         name=name,
         line=findings.line(path),
@@ -245,7 +248,9 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
         on_failure=model.on_failure or "dead_letter",
         attempts=model.attempts or ATTEMPTS_DEFAULT,
     )
-    return kinds[value["type"]].compile(model, common, _SinkReport(findings, path))
+    # The key `type` may be misspelt; the model is then that of the nearest kind.
+    kind = next(kind for kind in kinds.values() if kind.model is type(model))
+    return kind.compile(model, common, _SinkReport(findings, path))
 
 
 class _SinkReport:

@@ -160,11 +160,13 @@ def _pattern(
 ) -> Format | None:
     expanded = []
     for index, pattern in enumerate(patterns):
+        at = (*path, index) if len(patterns) > 1 else path
         try:
-            expanded.append(compile_line(pattern, own))
+            found = compile_line(pattern, own)
         except PatternError as error:
-            one = len(patterns) > 1
-            findings.problem((*path, index) if one else path, f"pattern {error}")
+            findings.problem(at, f"pattern {error}")
+            continue
+        expanded.append(found)
     if len(expanded) != len(patterns):
         return None
     return PatternFormat(

@@ -1,187 +1,186 @@
-"""Checks Spark SQL expressions with Spark's own parser and analyser, in a bare JVM without a session.
+"""What is wrong with the SQL of a pipeline, in one sentence each: Spark's own verdict, and what to write instead.
 
-Knows how to start that JVM (py4j) and how to ask Catalyst. Must not import pyspark: its session costs seconds, this
-costs one. Must not know what the expressions are for.
+Knows what a condition on one record may be. Must not import pyspark, nor know where an expression stands.
+
+Three ways lead to a verdict, the cheapest first: an expression that the kernels answer themselves is known to be right;
+one that was checked before is remembered (`sqlcache`); the rest is asked of Spark's analyser in a bare JVM.
 """
 
-import contextlib
-import functools
-import glob
-import importlib.util
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import py4j.java_gateway
-import py4j.protocol
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from logboom.base.settings import nearest
-from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.plan.nodes import Column, Expression
+from logboom.pipeline.config.sqlcache import VerdictCache
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
+from logboom.pipeline.route.conditions import simple_condition
+from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
 from logboom.pipeline.spark.jars import cache_dir
-from logboom.pipeline.spark.jvm import java_command
-from logboom.pipeline.spark.jvm_archive import ClassArchive
 
-_CATALYST: Final = "org.apache.spark.sql.catalyst"
-_OPENED_PACKAGES: Final = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
-)
-_CALL: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
-_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("reflect", "java_method", "try_reflect"), "calls Java by name, which a pipeline's file may not do"
+    ),
+}
+"""Built-in functions that no condition may call, and why, as the rest of a sentence about them."""
+
+_RANDOM: Final = frozenset(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"))
 _OPERATORS: Final = frozenset(
     ("and", "or", "not", "in", "like", "rlike", "between", "when", "then", "else", "cast", "is", "as")
 )
-_JVM_OPTIONS: Final = (
-    "-Xmx512m",
-    "-XX:TieredStopAtLevel=1",  # lives for a second: compiling well costs more than it gives
-    "-XX:+UseSerialGC",
-    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
+_EVENT: Final = dict(EVENT_COLUMNS)
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_CALL: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_FIELD: Final = re.compile(
+    r"\battributes\s*(?:\.\s*`?([A-Za-z_][\w.]*)|\[\s*['\"]([^'\"]+)['\"]|:\s*([A-Za-z_][\w.]*))"
 )
-
-
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    """A Spark session of this process replaces py4j's handler of errors by one that asks the session's JVM about them;
-    those of our own JVM it cannot know."""
-    installed = py4j.java_gateway.get_return_value
-    py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
-    try:
-        yield
-    finally:
-        py4j.java_gateway.get_return_value = installed
+_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "whole number"),
+    **dict.fromkeys(("float", "double"), "number"),
+    **dict.fromkeys(("timestamp", "timestamp_ntz", "date"), "time"),
+    "boolean": "true or false",
+}
+_ONE_RECORD: Final = "aggregates, window functions and generators cannot be used on single records"
 
 
 def check_expressions(expressions: Sequence[Expression]) -> list[str | None]:
     """What is wrong with each expression, None where nothing is. JavaMissingError where no Java can be found."""
-    if not expressions:
-        return []
-    with _catalyst() as catalyst, _own_errors():
-        return [catalyst.fault(expression) for expression in expressions]
+    cache = VerdictCache(cache_dir().parent)
+    asked = [one for one in expressions if not is_plain(one) and one not in cache]
+    if asked:
+        with open_catalyst() as catalyst:
+            cache.keep({one: SqlCheck(catalyst).fault(one) for one in asked})
+    return [None if is_plain(one) else cache[one] for one in expressions]
 
 
-def spark_jars_dir() -> Path:
-    """Where the installed pyspark keeps Spark's own jars, found without importing it."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise PipelineError("pyspark is not installed; install it with: pip install 'logboom[spark]'")
-    return Path(spec.origin).parent / "jars"
+def is_plain(expression: Expression) -> bool:
+    """Whether it is so simple that Spark need not be asked: one column, or what the kernels answer themselves."""
+    known = dict(expression.columns)
+    if expression.wants == "any":
+        return expression.sql.strip() in known
+    if expression.wants != "boolean" or simple_condition(expression.sql) is None:
+        return False
+    # A simple condition has no words beside columns of the event, literals and operators; another table may lack some.
+    words = _WORD.findall(_QUOTED.sub("''", expression.sql))
+    return all(known.get(word.lower()) == kind for word in words if (kind := _EVENT.get(word.lower())) is not None)
 
 
-@contextlib.contextmanager
-def _catalyst() -> Iterator["_Catalyst"]:
-    java = java_command()
-    class_path = sorted(glob.glob(f"{spark_jars_dir()}/*.jar"))
-    archive = ClassArchive(cache_dir().parent, java, class_path)
-    try:
-        port, process = _launched(java, class_path, archive)
-    except ValueError:  # it said something else than its port
-        if not archive.exists:
-            raise
-        archive.forget()
-        port, process = _launched(java, class_path, archive)
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
-    try:
-        yield _Catalyst(gateway.jvm)
-    finally:
-        gateway.shutdown()
-        process.stdin.close()  # by which it ends
-        archive.keep(process)
+class SqlCheck:
+    """Asks one Catalyst, and says what it answers in sentences that name what to do."""
 
-
-def _launched(java: str, class_path: list[str], archive: ClassArchive) -> tuple[int, Any]:
-    """The port of a new JVM, and its process."""
-    port, process = launch_gateway(
-        jarpath=next(jar for jar in class_path if Path(jar).name.startswith("py4j")),
-        classpath=":".join(class_path),
-        javaopts=[*_JVM_OPTIONS, *archive.options],
-        java_path=java,
-        die_on_exit=True,
-        return_proc=True,
-    )
-    return port, process
-
-
-class _Catalyst:
-    """Spark's parser and analyser over a catalogue that holds nothing but the built-in functions."""
-
-    def __init__(self, jvm: Any) -> None:
-        self._jvm = jvm
-        self._parser = self._module(f"{_CATALYST}.parser.CatalystSqlParser")
-        self._functions = self._module(f"{_CATALYST}.analysis.FunctionRegistry").builtin()
-        catalog = getattr(jvm, f"{_CATALYST}.catalog.SessionCatalog")(
-            getattr(jvm, f"{_CATALYST}.catalog.InMemoryCatalog")(
-                jvm.org.apache.spark.SparkConf(), jvm.org.apache.hadoop.conf.Configuration()
-            ),
-            self._functions,
-            self._module(f"{_CATALYST}.analysis.TableFunctionRegistry").builtin(),
-        )
-        self._analyzer = getattr(jvm, f"{_CATALYST}.analysis.Analyzer")(catalog)
-        patterns = self._module(f"{_CATALYST}.trees.TreePattern")
-        self._current_like, self._subquery = patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION()
+    def __init__(self, catalyst: Catalyst) -> None:
+        self._catalyst = catalyst
 
     def fault(self, expression: Expression) -> str | None:
         """One sentence, or None for an expression that may run."""
+        if expression.wants == "pattern":
+            return self._pattern_fault(expression.sql)
         try:
-            resolved = self._resolve(expression)
+            parsed = self._catalyst.parse(expression.sql)
+            return self._call_fault(parsed) or self._analysed_fault(parsed, expression)
         except Py4JJavaError as error:
             return self._sentence(error.java_exception, expression)
-        if isinstance(resolved, str):
-            return resolved
+
+    def _pattern_fault(self, pattern: str) -> str | None:
+        try:
+            self._catalyst.jvm.java.util.regex.Pattern.compile(pattern)
+        except Py4JJavaError as error:
+            return (
+                f"{pattern!r} is no regular expression to Java: {_first_line(str(error.java_exception.getMessage()))}"
+            )
+        return None
+
+    def _call_fault(self, parsed: Any) -> str | None:
+        """Why a function may not be called that the expression calls by name."""
+        if parsed.nodeName() == "Alias":
+            return f"ends too early: Spark takes '{parsed.name()}' for a name given to what stands before it"
+        for node in self._catalyst.nodes(parsed):
+            if node.nodeName() == "UnresolvedFunction":
+                name = str(self._catalyst.listed(node.nameParts())[-1]).lower()
+                if name in REFUSED_FUNCTIONS:
+                    return f"{name}() {REFUSED_FUNCTIONS[name]}"
+        return None
+
+    def _analysed_fault(self, parsed: Any, expression: Expression) -> str | None:
+        analysed = self._catalyst.project(parsed, expression.columns)
+        resolved = analysed.expressions().head()
+        if analysed.nodeName() != "Project" or analysed.child().nodeName() != "LocalRelation":
+            return _ONE_RECORD
+        fault = self._replay_fault(resolved)
+        if fault is not None:
+            return fault
         found = str(resolved.dataType().sql()).lower()
         if expression.wants == "boolean" and found != "boolean":
             return f"must be true or false, but is of type {found}"
+        return self._literal_fault(resolved) if _QUOTED.search(expression.sql) else None
+
+    def _replay_fault(self, resolved: Any) -> str | None:
+        """What would give another answer when a batch is done again after a crash."""
+        patterns = self._catalyst.module("org.apache.spark.sql.catalyst.trees.TreePattern")
+        if resolved.containsPattern(patterns.PLAN_EXPRESSION()):
+            return "subqueries cannot be used here: there are no tables"
+        if resolved.containsPattern(patterns.CURRENT_LIKE()):
+            return "the current time differs when a batch is replayed; compare with observed_time instead"
+        if resolved.deterministic():
+            return None
+        # The innermost of these is the cause: what holds it is not deterministic only for that.
+        *_, cause = (node for node in self._catalyst.nodes(resolved) if not node.deterministic())
+        name = str(cause.prettyName()).lower()
+        if name in _RANDOM:
+            return "random values differ when a batch is replayed; use a hash of event_id instead"
+        return f"{name}() gives another value when a batch is replayed; use columns of the event instead"
+
+    # --- literals ---------------------------------------------------------------------------------------------------
+
+    def _literal_fault(self, resolved: Any) -> str | None:
+        """A text that is compared with a column of another type and cannot be of that type: never true, and no error,
+        since a cast that fails is null."""
+        for node in self._catalyst.nodes(resolved):
+            fault = self._cast_fault(node) if node.nodeName() == "Cast" else self._comparison_fault(node)
+            if fault is not None:
+                return fault
         return None
 
-    def _resolve(self, expression: Expression) -> Any:
-        """The resolved expression, or a sentence saying why it may not stand here."""
-        parsed = self._parser.parseExpression(expression.sql)
-        if parsed.nodeName() == "Alias":
-            return f"ends too early: Spark takes '{parsed.name()}' for a name given to what stands before it"
-        none, empty = self._module("scala.None"), self._seq([])
-        fresh = self._module(f"{_CATALYST}.expressions.NamedExpression").newExprId()
-        alias = getattr(self._jvm, f"{_CATALYST}.expressions.Alias")(parsed, "checked", fresh, empty, none, empty)
-        project = getattr(self._jvm, f"{_CATALYST}.plans.logical.Project")(
-            self._seq([alias]), self._relation(expression.columns)
-        )
-        tracker = getattr(self._jvm, f"{_CATALYST}.QueryPlanningTracker")(none)
-        extract = self._module(f"{_CATALYST}.expressions.ExtractSemiStructuredFields")
-        with_paths = extract.apply(self._analyzer.execute(project))  # `attributes:name`, a rule that sessions add
-        analyzed = self._analyzer.executeAndCheck(with_paths, tracker)
-        resolved = analyzed.expressions().head()
-        if analyzed.nodeName() != "Project" or analyzed.child().nodeName() != "LocalRelation":
-            return "aggregates, window functions and generators cannot be used on single records"
-        if resolved.containsPattern(self._subquery):
-            return "subqueries cannot be used here: there are no tables"
-        if resolved.containsPattern(self._current_like):
-            return "the current time differs when a batch is replayed; compare with observed_time instead"
-        if not resolved.deterministic():
-            return "random values differ when a batch is replayed; use a hash of event_id instead"
-        return resolved
+    def _cast_fault(self, cast: Any) -> str | None:
+        """Of a literal text that Spark turned, or was told to turn, into another type."""
+        text = self._text_of(cast.child())
+        if text is None or cast.eval(None) is not None:
+            return None
+        return _no_such(text, str(cast.dataType().sql()))
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 - lives as long as its JVM, which is seconds
-    def _relation(self, columns: tuple[Column, ...]) -> Any:
-        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns)
-        schema = self._module("org.apache.spark.sql.types.StructType").fromDDL(ddl)
-        attributes = self._module(f"{_CATALYST}.types.DataTypeUtils").toAttributes(schema)
-        return getattr(self._jvm, f"{_CATALYST}.plans.logical.LocalRelation")(
-            attributes, self._seq([]), False, self._module("scala.None")
-        )
+    def _comparison_fault(self, node: Any) -> str | None:
+        """Of literal texts for which Spark turned the column into a text, as IN does."""
+        if node.nodeName() not in ("In", "EqualTo", "EqualNullSafe", "Not"):
+            return None
+        sides = self._catalyst.listed(node.children())
+        columns = [side.child() for side in sides if side.nodeName() == "Cast" and not side.child().foldable()]
+        kinds = [str(column.dataType().sql()) for column in columns]
+        kinds = [kind for kind in kinds if kind.lower() in _KINDS]
+        if not kinds:
+            return None
+        for side in sides:
+            inner = side.child() if side.nodeName() == "Cast" else side
+            text = self._text_of(inner)
+            if text is not None and self._is_no(text, kinds[0]):
+                return _no_such(text, kinds[0])
+        return None
+
+    def _is_no(self, text: str, kind: str) -> bool:
+        literal = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        analysed = self._catalyst.project(self._catalyst.parse(f"CAST({literal} AS {kind})"), EVENT_COLUMNS)
+        return analysed.expressions().head().child().eval(None) is None
+
+    @staticmethod
+    def _text_of(node: Any) -> str | None:
+        """Of a literal that is a text."""
+        if node.nodeName() != "Literal" or str(node.dataType().sql()).lower() != "string" or node.value() is None:
+            return None
+        return str(node.value().toString())
+
+    # --- what Spark says ---------------------------------------------------------------------------------------------
 
     def _sentence(self, error: Any, expression: Expression) -> str:
         """Spark's message in one line, with the nearest name we know."""
@@ -189,7 +188,7 @@ class _Catalyst:
         # words of its own; a name that is called and not known explains any such failure.
         name = self._unknown_function(expression.sql)
         if name is not None:
-            return f"unknown function '{name}'" + _meant(name, self._function_names())
+            return f"unknown function '{name}'" + _meant(name, self._catalyst.function_names())
         try:
             condition, parameters = str(error.getCondition()), dict(error.getMessageParameters())
         except Py4JError:  # not one of Spark's own exceptions
@@ -197,26 +196,40 @@ class _Catalyst:
         if condition.startswith("UNRESOLVED_COLUMN"):
             name = parameters["objectName"].replace("`", "")
             return f"unknown column '{name}'" + _meant(name, [column for column, _ in expression.columns])
-        return _first_line(re.sub(r"^\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
+        if condition.startswith("UNSUPPORTED_GENERATOR"):
+            return _ONE_RECORD
+        said = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
+        return _variant_advice(condition, said, expression) or said
 
     def _unknown_function(self, sql: str) -> str | None:
-        known = {name.lower() for name in self._function_names()}
+        known = {name.lower() for name in self._catalyst.function_names()}
         called = (name for name in _CALL.findall(_QUOTED.sub("''", sql)) if name.lower() not in known)
         return next((name for name in called if name.lower() not in _OPERATORS), None)
 
-    def _function_names(self) -> list[str]:
-        listed = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._functions.listFunction())
-        return [identifier.funcName() for identifier in listed]
 
-    def _module(self, name: str) -> Any:
-        """A Scala object."""
-        return self._jvm.java.lang.Class.forName(f"{name}$").getField("MODULE$").get(None)
+def _variant_advice(condition: str, said: str, expression: Expression) -> str | None:
+    """What to write where a field of the attributes was taken for a column, or for a value that has a type."""
+    if '"VARIANT"' not in said or ("attributes", "variant") not in expression.columns:
+        return None
+    if condition.startswith("INVALID_EXTRACT"):
+        what = "attributes is a variant, whose fields are no columns"
+    elif condition.startswith("DATATYPE_MISMATCH"):
+        what = "a value of attributes has no type of its own"
+    else:
+        return None
+    found = _FIELD.search(expression.sql)
+    name = next((part for part in found.groups() if part), "NAME") if found else "NAME"
+    path = f"$.{name}" if re.fullmatch(r"\w+", name) else f'$["{name}"]'
+    return f"{what}; write variant_get(attributes, '{path}', 'string')"
 
-    def _seq(self, items: list[Any]) -> Any:
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
+
+def _no_such(text: str, kind: str) -> str:
+    what = _KINDS.get(kind.lower(), kind.lower())
+    article = "" if what == "true or false" else "a "
+    return f"'{text}' is not {article}{what}, so no comparison with it is ever true; compare with {article}{what}"
 
 
-def _meant(name: str, known: list[str]) -> str:
+def _meant(name: str, known: Sequence[str]) -> str:
     found = nearest(name, known)
     return f" (did you mean '{found}'?)" if found else ""
 

@@ -26,12 +26,15 @@ class MaskKeyError(LogboomError):
     """The secret key of a mask cannot be had, or is too short to be one."""
 
 
-def load_keys(refs: tuple[KeyRef, ...], environ: Mapping[str, str] = os.environ) -> dict[str, bytes]:
-    """The secret keys by `KeyRef.id`; MaskKeyError where one cannot be had. To be called on the driver."""
-    return {ref.id: _load_key(ref, environ) for ref in refs}
+def load_keys(
+    refs: tuple[KeyRef, ...], environ: Mapping[str, str] = os.environ, directory: Path = Path()
+) -> dict[str, bytes]:
+    """The secret keys by `KeyRef.id`; MaskKeyError where one cannot be had. To be called on the driver. Relative paths
+    are below `directory`, that of the pipeline's file."""
+    return {ref.id: _load_key(ref, environ, directory) for ref in refs}
 
 
-def _load_key(ref: KeyRef, environ: Mapping[str, str]) -> bytes:
+def _load_key(ref: KeyRef, environ: Mapping[str, str], directory: Path) -> bytes:
     if ref.env is not None:
         text = environ.get(ref.env)
         if text is None:
@@ -39,9 +42,10 @@ def _load_key(ref: KeyRef, environ: Mapping[str, str]) -> bytes:
         key = text.encode()
     else:
         try:
-            key = Path(str(ref.file)).read_bytes().strip()
-        except OSError as error:
-            raise MaskKeyError(f"the key of a mask cannot be read from {ref.file}: {error.strerror}") from error
+            key = (directory / str(ref.file)).read_bytes().strip()
+        except (OSError, ValueError) as error:  # ValueError: a path with a null character
+            reason = getattr(error, "strerror", None) or error
+            raise MaskKeyError(f"the key of a mask cannot be read from {ref.file}: {reason}") from error
     if len(key) < _KEY_BYTES_MIN:
         raise MaskKeyError(f"the key of a mask in {ref.id} is too short: give it at least {_KEY_BYTES_MIN} bytes")
     return key

@@ -25,9 +25,7 @@ _LENGTH_MAX: Final = 64 * 1024
 _TYPES: Final[dict[str, FieldType]] = {
     "string": "string",
     "int": "int",
-    "integer": "int",
     "float": "float",
-    "number": "float",
 }
 
 
@@ -45,6 +43,8 @@ class Expanded(NamedTuple):
 def compile_line(pattern: str, own: Mapping[str, str]) -> Expanded:
     """The expression for a whole line; raises PatternError. A dot matches line ends too: joined lines are one line."""
     expanded = expand(pattern, own)
+    # What is broken is told before what it lacks: a broken expression may have lost its fields by that.
+    check_re2(expanded.expression)
     if not expanded.fields:
         raise PatternError("names no field; write %{NAME:field} or (?P<field>...)")
     _check_fields(expanded)

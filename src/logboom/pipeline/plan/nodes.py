@@ -301,6 +301,16 @@ class Sink(Node, frozen=True, kw_only=True):
         """Set where the router writes the sink itself; None where a delivery reads the sink's edges from the log."""
         return None
 
+    @property
+    def output_stream(self) -> tuple[str, str | None] | None:
+        """The stream it writes and the brokers that have it (None: the pipeline's own); None for any other sink."""
+        return None
+
+    @property
+    def output_directory(self) -> str | None:
+        """The directory whose files are the sink's alone, as the pipeline's file names it; None where it has none."""
+        return None
+
 
 class TestInput(msgspec.Struct, frozen=True, kw_only=True):
     """One record that a test gives to a source. Times are RFC 3339; headers are name and text."""
@@ -340,13 +350,14 @@ class PipelineTest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expression(msgspec.Struct, frozen=True, kw_only=True):
-    """SQL to be checked: it must have the type `wants` over exactly these columns."""
+    """SQL to be checked: it must have the type `wants` over exactly these columns. A `pattern` is a Java regular
+    expression instead."""
 
     sql: str
     columns: tuple[Column, ...]
     line: int
     where: str
-    wants: Literal["boolean", "any"] = "boolean"
+    wants: Literal["boolean", "any", "pattern"] = "boolean"
 
 
 class PlanWarning(msgspec.Struct, frozen=True, kw_only=True):

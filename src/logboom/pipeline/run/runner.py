@@ -229,7 +229,7 @@ class Runner:
         self.progress.lag(None if name == "router" else name, records)
 
     def _load_keys(self, refs: tuple[KeyRef, ...]) -> Mapping[str, bytes]:
-        return load_keys(refs, os.environ)
+        return load_keys(refs, os.environ, Path(self._plan.file).parent)
 
     def _deliveries(self, spark: SparkSession, admin: StreamAdmin, layout: Layout) -> list[Delivery]:
         there = admin.partitions()

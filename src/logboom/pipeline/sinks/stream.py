@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
+from logboom.base.settings import Bootstrap
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, LogOutput, Sink
 from logboom.pipeline.sinks.base import CommonFields, Delivered, SinkContext, SinkModel, SinkReport, SinkType
@@ -32,7 +33,7 @@ class StreamSinkModel(SinkModel):
 
     type: Literal["stream"]
     stream: str
-    bootstrap: str | None = None
+    bootstrap: Bootstrap | None = None
     encoding: Literal["json", "body"] = "json"
     key: str | None = None
 
@@ -45,6 +46,10 @@ class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
     encoding: Literal["json", "body"] = "json"
     key: str | None = None
     """A column whose text becomes the record's key."""
+
+    @property
+    def output_stream(self) -> tuple[str, str | None]:
+        return self.stream, self.bootstrap
 
     @property
     def log_output(self) -> LogOutput | None:

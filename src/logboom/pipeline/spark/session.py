@@ -23,6 +23,7 @@ from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.gateway import start_jvm
 from logboom.pipeline.spark.jars import PACKAGES, spark_settings
 from logboom.pipeline.spark.jvm import java_command
+from logboom.pipeline.spark.settings import SQL_SETTINGS
 
 QUIET: Final = "OFF"
 LOCAL_MASTER: Final = "local[*]"
@@ -34,11 +35,7 @@ _MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    # A condition on one odd record must not stop the batch; casts that fail give null.
-    "spark.sql.ansi.enabled": "false",
-    # This rule moves the guard around a condition into its branches, behind the condition that it is to guard.
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
+    **SQL_SETTINGS,
     # Each sink's delivery has a pool of its own, so that a slow one leaves the others their share.
     "spark.scheduler.mode": "FAIR",
     # Sources are known by name, not by their place in the file, from the first checkpoint on.

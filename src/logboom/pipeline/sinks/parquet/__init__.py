@@ -43,6 +43,10 @@ class ParquetSink(Sink, frozen=True, kw_only=True, tag="parquet"):
     compression: Compression = "zstd"
     target_file_bytes: int = _TARGET_FILE_BYTES
 
+    @property
+    def output_directory(self) -> str:
+        return self.path
+
 
 def _compile(model: ParquetSinkModel, common: CommonFields, report: SinkReport) -> ParquetSink:
     return ParquetSink(

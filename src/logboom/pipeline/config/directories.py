@@ -1,0 +1,151 @@
+"""Which files and directories a pipeline names: paths that can be used, each archive in a directory of its own.
+
+Knows paths of the plan and, for the checks of this machine, its files and environment. Must not know streams or Spark.
+
+An archive is committed by renaming whole files, so its path must be one of a mounted file system: URLs are refused.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from logboom.base.settings import KeyPath
+from logboom.pipeline.config.findings import Findings
+from logboom.pipeline.mask.batch import MaskKeyError, load_keys
+from logboom.pipeline.plan.nodes import MaskTransform, Sink, Transform
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
+_NO_UNNAMED_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+"""What a file system answers that does not know O_TMPFILE."""
+
+
+def path_fault(path: str) -> str | None:
+    """What is wrong with a path as text, or None.
+
+    >>> path_fault("./archive"), path_fault("file:///data/archive")
+    (None, 'is a URL; write the plain path: /data/archive')
+    """
+    if not path.strip():
+        return "is empty; write a path"
+    if "\0" in path:
+        return "has a character that no path may have"
+    scheme = _SCHEME.match(path)
+    if scheme is not None and scheme[1].lower() == "file":
+        return f"is a URL; write the plain path: /{path[scheme.end() :].lstrip('/')}"
+    if scheme is not None:
+        return (
+            f"is a URL ({scheme[1]}:), and files are moved by rename here, which needs a mounted file system; "
+            "write the path of a directory"
+        )
+    if path.startswith("~"):
+        return "begins with '~', which stands for no home directory here; write the path whole"
+    return None
+
+
+class DirectoryCheck:
+    """The paths of one pipeline, relative ones beside its file. `checkpoint` is None where it is wrong in itself."""
+
+    def __init__(self, findings: Findings, file: str, checkpoint: str | None, sinks: Sequence[Sink]) -> None:
+        self._findings = findings
+        self._directory = Path(file).parent
+        self._archives = [
+            (sink, found)
+            for sink in sinks
+            if sink.output_directory is not None
+            and (found := self._resolved(("sinks", sink.name, "path"), sink.output_directory))
+        ]
+        self._checkpoint = None if checkpoint is None else self._resolved(("checkpoint",), checkpoint)
+
+    def _resolved(self, path: KeyPath, text: str) -> Path | None:
+        fault = path_fault(text)
+        if fault is not None:
+            self._findings.problem(path, f"{text!r} {fault}")
+            return None
+        try:
+            return (self._directory / text).resolve()
+        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead round in a circle
+            self._findings.problem(path, f"{text!r} leads nowhere: {getattr(error, 'strerror', None) or error}")
+            return None
+
+    def check_overlaps(self) -> None:
+        """Two archives in one directory would list, merge and repair each other's files."""
+        for number, (sink, found) in enumerate(self._archives):
+            at: KeyPath = ("sinks", sink.name, "path")
+            for other, taken in self._archives[:number]:
+                how = _overlap(found, taken)
+                if how is not None:
+                    self._findings.problem(
+                        at, f"{how} of the sink {other.name!r} (line {other.line}): {taken}; give each its own"
+                    )
+            how = None if self._checkpoint is None else _overlap(found, self._checkpoint)
+            if how is not None:
+                self._findings.problem(at, f"{how} of the checkpoint: {self._checkpoint}; keep the two apart")
+
+    def check_writable(self) -> None:
+        """Whether this machine's directories can be made and written; nothing is made."""
+        for sink, found in self._archives:
+            self._check_writable(("sinks", sink.name, "path"), found)
+        if self._checkpoint is not None:
+            self._check_writable(("checkpoint",), self._checkpoint)
+
+    def _check_writable(self, path: KeyPath, directory: Path) -> None:
+        there = next(each for each in (directory, *directory.parents) if os.path.lexists(each))
+        fault = _write_fault(there)
+        if fault is not None:
+            self._findings.problem(path, f"{directory} cannot be written: {there} {fault}")
+
+
+def check_keys(findings: Findings, file: str, transforms: Sequence[Transform], environ: Mapping[str, str]) -> None:
+    """Whether the keys of masks are there. A variable may be set only where the pipeline runs, so one that is absent
+    here is a warning; a file that the pipeline names belongs to it."""
+    for node in transforms:
+        if not isinstance(node, MaskTransform) or node.key is None:
+            continue
+        path: KeyPath = ("transforms", node.name, "key_file" if node.key.env is None else "key_env")
+        if node.key.env is not None and node.key.env not in environ:
+            findings.warning(path, f"the environment variable {node.key.env} is not set here; 'run' needs it")
+            continue
+        try:
+            load_keys((node.key,), environ, Path(file).parent)
+        except MaskKeyError as error:
+            findings.problem(path, str(error))
+
+
+def _overlap(path: Path, other: Path) -> str | None:
+    """How two directories share files, as the start of a sentence; None where they do not."""
+    if path == other or _is_same(path, other):
+        return "is the directory"
+    if path.is_relative_to(other):
+        return "lies inside the directory"
+    return "lies around the directory" if other.is_relative_to(path) else None
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """Also true of one directory that is mounted twice."""
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
+
+
+def _write_fault(directory: Path) -> str | None:
+    """Why nothing can be made in a directory that exists, or None.
+
+    A file without a name is opened to find out, which leaves no trace. Where the file system has no such files, its
+    permissions are asked, which mean nothing to root, and whether it keeps files at all (/proc and its kind do not).
+    """
+    if not directory.is_dir():
+        return "is no directory"
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600))
+    except OSError as error:
+        if error.errno not in _NO_UNNAMED_FILES:
+            return f"does not allow it ({error.strerror})"
+        if not os.access(directory, os.W_OK | os.X_OK):
+            return "does not allow it (permission denied)"
+        if os.statvfs(directory).f_blocks == 0:
+            return "keeps no files"
+    return None

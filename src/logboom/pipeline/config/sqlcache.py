@@ -1,0 +1,69 @@
+"""Verdicts on expressions that were checked before, kept in a file, so that a file checked twice starts no JVM.
+
+Knows expressions and one file. Must not know how a verdict is come by. What a verdict depends on is in the file's name
+(the version of Spark and the code that judges), so a new version of either begins with an empty file. It is a cache:
+where it cannot be read or written, everything is asked anew.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logboom.pipeline.plan.nodes import Expression
+
+_JUDGES: Final = ("config/sqlcheck.py", "spark/catalyst.py", "spark/settings.py")
+_KEPT_MAX: Final = 2_000
+
+
+class VerdictCache:
+    """What is known of expressions: the sentence that says what is wrong, or None."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / f"checked-{_version()}.json"
+        self._known = self._read()
+
+    def __contains__(self, expression: Expression) -> bool:
+        return _key(expression) in self._known
+
+    def __getitem__(self, expression: Expression) -> str | None:
+        return self._known[_key(expression)]
+
+    def keep(self, verdicts: Mapping[Expression, str | None]) -> None:
+        """Adds verdicts, for this object and for later processes."""
+        new = {_key(expression): verdict for expression, verdict in verdicts.items()}
+        self._known.update(new)
+        # Another process may have added to the file meanwhile: what it knows is kept.
+        entries = {**self._read(), **new}
+        text = msgspec.json.encode(dict(list(entries.items())[-_KEPT_MAX:]))
+        written = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(text)
+            written.replace(self._path)
+
+    def _read(self) -> dict[str, str | None]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, str | None])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+
+def _key(expression: Expression) -> str:
+    """Of all that a verdict depends on: not of the place where the expression stands."""
+    content = msgspec.json.encode((expression.sql, expression.columns, expression.wants))
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _version() -> str:
+    """Of Spark and of the modules that judge."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256(importlib.metadata.version("pyspark").encode())
+    for name in _JUDGES:
+        digest.update((package / name).read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,183 @@
+"""Spark's SQL parser, analyser and optimiser in a bare JVM: about a second, where a session costs many.
+
+Knows how to start that JVM (py4j) and how Catalyst is called. Must not import pyspark, which is slow to load, and must
+not know what expressions are for.
+
+Catalyst reads its settings from the thread that calls it. All calls of one `Catalyst` come by one connection and so by
+one thread; they see the same settings as a session of the pipeline (`spark.settings`), because a condition means
+something else under others: what fails in one dialect of SQL is null in the other.
+"""
+
+import contextlib
+import functools
+import glob
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import py4j.java_gateway
+import py4j.protocol
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.plan.nodes import Column
+from logboom.pipeline.spark.jars import cache_dir
+from logboom.pipeline.spark.jvm import java_command
+from logboom.pipeline.spark.jvm_archive import ClassArchive
+from logboom.pipeline.spark.settings import SQL_SETTINGS
+
+_PACKAGE: Final = "org.apache.spark.sql.catalyst"
+_OPENED_PACKAGES: Final = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+_JVM_OPTIONS: Final = (
+    "-Xmx512m",
+    "-XX:TieredStopAtLevel=1",  # lives for a second: compiling well costs more than it gives
+    "-XX:+UseSerialGC",
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
+)
+
+
+def spark_jars_dir() -> Path:
+    """Where the installed pyspark keeps Spark's own jars, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise PipelineError("pyspark is not installed; install it with: pip install 'logboom[spark]'")
+    return Path(spec.origin).parent / "jars"
+
+
+@contextlib.contextmanager
+def open_catalyst() -> Iterator["Catalyst"]:
+    """Catalyst in a JVM of its own, which ends with the block. JavaMissingError where no Java can be found."""
+    java = java_command()
+    class_path = sorted(glob.glob(f"{spark_jars_dir()}/*.jar"))
+    archive = ClassArchive(cache_dir().parent, java, class_path)
+    try:
+        port, process = _launched(java, class_path, archive)
+    except ValueError:  # it said something else than its port
+        if not archive.exists:
+            raise
+        archive.forget()
+        port, process = _launched(java, class_path, archive)
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    try:
+        with _own_errors():
+            yield Catalyst(gateway)
+    finally:
+        gateway.shutdown()
+        process.stdin.close()  # by which it ends
+        archive.keep(process)
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """A Spark session of this process replaces py4j's handler of errors by one that asks the session's JVM about them;
+    those of our own JVM it cannot know."""
+    installed = py4j.java_gateway.get_return_value
+    py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
+    try:
+        yield
+    finally:
+        py4j.java_gateway.get_return_value = installed
+
+
+def _launched(java: str, class_path: list[str], archive: ClassArchive) -> tuple[int, Any]:
+    """The port of a new JVM, and its process."""
+    port, process = launch_gateway(
+        jarpath=next(jar for jar in class_path if Path(jar).name.startswith("py4j")),
+        classpath=":".join(class_path),
+        javaopts=[*_JVM_OPTIONS, *archive.options],
+        java_path=java,
+        die_on_exit=True,
+        return_proc=True,
+    )
+    return port, process
+
+
+class Catalyst:
+    """Spark's parser and analyser over a catalogue that holds nothing but the built-in functions.
+
+    What Spark refuses is a Py4JJavaError of its own exception, except where a method says otherwise.
+    """
+
+    def __init__(self, gateway: JavaGateway) -> None:
+        self.jvm: Any = gateway.jvm
+        conf = self.module("org.apache.spark.sql.internal.SQLConf").get()
+        for key, value in SQL_SETTINGS.items():
+            conf.setConfString(key, value)
+        self._parser = self.module(f"{_PACKAGE}.parser.CatalystSqlParser")
+        self._functions = self.module(f"{_PACKAGE}.analysis.FunctionRegistry").builtin()
+        catalog = self.of("catalog.SessionCatalog")(
+            self.of("catalog.InMemoryCatalog")(
+                self.jvm.org.apache.spark.SparkConf(), self.jvm.org.apache.hadoop.conf.Configuration()
+            ),
+            self._functions,
+            self.module(f"{_PACKAGE}.analysis.TableFunctionRegistry").builtin(),
+        )
+        self._analyzer = self.of("analysis.Analyzer")(catalog)
+        self._extract = self.module(f"{_PACKAGE}.expressions.ExtractSemiStructuredFields")
+        self._none = self.module("scala.None")
+
+    def parse(self, sql: str) -> Any:
+        """The expression as it was written: columns and functions are names still."""
+        return self._parser.parseExpression(sql)
+
+    def project(self, parsed: Any, columns: tuple[Column, ...]) -> Any:
+        """The analysed plan that computes one parsed expression over a table of these columns."""
+        empty = self.seq([])
+        fresh = self.module(f"{_PACKAGE}.expressions.NamedExpression").newExprId()
+        alias = self.of("expressions.Alias")(parsed, "checked", fresh, empty, self._none, empty)
+        project = self.of("plans.logical.Project")(self.seq([alias]), self._table(columns))
+        tracker = self.of("QueryPlanningTracker")(self._none)
+        with_paths = self._extract.apply(self._analyzer.execute(project))  # `attributes:name`, a rule of sessions
+        return self._analyzer.executeAndCheck(with_paths, tracker)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019 - lives as long as its JVM, which is seconds
+    def _table(self, columns: tuple[Column, ...]) -> Any:
+        """A table without rows."""
+        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+        schema = self.module("org.apache.spark.sql.types.StructType").fromDDL(ddl)
+        attributes = self.module(f"{_PACKAGE}.types.DataTypeUtils").toAttributes(schema)
+        return self.of("plans.logical.LocalRelation")(attributes, self.seq([]), False, self._none)
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019 - as above
+    def function_names(self) -> tuple[str, ...]:
+        """Of all built-in functions."""
+        return tuple(identifier.funcName() for identifier in self.listed(self._functions.listFunction()))
+
+    # --- Scala from Python ------------------------------------------------------------------------------------------
+
+    def of(self, name: str) -> Any:
+        """A class of Catalyst by its name below Catalyst's package."""
+        return getattr(self.jvm, f"{_PACKAGE}.{name}")
+
+    def module(self, name: str) -> Any:
+        """A Scala object."""
+        return self.jvm.java.lang.Class.forName(f"{name}$").getField("MODULE$").get(None)
+
+    def seq(self, items: Sequence[Any]) -> Any:
+        """A Scala sequence."""
+        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(list(items)).toSeq()
+
+    def listed(self, seq: Any) -> list[Any]:
+        """The members of a Scala sequence."""
+        return list(self.jvm.scala.jdk.javaapi.CollectionConverters.asJava(seq))
+
+    def nodes(self, expression: Any) -> Iterator[Any]:
+        """An expression and all that it consists of, outermost first."""
+        yield expression
+        for child in self.listed(expression.children()):
+            yield from self.nodes(child)

@@ -1,0 +1,287 @@
+"""What `check` accepts must run: streams, directories, keys and patterns that cannot work are told with their lines."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logboom.base.settings import SettingsError
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.plan.nodes import Plan
+
+HEAD = """\
+name: shop
+sources: {web: {type: stream, stream: web}}
+transforms: {events: {type: parse, inputs: [web], rules: [{format: json}]}}
+"""
+
+
+def compiled(text: str, **options: Any) -> Plan:
+    return compile_pipeline(text, options.pop("file", "p.yaml"), **options)
+
+
+def problems(text: str, **options: Any) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        compiled(text, **options)
+    assert all(problem.line for problem in caught.value.problems), "a problem without a line"
+    return str(caught.value).split("\n")
+
+
+def with_sinks(*sinks: str) -> str:
+    return (
+        HEAD + "sinks:\n" + "".join(f"  s{number}: {{inputs: [events], {sink}}}\n" for number, sink in enumerate(sinks))
+    )
+
+
+def with_rule(rule: str) -> str:
+    return HEAD.replace("{format: json}", rule) + "sinks: {screen: {type: console, inputs: [events]}}\n"
+
+
+# --- streams ----------------------------------------------------------------------------------------------------
+
+
+def test_a_sink_that_feeds_its_own_source_is_refused() -> None:
+    (told,) = problems(with_sinks("type: stream, stream: web"))
+    assert told == (
+        "p.yaml:5: sinks.s0.stream: writes 'web', which feeds the source 'web' (line 2) and so this sink again: each "
+        "event would come back as a new record for ever; write to another stream"
+    )
+
+
+def test_the_same_stream_on_other_brokers_is_a_copy_and_no_loop() -> None:
+    text = with_sinks("type: stream, stream: web, bootstrap: 'elsewhere:9092'")
+    assert compiled(text).sinks
+    assert "each event would come back" in problems(text, bootstrap="elsewhere:9092")[0]
+    own = text.replace("elsewhere:9092", "a:1,localhost:9092")
+    assert "each event would come back" in problems(own)[0]  # the log is on 127.0.0.1:9092 by default
+    assert "each event would come back" in problems(own.replace("name: shop", "name: shop\nbootstrap: 'a:1'"))[0]
+
+
+TWO_SOURCES = """\
+name: shop
+sources:
+  first: {type: stream, stream: a}
+  second: {type: stream, stream: b}
+transforms:
+  one: {type: parse, inputs: [first], rules: [{format: json}]}
+  two: {type: parse, inputs: [second], rules: [{format: json}]}
+sinks:
+  onward: {type: stream, inputs: [one], stream: b}
+  back: {type: stream, inputs: [two], stream: LAST}
+"""
+
+
+def test_a_chain_of_two_sources_is_allowed_and_a_ring_is_not() -> None:
+    assert compiled(TWO_SOURCES.replace("LAST", "c")).sinks
+    told = problems(TWO_SOURCES.replace("LAST", "a"))
+    assert [line.split(":")[:3] for line in told] == [
+        ["p.yaml", "9", " sinks.onward.stream"],
+        ["p.yaml", "10", " sinks.back.stream"],
+    ]
+    assert "round through the sources second -> first" in told[0]
+
+
+def test_two_sources_on_one_stream_are_refused() -> None:
+    twice = TWO_SOURCES.replace("LAST", "c").replace("stream: a}", "streams: [x, b]}")
+    assert "sources.second: reads the stream 'b', which the source 'first' (line 3) reads too" in problems(twice)[0]
+    pattern = TWO_SOURCES.replace("LAST", "c").replace("stream: a}", "pattern: 'b|x.*'}")
+    assert "reads the stream 'b'" in problems(pattern)[0]
+    both = pattern.replace("stream: b}", "pattern: 'b|x.*'}", 1)
+    assert "reads the same pattern" in problems(both)[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("pattern: '.*'", "pattern matches '_shop.events' too, a stream that this pipeline keeps for itself"),
+        ("stream: _shop.events", "reads '_shop.events', a stream that this pipeline keeps for itself"),
+        ("stream: shop.dead.events", "the dead letters of 'events', which gets them from this source"),
+        ("pattern: 'shop[.].*'", "the dead letters of 'events', which gets them from this source"),
+    ],
+)
+def test_what_the_router_writes_for_itself_is_no_source(source: str, message: str) -> None:
+    text = with_sinks("type: parquet, path: ./archive").replace("stream: web}", f"{source}}}")
+    assert any(message in line and line.startswith("p.yaml:2: sources.web") for line in problems(text))
+
+
+def test_a_sink_into_a_stream_of_the_router_is_refused() -> None:
+    (told,) = problems(with_sinks("type: stream, stream: _shop.events"))
+    what = "is a stream that this pipeline keeps for itself; choose another name"
+    assert told == f"p.yaml:5: sinks.s0.stream: '_shop.events' {what}"
+
+
+@pytest.mark.parametrize("pattern", ["([a", "*a", "(?P<x", "a{2,1}", "(?<x)"])
+def test_a_source_pattern_that_is_none(pattern: str) -> None:
+    text = with_sinks("type: console").replace("stream: web}", f"pattern: '{pattern}'}}")
+    (told,) = problems(text)
+    assert told.startswith(f"p.yaml:2: sources.web.pattern: '{pattern}' is no regular expression: ")
+
+
+@pytest.mark.parametrize(
+    "bootstrap", ["not a host", "a", "a:", "a:0", "a:1,", "a:99999", ":9092", "http://a:1", "a b:1"]
+)
+def test_a_bootstrap_that_is_none_hides_nothing_else(bootstrap: str) -> None:
+    text = with_sinks("type: stream, stream: web").replace("name: shop", f"name: shop\nbootstrap: '{bootstrap}'")
+    first, second = problems(text)
+    assert first.startswith("p.yaml:2: bootstrap: '")
+    assert "is not a broker's address such as 127.0.0.1:9092" in first
+    assert "each event would come back" in second
+    sink = with_sinks(f"type: stream, stream: out, bootstrap: '{bootstrap}'")
+    assert problems(sink)[0].startswith("p.yaml:5: sinks.s0.bootstrap: '")
+
+
+@pytest.mark.parametrize("bootstrap", ["a:1", "a-1.b_c:9092, 10.0.0.1:9092", "[::1]:9092", "[fe80::1%eth0]:1"])
+def test_a_bootstrap_as_kafka_takes_it(bootstrap: str) -> None:
+    assert compiled(HEAD + f"bootstrap: '{bootstrap}'\nsinks: {{k: {{type: console, inputs: [events]}}}}\n")
+
+
+# --- directories and keys ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [
+        ("./archive", "is the directory"),
+        ("elsewhere/../archive/", "is the directory"),
+        ("link", "is the directory"),
+        ("link/inner", "lies inside the directory"),
+        ("archive/date=2026-01-01", "lies inside the directory"),
+        (".", "lies around the directory"),
+    ],
+)
+def test_two_archives_in_one_directory_are_refused(path: str, how: str, tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "link").symlink_to("archive")
+    text = with_sinks("type: parquet, path: archive", f"type: parquet, path: '{path}'")
+    told = problems(text, file=str(tmp_path / "p.yaml"))
+    wanted = f"sinks.s1.path: {how} of the sink 's0' (line 5): {tmp_path / 'archive'}; give each its own"
+    assert f"{tmp_path}/p.yaml:6: {wanted}" in told
+
+
+def test_archives_side_by_side_are_fine(tmp_path: Path) -> None:
+    text = with_sinks("type: parquet, path: archive", "type: parquet, path: archive-2")
+    assert len(compiled(text, file=str(tmp_path / "p.yaml")).sinks) == 2
+
+
+@pytest.mark.parametrize("path", ["checkpoints/shop", "checkpoints", "checkpoints/shop/archive"])
+def test_an_archive_and_the_checkpoint_are_kept_apart(path: str) -> None:
+    assert "of the checkpoint" in problems(with_sinks(f"type: parquet, path: {path}"))[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("s3a://bucket/archive", "is a URL (s3a:), and files are moved by rename here"),
+        ("hdfs:/archive", "is a URL (hdfs:)"),
+        ("file:///data/archive", "is a URL; write the plain path: /data/archive"),
+        ("file:/data/archive", "is a URL; write the plain path: /data/archive"),
+        ("~/archive", "begins with '~'"),
+        ("", "is empty; write a path"),
+    ],
+)
+def test_a_path_that_is_none(path: str, message: str) -> None:
+    (told,) = problems(with_sinks(f"type: parquet, path: '{path}'"))
+    assert told.startswith(f"p.yaml:5: sinks.s0.path: '{path}' ")
+    assert message in told
+    (told,) = problems(f"checkpoint: '{path}'\n" + with_sinks("type: console"))
+    assert message in told
+
+
+def test_a_path_in_a_circle_of_links_is_told(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (told,) = problems(with_sinks("type: parquet, path: loop/x"), file=str(tmp_path / "p.yaml"), environ={})
+    assert "p.yaml:5: sinks.s0.path: " in told
+
+
+def test_a_directory_that_cannot_be_written_is_told_only_where_it_would_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    text = with_sinks("type: parquet, path: file/archive", "type: parquet, path: new/one")
+    file = str(tmp_path / "p.yaml")
+    assert compiled(text, file=file).sinks
+    (told,) = problems(text, file=file, environ={})
+    assert told.endswith(f"sinks.s0.path: {tmp_path}/file/archive cannot be written: {tmp_path}/file is no directory")
+    assert sorted(os.listdir(tmp_path)) == ["file"], "a check leaves nothing behind"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc here")
+def test_a_directory_that_keeps_no_files_is_told() -> None:
+    (told,) = problems(with_sinks("type: parquet, path: /proc/archive"), environ={})
+    assert "/proc/archive cannot be written: /proc " in told
+
+
+def with_key(key: str) -> str:
+    mask = "masked: {type: mask, inputs: [events], rules: [{kind: email, action: hash}], " + key + "}}"
+    return HEAD.replace("}]}}", "}]}, " + mask, 1) + "sinks: {screen: {type: console, inputs: [masked]}}\n"
+
+
+def test_a_key_file_is_looked_for_beside_the_pipeline(tmp_path: Path) -> None:
+    file = str(tmp_path / "p.yaml")
+    (told,) = problems(with_key("key_file: secret"), file=file, environ={})
+    assert told.endswith(
+        "p.yaml:3: transforms.masked.key_file: the key of a mask cannot be read from secret: No such file or directory"
+    )
+    (tmp_path / "secret").write_text("short")
+    (told,) = problems(with_key("key_file: secret"), file=file, environ={})
+    assert "too short" in told
+    (tmp_path / "secret").write_text("at least sixteen bytes")
+    assert compiled(with_key("key_file: secret"), file=file, environ={}).warnings == ()
+
+
+def test_an_absent_key_variable_is_a_warning(tmp_path: Path) -> None:
+    file = str(tmp_path / "p.yaml")
+    (warning,) = compiled(with_key("key_env: SHOP_KEY"), file=file, environ={}).warnings
+    assert (warning.line, warning.where) == (3, "transforms.masked.key_env")
+    assert warning.message == "the environment variable SHOP_KEY is not set here; 'run' needs it"
+    assert compiled(with_key("key_env: SHOP_KEY"), file=file, environ={"SHOP_KEY": "x" * 16}).warnings == ()
+    assert "too short" in problems(with_key("key_env: SHOP_KEY"), file=file, environ={"SHOP_KEY": "x"})[0]
+
+
+# --- patterns of lines ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("%{INT:n:integer}", "unknown type 'integer' of field 'n' (known here: string, int, float)"),
+        ("([a", "is no RE2 expression: missing ]: [a"),
+        ("(?P<a>x) (?P<a>y)", "gives the field 'a' twice"),
+        ("%{WORD:a}(?: %{INT:b}| %{WORD:a})?", "gives the field 'a' twice"),
+        (r"\((?P<a>[()|]+)\|(?P<a>y)", "gives the field 'a' twice"),
+        (r"(?P<a>\Q)|(\E)(?P<a>y)", "gives the field 'a' twice"),
+    ],
+)
+def test_a_pattern_of_lines_that_cannot_do_what_it_says(pattern: str, message: str) -> None:
+    (told,) = problems(with_rule(f"{{format: pattern, pattern: '{pattern}'}}"))
+    assert told.startswith("p.yaml:3: transforms.events.rules[0].pattern: pattern ")
+    assert message in told
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?P<ip>a)|(?P<ip>b)", "(?:%{IPV4:ip}|%{IPV6:ip}) %{WORD:x}", "(?P<a>x(?:(?P<b>y)|(?P<b>z)))", "(?i)%{INT:n:int}"],
+)
+def test_a_name_may_stand_in_several_alternatives(pattern: str) -> None:
+    assert compiled(with_rule(f"{{format: pattern, pattern: '{pattern}'}}")).transforms
+
+
+# --- words ------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_type_hides_no_other_typo() -> None:
+    told = problems(with_sinks("type: parqet, pth: a", "type: kafka, steam: a, inptus: x", "steam: a"))
+    assert told == [
+        "p.yaml:5: sinks.s0.type: unknown type 'parqet' (did you mean 'parquet'?)",
+        "p.yaml:5: sinks.s0: key 'path' is missing",
+        "p.yaml:5: sinks.s0.pth: unknown key 'pth' (did you mean 'path'?)",
+        "p.yaml:6: sinks.s1.type: unknown type 'kafka' (known here: console, parquet, stream)",
+        "p.yaml:6: sinks.s1.steam: unknown key 'steam' (did you mean 'stream'?)",
+        "p.yaml:6: sinks.s1.inptus: unknown key 'inptus' (did you mean 'inputs'?)",
+        "p.yaml:7: sinks.s2: key 'type' is missing (known here: console, parquet, stream)",
+        "p.yaml:7: sinks.s2.steam: unknown key 'steam' (did you mean 'stream'?)",
+    ]
+
+
+def test_an_empty_list_is_told_in_plain_words() -> None:
+    (told,) = problems(HEAD.replace("[{format: json}]", "[]") + "sinks: {k: {type: console, inputs: [events]}}\n")
+    assert told == "p.yaml:3: transforms.events.rules: is empty; give it at least one"
