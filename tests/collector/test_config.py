@@ -74,7 +74,7 @@ inputs:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("inputs: {}", "at least 1"),
+        ("inputs: {}", "is empty; give it at least one"),
         ("inputs: {a: {type: stdin}}", "no stream for a: set stream there, or output.stream for all"),
         ("output: {stream: 'no spaces'}\ninputs: {a: {type: stdin}}", "is no name for a stream"),
         ("inputs: {a b: {type: stdin, stream: s}}", "'a b' is no name for an input"),

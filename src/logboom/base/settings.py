@@ -97,7 +97,9 @@ class SettingsError(LogboomError):
 
 def _problem_line(name: str, problem: Problem) -> str:
     file = None if problem.line is None else f"{name}:{problem.line}"
-    return ": ".join(part for part in (file, problem.where, problem.message) if part)
+    line = ": ".join(part for part in (file, problem.where, problem.message) if part)
+    # Keys and values of a file may hold anything; a problem stays one line, and writes nothing strange to a terminal.
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,14 @@ class Findings:
             self.problem(path, f"key 'type' is missing (known here: {', '.join(models)})")
             self._unknown_keys(models, path, value)
             return None
-        model = models.get(kind) if isinstance(kind, str) else None
+        if not isinstance(kind, str):
+            self.problem((*path, "type"), f"should be one of {', '.join(models)}")
+            self._unknown_keys(models, path, value)
+            return None
+        model = models.get(kind)
         if model is None:
-            self.problem((*path, "type"), f"unknown type {kind!r} ({hint(str(kind), list(models))})")
-            meant = nearest(str(kind), models)
+            self.problem((*path, "type"), f"unknown type {kind!r} ({hint(kind, list(models))})")
+            meant = nearest(kind, models)
             if meant is None:
                 self._unknown_keys(models, path, value)
                 return None
