@@ -25,6 +25,7 @@ from logboom.pipeline.mask.batch import mask_batch
 from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import MaskTransform, ParseTransform, Plan
+from logboom.pipeline.sinks.registry import read_plan
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "pipeline.md"
@@ -125,7 +126,7 @@ def _judged(text: str) -> Plan | None:
 
 def _run(plan: Plan) -> None:
     """What a run does with the plan before and on an executor, but for what Spark answers."""
-    assert Plan.from_json(plan.to_json()) == plan
+    assert read_plan(plan.to_json()) == plan
     assert Layout(plan).finals()
     keys = {ref.id: b"k" * 16 for ref in plan.key_refs()}
     for node in plan.transforms:
