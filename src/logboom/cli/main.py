@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "pipeline": "Check, test and run a pipeline on Spark.",
     "bench": "Measure a broker.",
     "log": "Check and read a data directory.",
+    "sim": "Run the broker under seeds, in simulated time.",
     "config": "Show and check the broker's configuration.",
 }
 

@@ -1,1 +1,33 @@
-"""Row 5: the whole broker under one seed, in simulated time, on a simulated disk. See the modules."""
+"""The whole broker under one seed: real code on simulated time, threads, network and disk.
+
+A run is made of `Process`es. Each has an asyncio event loop (`loop`), threads (`threads`), a clock and random values
+(`machine`), all driven by one `Scheduler` on one thread of the operating system: it runs one callback after the other,
+and when nothing can run, time jumps to the next timer. Connections between processes (`network`, `transport`) deliver
+bytes in pieces and late; the disk (`disk`) knows what was synced and forgets the rest when the power is cut. A
+`SimNode` is such a process with the real broker and its real Kafka door in it, nothing of them replaced: the broker
+takes its clock, ids, threads and disk through ports (`base.ports`, `broker.runtime`), and timers and sockets from its
+event loop.
+
+A `Scenario` runs a node, producers, consumers and faults (`faults`), writes down what clients were told (`history`),
+and checks it as Jepsen's workload for Kafka does. `logboom sim run --seed N` runs one. All chance comes from the seed
+through `Simulation.fork`, a stream of its own for each part, so that a run can be repeated: same seed, same trace.
+Whatever ends a run, a violated promise or an exception, is told with the seed.
+
+What simulated code must not do, since the same seed would no longer give the same run:
+
+- ask for the time, random values or threads other than through the Runtime and the event loop: `time`, `datetime.now`,
+  `random`, `secrets`, `uuid`, `threading.Thread` and executors of its own stay out of broker, doors and cores;
+- let an order hang on addresses or hash seeds: iterate a set of objects or strings (sort it, or keep a dict), sort by
+  `id`, act on what a WeakSet or the garbage collector leaves;
+- reach past the Disk port, or open sockets;
+- hold a `threading.Lock` while it waits for the disk, a mailbox or a future, where another thread or the loop may want
+  it: the simulation stops there (as the real event loop would, if more briefly);
+- wait on the event loop for anything at all.
+
+What is not simulated: CPU time (callbacks take none, so nothing is found here that only a busy loop shows), allocation
+failures, the HTTP door (threads of the standard library's server), real sockets, and real file systems. tests/faults
+has those with real processes.
+
+Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
+`process`, `simulation`, `disk`, `node`, `client`, `history`, `workload`, `faults`, `scenario`.
+"""

@@ -93,8 +93,13 @@ class Node:
         _apply(self.data, length, None)
         self.changes.append(Change(length, None))
 
-    def sync(self) -> None:
-        for change in self.changes:
+    def unsynced(self) -> list[Change]:
+        """What a sync that begins now is about."""
+        return [change for change in self.changes if change.state is State.WRITTEN]
+
+    def sync(self, changes: Sequence[Change] | None = None) -> None:
+        """These changes are durable, or all that are not in doubt."""
+        for change in self.unsynced() if changes is None else changes:
             if change.state is State.WRITTEN:
                 change.state = State.SYNCED
         while self.changes and self.changes[0].state is State.SYNCED:
@@ -171,12 +176,13 @@ class SimFile:
         self._node.write(offset, content)
 
     def sync(self) -> None:
+        changes = self._node.unsynced()  # what is written while the disk is at it waits for the next sync
         try:
             self._disk.fault("sync", self._path)
         except OSError as error:
             self._node.sync_failed()
             raise SyncFailedError(*error.args) from error
-        self._node.sync()
+        self._node.sync(changes)
         self._disk.syncs += 1
 
     def truncate(self, length: int) -> None:
@@ -228,7 +234,7 @@ class SimDisk:
 
     def power_cut(self, chance: Chance) -> "SimDisk":
         """The disk as it may be found after the power went."""
-        after = SimDisk(self.capacity_bytes)
+        after = type(self)(self.capacity_bytes)
         after.directories = set(self.directories)
         names = dict(self.durable_names)
         # What was done to names since their directory was synced may or may not have reached the disk.
@@ -241,9 +247,18 @@ class SimDisk:
         after.durable_names = dict(after.nodes)
         return after
 
+    def after_kill(self) -> "SimDisk":
+        """The disk as the next process finds it after kill -9: all writes are there, and what was not synced is still
+        not durable. The disk itself must be used no more."""
+        after = type(self)(self.capacity_bytes)
+        after.directories = set(self.directories)
+        after.nodes = dict(self.nodes)
+        after.durable_names = dict(self.durable_names)
+        return after
+
     def copy(self) -> "SimDisk":
-        """The disk as the next process finds it after kill -9: all writes are there."""
-        after = SimDisk(self.capacity_bytes)
+        """Another disk with all that was written here, and all of it durable."""
+        after = type(self)(self.capacity_bytes)
         after.directories = set(self.directories)
         after.nodes = {name: settled(node.data) for name, node in self.nodes.items()}
         after.durable_names = dict(after.nodes)

@@ -1,0 +1,205 @@
+"""A small Kafka client on a simulated loop: one connection, one request at a time, every answer read or refused.
+
+Built on the frames of `logboom.client` and on kio's own entities, so that the broker is not checked with its own
+encoder. All APIs at versions of one age (Kafka 2.4), the last with plain heads. Retries are the workload's affair.
+"""
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import Offset
+from logboom.client.frames import Frames, framed
+from logboom.client.messages import Api
+from logboom.kafka.wire.messages import make, milliseconds, nested, request_class, response_class
+from logboom.records import iter_batches, iter_records
+
+_PRODUCE: Final[Api] = (0, 8)
+_FETCH: Final[Api] = (1, 11)
+_LIST_OFFSETS: Final[Api] = (2, 5)
+_OFFSET_COMMIT: Final[Api] = (8, 7)
+_OFFSET_FETCH: Final[Api] = (9, 5)
+_CREATE_TOPICS: Final[Api] = (19, 4)
+_INIT_PRODUCER_ID: Final[Api] = (22, 1)
+
+_ANSWER_S: Final = 5.0
+_LATEST: Final = -1
+_FETCH_BYTES: Final = 1 << 20
+_RECORDS_BYTES_MAX: Final = 1 << 26
+
+
+class AskError(LogboomError):
+    """No answer: the request may have been carried out or not."""
+
+
+class RefusedError(LogboomError):
+    """The broker answered with an error."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class Polled(NamedTuple):
+    """What one fetch of one partition gave."""
+
+    records: list[tuple[Offset, bytes]]
+    next_offset: Offset
+    high_watermark: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """One partition."""
+
+    stream: str
+    partition: int
+
+
+class SimClient:
+    """Life: `connect`, then asks one at a time, then `close`; after an AskError it is of no further use."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id
+        self._correlation = 0
+        self._frames = Frames()
+
+    @classmethod
+    async def connect(cls, address: tuple[str, int], client_id: str) -> "SimClient":
+        """Raises AskError where nobody listens."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return cls(*await asyncio.open_connection(*address), client_id)
+        except (OSError, TimeoutError) as error:
+            raise AskError(f"cannot connect: {error}") from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+    async def ask(self, api: Api, *, answer_s: float = _ANSWER_S, **fields: Any) -> Any:
+        """Send a request, its fields as kio names them, and wait for its answer. Raises AskError where none comes.
+
+        A list of dictionaries stands for entities inside the request.
+        """
+        request, body = _entity(request_class(*api), fields), io.BytesIO()
+        entity_writer(type(request))(body, request)
+        self._correlation += 1
+        self._writer.writelines(framed(api, self._correlation, self._client_id, [body.getvalue()]))
+        try:
+            async with asyncio.timeout(answer_s):
+                payload = await self._answer()
+        except (OSError, TimeoutError) as error:
+            self._writer.transport.abort()
+            raise AskError(f"no answer: {error!r}") from error
+        entity, size = entity_reader(response_class(*api))(payload, 0)
+        assert size == len(payload), "an answer with bytes behind it"
+        return entity
+
+    async def _answer(self) -> bytes:
+        while data := await self._reader.read(1 << 16):
+            for correlation, body in self._frames.take(data):
+                assert correlation == self._correlation, "an answer to another request"
+                return bytes(body)
+        raise ConnectionResetError("the broker closed the connection")
+
+    # --- streams and records --------------------------------------------------------------------------------------
+
+    async def create_stream(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create a stream; one that is there already will do. Raises RefusedError."""
+        settings = [{"name": key, "value": value} for key, value in config.items()]
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
+        answer = await self.ask(_CREATE_TOPICS, topics=[{**topic, "assignments": []}])
+        _check(answer.topics[0].error_code, ErrorCode.topic_already_exists)
+
+    async def new_producer(self) -> tuple[int, int]:
+        """Id and epoch of an idempotent producer."""
+        answer = await self.ask(_INIT_PRODUCER_ID, transactional_id=None, transaction_timeout=milliseconds(60_000))
+        _check(answer.error_code)
+        return answer.producer_id, answer.producer_epoch
+
+    async def produce(self, where: Where, batch: bytes, acks: int = -1) -> int:
+        """Append a batch; its base offset. Raises RefusedError."""
+        parts = [{"index": where.partition, "records": batch}]
+        topics = [{"name": where.stream, "partition_data": parts}]
+        wait = milliseconds(int(_ANSWER_S * 1_000))
+        answer = await self.ask(_PRODUCE, acks=acks, timeout=wait, topic_data=topics)
+        part = answer.responses[0].partition_responses[0]
+        _check(part.error_code)
+        return int(part.base_offset)
+
+    async def fetch(self, where: Where, offset: Offset, wait_ms: int) -> Polled:
+        """Committed records from an offset on, waiting for some. Raises RefusedError."""
+        parts = [{"partition": where.partition, "fetch_offset": offset, "partition_max_bytes": _FETCH_BYTES}]
+        answer = await self.ask(
+            _FETCH,
+            answer_s=_ANSWER_S + wait_ms / 1_000,
+            max_wait=milliseconds(wait_ms),
+            min_bytes=1,
+            topics=[{"topic": where.stream, "partitions": parts}],
+            forgotten_topics_data=[],
+        )
+        _check(answer.error_code)
+        found = answer.responses[0].partitions[0]
+        _check(found.error_code)
+        return _polled(found.records or b"", offset, Offset(found.high_watermark))
+
+    async def end_offset(self, where: Where) -> Offset:
+        """The high-water mark."""
+        parts = [{"partition_index": where.partition, "timestamp": _LATEST}]
+        topics = [{"name": where.stream, "partitions": parts}]
+        answer = await self.ask(_LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=topics)
+        found = answer.topics[0].partitions[0]
+        _check(found.error_code)
+        return Offset(found.offset)
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    async def commit(self, group: str, where: Where, offset: Offset) -> None:
+        """Commit an offset as a consumer without a group membership does. Raises RefusedError."""
+        parts = [{"partition_index": where.partition, "committed_offset": offset, "committed_metadata": None}]
+        topics = [{"name": where.stream, "partitions": parts}]
+        answer = await self.ask(_OFFSET_COMMIT, group_id=group, member_id="", topics=topics)
+        _check(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self, group: str, where: Where) -> Offset:
+        """The committed offset; -1 where there is none. Raises RefusedError."""
+        topics = [{"name": where.stream, "partition_indexes": (where.partition,)}]
+        answer = await self.ask(_OFFSET_FETCH, group_id=group, topics=topics)
+        _check(answer.error_code)
+        found = answer.topics[0].partitions[0]
+        _check(found.error_code)
+        return Offset(found.committed_offset)
+
+
+def _entity(cls: Any, fields: Mapping[str, Any]) -> Any:
+    """An entity of kio's, lists of dictionaries made entities too."""
+    made = {
+        name: tuple(_entity(nested(cls, name), one) for one in value) if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
+    return make(cls, **made)
+
+
+def _check(code: ErrorCode, *accepted: ErrorCode) -> None:
+    if code is not ErrorCode.none and code not in accepted:
+        raise RefusedError(code)
+
+
+def _polled(data: bytes, offset: Offset, high_watermark: Offset) -> Polled:
+    """Records from `offset` on; the batch that holds it comes whole."""
+    records: list[tuple[Offset, bytes]] = []
+    next_offset = offset
+    for position, header in iter_batches(data):
+        found: Sequence[Any] = list(iter_records(data, position, header, _RECORDS_BYTES_MAX))
+        records += [(record.offset, bytes(record.value)) for record in found if record.offset >= offset]
+        next_offset = header.next_offset
+    return Polled(records, next_offset, high_watermark)

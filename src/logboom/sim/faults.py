@@ -1,0 +1,144 @@
+"""What goes wrong in a run: faults drawn from the seed, one after the other, each of them mended.
+
+A fault is a coroutine that takes the node, hurts it, and leaves it so that it serves again, or is started again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final
+
+from logboom.base.units import KIB
+from logboom.sim.node import SimNode
+from logboom.sim.process import ProcessEndedError
+from logboom.sim.simulation import Simulation
+
+Fault = Callable[["Trouble"], Awaitable[None]]
+_EARLY_END_CHANCE: Final = 0.3
+_START_TRIES_MAX: Final = 5
+
+
+class Trouble:
+    """The faults of one run. Life: that of the run."""
+
+    def __init__(self, simulation: Simulation, node: SimNode, chance: Random) -> None:
+        self.simulation = simulation
+        self.node = node
+        self.chance = chance
+        self.counts: dict[str, int] = {}
+        """How often each fault came."""
+
+    async def run(self, until_s: float, kinds: dict[str, Fault], pause_max_s: float) -> None:
+        """One fault after the other until a time."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < until_s:
+            await asyncio.sleep(self.chance.uniform(0, pause_max_s))
+            name = self.chance.choice(tuple(kinds))
+            self.counts[name] = self.counts.get(name, 0) + 1
+            self.simulation.scheduler.record("trouble", name)
+            await kinds[name](self)
+
+    async def pause(self, max_s: float) -> None:
+        """Let it hurt for a while."""
+        await asyncio.sleep(self.chance.uniform(0, max_s))
+
+    def end(self) -> None:
+        """Kill the process, or the machine."""
+        if self.chance.random() < 0.5:
+            self.node.kill()
+        else:
+            self.node.cut_power()
+
+    async def start(self) -> None:
+        """Start the node again; now and then it dies once more on the way."""
+        for _ in range(_START_TRIES_MAX):
+            await self.pause(0.5)
+            starting = asyncio.ensure_future(self.node.start())
+            if self.chance.random() >= _EARLY_END_CHANCE:
+                break
+            await self.pause(0.05)
+            if self.node.running:
+                self.end()
+            await asyncio.gather(starting, return_exceptions=True)
+        else:
+            starting = asyncio.ensure_future(self.node.start())
+        await starting
+
+    async def heal(self) -> None:
+        """Everything works again, and the node is there and takes records."""
+        node = self.node
+        node.faults.mend()
+        node.disk.capacity_bytes = ROOM_BYTES
+        if node.running and node.broker is not None and node.broker.health.log_dir_failure is not None:
+            self.end()
+        if not node.running:
+            await node.start()
+
+
+ROOM_BYTES: Final = 1 << 40
+
+
+async def _kill(trouble: Trouble) -> None:
+    trouble.node.kill()
+    await trouble.start()
+
+
+async def _cut_power(trouble: Trouble) -> None:
+    trouble.node.cut_power()
+    await trouble.start()
+
+
+async def _stop(trouble: Trouble) -> None:
+    try:
+        await trouble.node.stop()
+    except ProcessEndedError:
+        return
+    await trouble.start()
+
+
+async def _disk_fails(trouble: Trouble) -> None:
+    """The disk returns EIO; the log dir is offline from then on, so it takes a restart."""
+    operation = trouble.chance.choice(("sync", "write", "sync_dir"))
+    trouble.node.faults.failing = frozenset((operation,))
+    await trouble.pause(1.0)
+    trouble.end()
+    await trouble.start()
+
+
+async def _disk_full(trouble: Trouble) -> None:
+    disk = trouble.node.disk
+    used_bytes = disk.capacity_bytes - disk.free_bytes
+    disk.capacity_bytes = used_bytes + trouble.chance.choice((0, KIB, 100 * KIB))
+    await trouble.pause(2.0)
+    if trouble.chance.random() < _EARLY_END_CHANCE:
+        trouble.end()
+        trouble.node.disk.capacity_bytes = ROOM_BYTES
+        await trouble.start()
+    disk.capacity_bytes = ROOM_BYTES
+
+
+async def _disk_hangs(trouble: Trouble) -> None:
+    trouble.node.faults.hanging = True
+    await trouble.pause(15.0)
+    if trouble.chance.random() < _EARLY_END_CHANCE:
+        trouble.end()
+        await trouble.start()
+    trouble.node.faults.mend()
+
+
+async def _cut_connections(trouble: Trouble) -> None:
+    for link in tuple(trouble.simulation.network.links):
+        if trouble.chance.random() < 0.5:
+            link.cut()
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "kill": _kill,
+    "power": _cut_power,
+    "stop": _stop,
+    "eio": _disk_fails,
+    "full": _disk_full,
+    "hang": _disk_hangs,
+    "cut": _cut_connections,
+}
+"""Every fault by its name."""

@@ -1,0 +1,121 @@
+"""What clients did and saw in one run, and what must be true of it.
+
+The checks are those of Jepsen's workload for Kafka, for a log without compaction or transactions, in which every offset
+up to the high-water mark holds one record:
+
+- lost write: a record that was acknowledged, or read by anybody, is there at the end, at the same offset;
+- inconsistent offsets: an offset never holds two different records, whoever read it and whenever;
+- duplicate: no record lies at two offsets (an idempotent producer's retries included);
+- order: the records of one producer lie in the order in which it sent them;
+- phantom: nothing is read that nobody sent;
+- poll skip, and polls that go back: a consumer that continues sees every offset once;
+- committed offsets: an acknowledged commit is there later, or a newer one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from logboom.base.ids import Offset
+from logboom.sim.client import Where
+
+Value = int
+"""Every record of a run carries a number of its own."""
+
+Final = Mapping[Where, Sequence[tuple[Offset, Value]]]
+"""All records of each partition after the last restart, in order."""
+
+_NAMED_MAX = 5
+
+
+@dataclass
+class History:
+    """Life: that of the run; clients write to it as they go."""
+
+    sent: dict[Value, tuple[str, Where]] = field(default_factory=dict)
+    """Every record that may be in the log: its producer and partition, in the order of sending."""
+    acked: dict[Value, tuple[Where, Offset]] = field(default_factory=dict)
+    seen: dict[tuple[Where, Offset], Value] = field(default_factory=dict)
+    """What polls and acknowledgements said of each offset, first of all."""
+    violations: list[str] = field(default_factory=list)
+    """What was found wrong on the way."""
+    polls: int = 0
+    commits: int = 0
+
+    def violated(self, text: str) -> None:
+        """Something happened that must never happen."""
+        self.violations.append(text)
+
+    def send(self, producer: str, where: Where, values: Sequence[Value]) -> None:
+        """A producer is about to send records for the first time."""
+        for value in values:
+            self.sent[value] = (producer, where)
+
+    def acknowledge(self, where: Where, base_offset: int, values: Sequence[Value]) -> None:
+        """The broker says that records are committed, the first of them at `base_offset`."""
+        for offset, value in enumerate(values, base_offset):
+            self.acked[value] = (where, Offset(offset))
+            self._note(where, Offset(offset), value, "acknowledged")
+
+    def poll(self, where: Where, position: Offset, records: Sequence[tuple[Offset, Value]]) -> None:
+        """A consumer at `position` was given records."""
+        self.polls += 1
+        expected = position
+        for offset, value in records:
+            if offset != expected:
+                self.violated(f"poll skip in {_text(where)}: offset {offset} came where {expected} was next")
+            expected = Offset(offset + 1)
+            if self.sent.get(value, ("", None))[1] != where:
+                self.violated(f"phantom in {_text(where)}: {value} at {offset} was never sent there")
+            self._note(where, offset, value, "read")
+
+    def _note(self, where: Where, offset: Offset, value: Value, how: str) -> None:
+        known = self.seen.setdefault((where, offset), value)
+        if known != value:
+            self.violated(
+                f"inconsistent offsets in {_text(where)}: {offset} held {known}, then {value} was {how} there"
+            )
+
+    def check(self, final: Final) -> list[str]:
+        """All that was wrong with the run."""
+        return shortened([*self.violations, *_lost(self, final), *_duplicates(final), *_disorder(self, final)])
+
+
+def shortened(violations: Sequence[str]) -> list[str]:
+    """The first few, and how many more there are: one fault of the broker violates much."""
+    more = len(violations) - _NAMED_MAX
+    return [*violations[:_NAMED_MAX], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _lost(history: History, final: Final) -> Iterator[str]:
+    """Records that somebody was told of and that are not there any more."""
+    held = {(where, offset): value for where, records in final.items() for offset, value in records}
+    acked = {(where, offset) for where, offset in history.acked.values()}
+    for (where, offset), value in history.seen.items():
+        if held.get((where, offset)) != value:
+            how = "acknowledged" if (where, offset) in acked else "read"
+            yield f"lost write in {_text(where)}: {value} was {how} at {offset}, where {held.get((where, offset))} is"
+
+
+def _duplicates(final: Final) -> Iterator[str]:
+    places: dict[Value, tuple[Where, Offset]] = {}
+    for where, records in final.items():
+        for offset, value in records:
+            if value in places:
+                first, at = places[value]
+                yield f"duplicate: {value} is in {_text(first)} at {at} and in {_text(where)} at {offset}"
+            places[value] = (where, offset)
+
+
+def _disorder(history: History, final: Final) -> Iterator[str]:
+    """Producers number their records as they send them."""
+    for where, records in final.items():
+        last: dict[str, Value] = {}
+        for offset, value in records:
+            producer = history.sent.get(value, ("", where))[0]
+            if value < last.get(producer, -1):
+                yield f"order in {_text(where)}: {value} of {producer} lies behind {last[producer]}, at {offset}"
+            last[producer] = value
+
+
+def _text(where: Where) -> str:
+    return f"{where.stream}-{where.partition}"

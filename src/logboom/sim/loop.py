@@ -1,0 +1,278 @@
+"""An asyncio event loop in simulated time: the one a simulated process runs on.
+
+It offers what the broker and its doors use of asyncio: callbacks, timers, futures and tasks, executors, servers and
+connections. It has no selector, no socket and no signal. Callbacks run in the order of `call_soon`, as asyncio
+promises; `call_soon_threadsafe` is the same, since the threads of a simulation run one at a time (`threads`).
+
+A process is one loop, its threads and its connections. `kill` ends it as SIGKILL does: no callback of it runs again.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
+
+from logboom.sim.scheduler import Scheduler, SimulationError, callback_name, task_name
+
+Result = TypeVar("Result")
+Args = TypeVarTuple("Args")
+_RUN_MAX_S: Final = 86_400.0
+_CoroutineLike = Generator[Any, None, Result] | Coroutine[Any, Any, Result]
+
+
+class Network(Protocol):
+    """What a loop's servers and connections are made by."""
+
+    def listen(self, loop: "SimLoop", factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Any:
+        """A server; it takes connections once it is told to."""
+
+    async def connect(
+        self, loop: "SimLoop", factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """A connection. Raises ConnectionRefusedError where nobody listens."""
+
+
+class _Handle(asyncio.Handle):
+    """The Step of a callback."""
+
+    __slots__ = ("loop", "name")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: Any, loop: "SimLoop", context: contextvars.Context | None
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self.loop = loop
+        self.name = callback_name(callback)
+
+    def run(self) -> None:
+        self._run()
+
+
+class _Timer(asyncio.TimerHandle):
+    """The Step of a timer."""
+
+    __slots__ = ("loop", "name")
+
+    def __init__(
+        self,
+        when_s: float,
+        callback: Callable[..., Any],
+        args: Any,
+        loop: "SimLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        super().__init__(when_s, callback, args, loop, context)
+        self.loop = loop
+        self.name = callback_name(callback)
+
+    def run(self) -> None:
+        self._run()
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """The event loop of one simulated process."""
+
+    def __init__(self, name: str, scheduler: Scheduler, network: Network) -> None:
+        self.process = name
+        self._scheduler = scheduler
+        self._network = network
+        self._alive = True
+        self._running = False
+        self._executor: Executor | None = None
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._on_kill: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], list[str]]] = []
+        self.faults: list[str] = []
+        """Errors that nobody caught; each of them is a fault of the code that is simulated."""
+        scheduler.add(self)
+
+    # --- the scheduler's side -----------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        self._running = True
+        asyncio._set_running_loop(self)  # noqa: SLF001 - asyncio's own door for the makers of event loops
+
+    def exit(self) -> None:
+        asyncio._set_running_loop(None)  # noqa: SLF001 - the same
+        self._running = False
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    def waiting(self) -> list[str]:
+        waits = [f"{self.process}: {_where(task)}" for task in self._tasks if not task.done()]
+        return waits + [f"{self.process}: {line}" for told in self._waiting for line in told()]
+
+    def tell_waiting(self, told: Callable[[], list[str]]) -> None:
+        """Have `told` asked for what else this process waits for."""
+        self._waiting.append(told)
+
+    # --- callbacks and time -------------------------------------------------------------------------------------
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Args]], object],
+        *args: *Args,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._scheduler.soon(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Args]], object],
+        *args: *Args,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Args]], object],
+        *args: *Args,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self, context)
+        self._scheduler.at(when, timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Asyncio's hook of a cancelled timer; the scheduler finds it cancelled when its time comes."""
+
+    def time(self) -> float:
+        return self._scheduler.now_s
+
+    # --- futures, tasks, executors ------------------------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: _CoroutineLike[Result], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> "asyncio.Task[Result]":
+        task: asyncio.Task[Result] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.pop(task, None)
+
+    def set_default_executor(self, executor: Executor) -> None:
+        """Where `asyncio.to_thread` runs."""
+        self._executor = executor
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Result], *args: Any
+    ) -> asyncio.Future[Result]:
+        chosen = executor or self._executor
+        if chosen is None:
+            raise SimulationError(f"{self.process} has no executor for {callback_name(func)}")
+        return asyncio.wrap_future(chosen.submit(func, *args), loop=self)
+
+    def run_until_complete(self, future: Any) -> Any:
+        return self.run(future)
+
+    def run(self, work: Any, max_s: float = _RUN_MAX_S) -> Any:
+        """Run the whole simulation until a coroutine or future of this process is done; its result.
+
+        Raises StuckError where it never can be, or after `max_s` seconds of simulated time.
+        """
+        future: asyncio.Future[Any] = asyncio.ensure_future(work, loop=self)
+        self._scheduler.run_until(future.done, self.time() + max_s)
+        return future.result()
+
+    # --- network ------------------------------------------------------------------------------------------------
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        backlog: int = 100,
+        start_serving: bool = True,
+    ) -> Any:
+        server = self._network.listen(self, protocol_factory, host or "0.0.0.0", port or 0)  # noqa: S104 - simulated
+        if start_serving:
+            await server.start_serving()
+        return server
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str | None = None, port: int | None = None
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await self._network.connect(self, protocol_factory, host or "", port or 0)
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def at_kill(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the process is killed: its connections and threads end with it."""
+        self._on_kill.append(callback)
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does. Idempotent. Not from a callback of its own."""
+        if not self._alive:
+            return
+        self._alive = False
+        for callback in self._on_kill:
+            callback()
+        # Closed here, in order, rather than at a moment of the garbage collector's choice.
+        for task in tuple(self._tasks):
+            _close(task)
+        self._tasks.clear()
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return not self._alive
+
+    def close(self) -> None:
+        self.kill()
+
+    def stop(self) -> None:
+        raise SimulationError("a simulated loop runs until what it was asked for is done")
+
+    async def shutdown_asyncgens(self) -> None:
+        """There are none to end: the broker has no asynchronous generators that outlive their use."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Threads end with the process."""
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Asyncio's debugging looks at the machine's clock, which says nothing here."""
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """An error that nobody caught is kept, and fails the run."""
+        if self._alive:
+            error = context.get("exception")
+            text = f"{self.process}: {context.get('message')}: {error!r}"
+            self.faults.append(text)
+            self._scheduler.record("fault", type(error).__name__)
+
+
+def _close(task: "asyncio.Task[Any]") -> None:
+    """Unwind a task of a dead process. What it does meanwhile reaches nothing: loop, disk and network are dead."""
+    with contextlib.suppress(BaseException):  # a process that was killed tells nobody of its errors
+        task.get_coro().close()
+
+
+def _where(task: "asyncio.Task[Any]") -> str:
+    """Which line a task stands at."""
+    frames = task.get_stack(limit=1)
+    at = f" at {frames[0].f_code.co_filename.rpartition('/')[2]}:{frames[0].f_lineno}" if frames else ""
+    return f"{task_name(task)}{at}"

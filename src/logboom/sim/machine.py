@@ -1,0 +1,39 @@
+"""The Clock and Ids ports in simulated time and under a seed."""
+
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from logboom.sim.scheduler import Scheduler
+
+_BEGINNING_MS: Final = 1_767_225_600_000
+"""2026-01-01 UTC, the wall clock's time when the simulation's is 0."""
+
+
+class SimClock:
+    """The Clock port."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def wall_ms(self) -> int:
+        return _BEGINNING_MS + int(self._scheduler.now_s * 1_000)
+
+    def monotonic_s(self) -> float:
+        return self._scheduler.now_s
+
+    def monotonic_ns(self) -> int:
+        return int(self._scheduler.now_s * 1_000_000_000)
+
+
+class SimIds:
+    """The Ids port: as random as the real one, and the same for the same seed."""
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+
+    def uuid(self) -> UUID:
+        return UUID(int=self._chance.getrandbits(128), version=4)
+
+    def below(self, bound: int) -> int:
+        return self._chance.randrange(bound)

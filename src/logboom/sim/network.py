@@ -1,0 +1,118 @@
+"""Listeners and connections between simulated processes.
+
+A connection is a transport at each end, and what is on the way between them. Addresses are names and ports; there is
+no resolver. How long bytes take and into how many pieces they are cut is drawn from the seed; so is, where a test asks
+for it, when a connection breaks. Knows asyncio's protocols; not what the bytes say.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from logboom.sim.loop import SimLoop
+from logboom.sim.scheduler import Scheduler
+from logboom.sim.transport import Link, LinkConfig, SimTransport
+
+_FIRST_FREE_PORT: Final = 20_000
+_ANY_HOSTS: Final = ("", "0.0.0.0", "::")  # noqa: S104 - simulated
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What stands for a listening socket where code asks it for its name."""
+
+    host: str
+    port: int
+
+    def getsockname(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.host, self.port
+
+
+class SimServer:
+    """A listener, as `loop.create_server` gives it."""
+
+    def __init__(
+        self, network: "SimNetwork", loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
+    ) -> None:
+        self.sockets = (address,)
+        self.loop = loop
+        self.factory = factory
+        self._network = network
+        self._serving = False
+
+    async def start_serving(self) -> None:
+        """Take connections from now on."""
+        self._serving = True
+
+    def is_serving(self) -> bool:
+        """Whether connections are taken."""
+        return self._serving
+
+    def close(self) -> None:
+        """Take no more connections; those there are stay."""
+        self._serving = False
+        self._network.forget(self)
+
+    async def wait_closed(self) -> None:
+        """Returns at once: a server is closed when `close` returns."""
+
+
+class SimNetwork:
+    """All listeners and connections of one simulation."""
+
+    def __init__(self, scheduler: Scheduler, chance: Random, config: LinkConfig | None = None) -> None:
+        self.config = config or LinkConfig()
+        """How connections that are made from now on behave."""
+        self.links: list[Link] = []
+        """Connections that are open, the oldest first."""
+        self._scheduler = scheduler
+        self._chance = chance
+        self._servers: dict[int, SimServer] = {}
+        self._next_port = _FIRST_FREE_PORT
+        self._connections = 0
+
+    def listen(self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimServer:
+        """A listener on a port, or on a free one. Raises OSError where the port is taken."""
+        if not port:
+            port = self._free_port()
+        if port in self._servers:
+            raise OSError(98, "address already in use")
+        name = loop.process if host in _ANY_HOSTS else host
+        server = self._servers[port] = SimServer(self, loop, factory, Address(name, port))
+        loop.at_kill(lambda: self.forget(server))
+        return server
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def forget(self, server: SimServer) -> None:
+        """Nobody listens there any more."""
+        port = server.sockets[0].port
+        if self._servers.get(port) is server:
+            del self._servers[port]
+
+    async def connect(
+        self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect to the listener of a port. Raises ConnectionRefusedError where there is none."""
+        await asyncio.sleep(self.config.latency_s(self._chance))
+        server = self._servers.get(port)
+        if server is None or not server.is_serving():
+            raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
+        self._connections += 1
+        name = f"{loop.process}-{self._connections}"
+        link = Link(name, self._scheduler, self._chance, self.config, self.links)
+        near = SimTransport(link, loop, (loop.process, self._free_port()), (host, port))
+        far = SimTransport(link, server.loop, (host, port), near.sockname)
+        link.open(near, far)
+        self.links.append(link)
+        server.loop.call_soon(far.attach, server.factory)
+        protocol = factory()
+        near.set_protocol(protocol)
+        protocol.connection_made(near)
+        near.start()
+        return near, protocol

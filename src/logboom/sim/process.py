@@ -1,0 +1,100 @@
+"""One simulated process: its event loop, its threads, its clock, its random values and its log."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger
+
+from logboom.broker.runtime import Runtime
+from logboom.sim.loop import SimLoop
+from logboom.sim.machine import SimClock, SimIds
+from logboom.sim.network import SimNetwork
+from logboom.sim.scheduler import Scheduler
+from logboom.sim.threads import SimWorkers
+
+Result = TypeVar("Result")
+_DEFAULT_THREADS = 4
+
+
+class ProcessEndedError(Exception):
+    """The process was killed before it had done what it was asked for."""
+
+
+class Process:
+    """Life: begins when it is made; `kill` ends it."""
+
+    def __init__(self, name: str, scheduler: Scheduler, network: SimNetwork, fork: Callable[[str], Random]) -> None:
+        self.name = name
+        self._scheduler = scheduler
+        self.loop = SimLoop(name, scheduler, network)  # type: ignore[abstract]  # a simulated loop has no sockets, pipes, signals
+        workers = SimWorkers(self.loop, fork("threads"))
+        self.runtime = Runtime(clock=SimClock(scheduler), ids=SimIds(fork("ids")), workers=workers)
+        self.loop.set_default_executor(workers.pool("default", _DEFAULT_THREADS))
+        self.log: FilteringBoundLogger = structlog.wrap_logger(
+            _Nothing(),
+            processors=[self._record],
+            wrapper_class=structlog.make_filtering_bound_logger("debug"),
+            cache_logger_on_first_use=False,
+        )
+        self.log_lines: list[dict[str, Any]] = []
+        """What it has logged."""
+
+    def _record(self, _: Any, level: str, event: EventDict) -> str:
+        line = {"level": level, **event}
+        self.log_lines.append(line)
+        text = " ".join(f"{name}={value!r}" for name, value in line.items() if name != "exc_info")
+        self._scheduler.record("log", f"{self.name} {text}")
+        if isinstance(error := event.get("exc_info"), BaseException):
+            # The code logs with a stack what it holds for a fault of its own.
+            self.loop.faults.append(f"{self.name}: {event.get('event')}: {error!r}")
+        return text
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Future[Result]":
+        """Run a coroutine in this process; a future for the process that calls. ProcessEndedError if it is killed."""
+        caller = asyncio.get_running_loop()
+        result: asyncio.Future[Result] = caller.create_future()
+
+        def begin() -> None:
+            task = self.loop.create_task(work)
+            task.add_done_callback(lambda task: caller.call_soon(_copy, task, result))
+
+        def killed() -> None:
+            caller.call_soon(_fail, result, ProcessEndedError(self.name))
+
+        self.loop.at_kill(killed)
+        self.loop.call_soon(begin)
+        return result
+
+    def kill(self) -> None:
+        """End it as SIGKILL does."""
+        self._scheduler.record("kill", self.name)
+        self.loop.kill()
+
+
+class _Nothing:
+    """A logger that drops its lines; they were recorded on their way."""
+
+    def msg(self, text: str) -> None:
+        pass
+
+    debug = info = warning = error = critical = msg
+
+
+def _copy(task: "asyncio.Task[Any]", result: "asyncio.Future[Any]") -> None:
+    if result.done():
+        return
+    if task.cancelled():
+        result.cancel()
+    elif (error := task.exception()) is not None:
+        result.set_exception(error)
+    else:
+        result.set_result(task.result())
+
+
+def _fail(result: "asyncio.Future[Any]", error: Exception) -> None:
+    if not result.done():
+        result.set_exception(error)
+        result.exception()  # seen: whoever asked may be gone

@@ -1,0 +1,147 @@
+"""Simulated time, and the order of everything that happens in it.
+
+One Scheduler runs the callbacks of all event loops of a simulation, one after the other, in the order in which they
+were asked for. While something can run, time stands still; when nothing can, it jumps to the next timer. So an hour
+without events costs nothing, and nothing ever waits for the machine below.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+from logboom.sim.trace import Trace
+
+START_S: Final = 1_000.0
+"""Where simulated time begins; not at zero, which code may take for "never"."""
+
+_STEPS_WITHOUT_TIME_MAX: Final = 1_000_000
+
+
+class SimulationError(Exception):
+    """The simulation itself cannot go on."""
+
+
+class StuckError(SimulationError):
+    """What was waited for can never happen, or not in the time it was given; the text names what waits."""
+
+
+class Loop(Protocol):
+    """The event loop of one simulated process."""
+
+    def enter(self) -> None:
+        """Called before a callback of the loop is run."""
+
+    def exit(self) -> None:
+        """Called after it."""
+
+    @property
+    def alive(self) -> bool:
+        """False once the process is dead: none of its callbacks runs any more."""
+
+    def waiting(self) -> list[str]:
+        """What the process waits for, for people."""
+
+
+class Step(Protocol):
+    """One callback of a loop."""
+
+    @property
+    def loop(self) -> Loop:
+        """The loop it belongs to."""
+
+    def run(self) -> None:
+        """Run it, unless it was cancelled."""
+
+    def cancelled(self) -> bool:
+        """Whether it was."""
+
+    @property
+    def name(self) -> str:
+        """The callback's name, the same in every process."""
+
+
+class Scheduler:
+    """Time and order of one simulation. Everything happens on the thread that calls `run_until`."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.now_s = START_S
+        self.loops: list[Loop] = []
+        self._ready: deque[Step] = deque()
+        self._timers: list[tuple[float, int, Step]] = []
+        self._sequence = 0
+        self._steps = 0
+
+    def add(self, loop: Loop) -> None:
+        """A process has begun."""
+        self.loops.append(loop)
+
+    def soon(self, step: Step) -> None:
+        """Run a step after all that are ready now."""
+        self._ready.append(step)
+
+    def at(self, when_s: float, step: Step) -> None:
+        """Run a step at a time; those of one time in the order in which they were asked for."""
+        self._sequence += 1
+        heappush(self._timers, (when_s, self._sequence, step))
+
+    def record(self, kind: str, what: str) -> None:
+        """Put something into the trace, with the time."""
+        self.trace.record(self.now_s, kind, what)
+
+    def run_until(self, done: Callable[[], bool], deadline_s: float) -> None:
+        """Run until `done`. Raises StuckError where nothing can happen any more, or at `deadline_s`."""
+        while not done():
+            if not self._ready:
+                self._jump(deadline_s)
+            self._run(self._ready.popleft())
+
+    def _jump(self, deadline_s: float) -> None:
+        """Move time to the next timer, and make all that are due ready."""
+        timers = self._timers
+        while timers and (timers[0][2].cancelled() or not timers[0][2].loop.alive):
+            heappop(timers)
+        if not timers:
+            raise StuckError(f"nothing can happen any more at {self.now_s:.3f} s; {self._who_waits()}")
+        if timers[0][0] > deadline_s:
+            raise StuckError(f"not done at {deadline_s:.3f} s of simulated time; {self._who_waits()}")
+        self.now_s = max(self.now_s, timers[0][0])
+        self._steps = 0
+        while timers and timers[0][0] <= self.now_s:
+            self._ready.append(heappop(timers)[2])
+
+    def _run(self, step: Step) -> None:
+        if step.cancelled() or not step.loop.alive:
+            return
+        self._steps += 1
+        if self._steps > _STEPS_WITHOUT_TIME_MAX:
+            raise StuckError(f"{_STEPS_WITHOUT_TIME_MAX} steps without any time passing, the last: {step.name}")
+        self.record("step", step.name)
+        step.loop.enter()
+        try:
+            step.run()
+        finally:
+            step.loop.exit()
+
+    def _who_waits(self) -> str:
+        waits = [line for loop in self.loops if loop.alive for line in loop.waiting()]
+        return "what waits: " + ("; ".join(waits) or "nothing")
+
+
+def callback_name(callback: object) -> str:
+    """A name without addresses, so that it is the same in every process."""
+    inner = getattr(callback, "func", callback)  # functools.partial
+    owner = getattr(inner, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        return f"task {task_name(owner)}"
+    name = getattr(inner, "__qualname__", None)
+    return name if isinstance(name, str) else type(inner).__name__
+
+
+def task_name(task: "asyncio.Task[object]") -> str:
+    """What a task runs. Its own name will not do: asyncio numbers tasks through the whole life of a process."""
+    coroutine = task.get_coro()
+    name = getattr(coroutine, "__qualname__", None)
+    return name if isinstance(name, str) else type(coroutine).__name__
