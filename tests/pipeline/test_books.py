@@ -1,16 +1,17 @@
 """What the router keeps on disk: pins, ledgers, ids; and the words it uses for streams."""
 
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import pytest
 
-from logboom.pipeline.checkpoint.batch_plans import KeyChangedError, PinBook
+from logboom.pipeline.checkpoint.batch_plans import BatchPlans, fingerprints
 from logboom.pipeline.checkpoint.files import only_one
 from logboom.pipeline.checkpoint.ledger import BalanceError, Ledger, LedgerBook
+from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.plan.nodes import KeyRef, Plan, StreamSource
+from logboom.pipeline.plan.nodes import Plan, StreamSource
 from logboom.pipeline.sinks.console import ConsoleSink
 from logboom.pipeline.sinks.registry import read_plan
 from logboom.pipeline.spark.jars import coordinates
@@ -31,10 +32,6 @@ def _ledger(records_in: int, out: int, *, copies: int = 0, dropped: int = 0, dea
 
 def _book(book: LedgerBook, batch: int, ledger: Ledger) -> Ledger:
     return book.record(batch=batch, plan="x", started_at="now", duration_ms=1, ledger=ledger).total
-
-
-def _no_keys(refs: tuple[KeyRef, ...]) -> dict[str, bytes]:
-    return {}
 
 
 def _plan(name: str) -> Plan:
@@ -58,23 +55,43 @@ def test_a_batch_that_ran_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_batch_keeps_the_plan_it_was_pinned_to(tmp_path: Path) -> None:
-    assert PinBook(tmp_path, read_plan).pin(0, _plan("old"), _no_keys) == _plan("old")
-    again = PinBook(tmp_path, read_plan)
-    assert again.pin(0, _plan("new"), _no_keys).sources == _plan("old").sources
-    assert again.pin(1, _plan("new"), _no_keys).sources == _plan("new").sources
-
-
-def test_a_batch_does_not_run_again_with_another_mask_key(tmp_path: Path) -> None:
-    def keys(secret: bytes) -> Callable[[tuple[KeyRef, ...]], dict[str, bytes]]:
-        return lambda refs: {"env:SHOP_KEY": secret}
-
-    old, new = keys(b"an old key of some length"), keys(b"a new key of some length")
-    PinBook(tmp_path, read_plan).pin(0, _plan("s"), old)
-    assert PinBook(tmp_path, read_plan).pin(0, _plan("s"), old) == _plan("s")
-    with pytest.raises(KeyChangedError, match="batch 0 began with another mask key in SHOP_KEY"):
-        PinBook(tmp_path, read_plan).pin(0, _plan("s"), new)
-    assert PinBook(tmp_path, read_plan).pin(1, _plan("s"), new) == _plan("s")
+    plans = BatchPlans(tmp_path, read_plan)
+    assert plans.pinned(0) is None
+    keys = {"env:SHOP_KEY": b"an old key of some length"}
+    plans.pin(0, _plan("old"), keys, {"out": {"0": 7}})
+    pin = BatchPlans(tmp_path, read_plan).pinned(0)
+    assert pin is not None
+    assert (pin.plan, pin.plan_hash) == (_plan("old"), _plan("old").content_hash())
+    assert (pin.ends, pin.generation, pin.keys) == ({"out": {"0": 7}}, 0, fingerprints(keys))
+    assert plans.last_name() == "p"
     assert not any(b"key of some" in path.read_bytes() for path in tmp_path.rglob("*.*"))
+
+
+def test_a_pin_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    plans = BatchPlans(tmp_path, read_plan)
+    plans.pin(3, _plan("old"), {}, {})
+    path = tmp_path / "batches" / "3.json"
+    path.write_text(json.dumps({"plan": json.loads(path.read_text())["plan"], "keys": {}}))
+    pin = plans.pinned(3)
+    assert pin is not None
+    assert (pin.ends, pin.generation) == (None, 0)
+
+
+def test_a_checkpoint_belongs_to_one_pipeline(tmp_path: Path) -> None:
+    assert owner_of(tmp_path, None) is None
+    assert owner_of(tmp_path, "a") == "a"  # as a pin of an earlier version says
+    claim(tmp_path, "a")
+    assert owner_of(tmp_path, "b") == "a"
+    assert not check_owner(tmp_path, "a", "a", None)
+    with pytest.raises(PipelineError, match=r"belongs to the pipeline a, not to b: .* add --renamed-from a"):
+        check_owner(tmp_path, "a", "b", None)
+    with pytest.raises(PipelineError, match="is of the pipeline a"):
+        check_owner(tmp_path, "a", "b", "c")
+    with pytest.raises(PipelineError, match="has never been used"):
+        check_owner(tmp_path, None, "b", "a")
+    assert check_owner(tmp_path, "a", "b", "a")
+    claim(tmp_path, "b")
+    assert not check_owner(tmp_path, owner_of(tmp_path, None), "b", "a"), "the option may stay on the command line"
 
 
 def test_a_stream_that_was_made_again_stops_the_pipeline(tmp_path: Path) -> None:

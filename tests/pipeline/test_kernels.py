@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.execute.stages import REPORT_AT, Segment, SegmentRunner, flat_columns, run_pass
+from logboom.pipeline.execute.stages import REPORT_AT, ExecutionStage, StageRunner, flat_columns, run_pass
 from logboom.pipeline.plan.layout import KernelNode, KernelPass
 from logboom.pipeline.plan.nodes import (
     JsonFormat,
@@ -93,7 +93,7 @@ def test_the_columns_are_those_that_spark_was_told() -> None:
 
 def test_a_segment_gives_its_rows_and_behind_them_its_counts() -> None:
     batch = _batch([_record("json", 0), _record("dead", 1)]).drop_columns([AT])
-    runner = SegmentRunner(Segment(None, (PASS,)), {}, {"web": AT_JSON}, None)
+    runner = StageRunner(ExecutionStage(None, (PASS,)), {}, {"web": AT_JSON}, None)
     *rows, told = runner([batch, batch.slice(0, 0)])
     assert [row.column(AT).to_pylist() for row in rows] == [[AFTER_MASK, DEAD_JSON]]
     assert told.column(AT).to_pylist() == [REPORT_AT]
@@ -102,9 +102,9 @@ def test_a_segment_gives_its_rows_and_behind_them_its_counts() -> None:
 
 
 def test_the_next_segment_takes_over_the_counts_and_no_row_of_them() -> None:
-    first = SegmentRunner(Segment(None, (PASS,)), {}, {"web": AT_JSON}, None)
+    first = StageRunner(ExecutionStage(None, (PASS,)), {}, {"web": AT_JSON}, None)
     given = list(first([_batch([_record("json", 0)]).drop_columns([AT])]))
-    second = SegmentRunner(Segment(None, ()), {}, None, None)
+    second = StageRunner(ExecutionStage(None, ()), {}, None, None)
     *rows, told = second(given)
     assert [row.num_rows for row in rows] == [1]
     assert json.loads(told.column("value")[0].as_py())["in:web"] == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from logboom.client.messages import Slot
 from logboom.pipeline.edge.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
-from logboom.pipeline.edge.record_encoder import Envelope, Exit, key_partition, packed_records
+from logboom.pipeline.edge.record_encoder import OutputBinding, RecordEncoder, key_partition, packed_records
 from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
 from logboom.pipeline.execute.stages import conform, flat_columns
 from logboom.pipeline.parse import EVENT_SCHEMA
@@ -121,12 +121,12 @@ def test_hashes_by_column_are_those_of_single_texts(texts: list[str | None]) -> 
     assert repeated == found * 5
 
 
-ENVELOPE = Envelope(
+ENCODER = RecordEncoder(
     "shop",
     {
-        10_000: Exit("errors", 3, "errors", announced=True, too_large=10_002),
-        10_001: Exit("bodies", 2, "bodies", announced=True, body_only=True, key="service", too_large=10_002),
-        10_002: Exit("shop.dead.errors", 1, "errors", dead=True),
+        10_000: OutputBinding("errors", 3, "errors", announced=True, too_large=10_002),
+        10_001: OutputBinding("bodies", 2, "bodies", announced=True, body_only=True, key="service", too_large=10_002),
+        10_002: OutputBinding("shop.dead.errors", 1, "errors", dead=True),
     },
 )
 
@@ -148,8 +148,8 @@ def _rows(places: list[int], **columns: list[Any]) -> Rows:
 
 def _sent(rows: Rows) -> dict[Slot, list[Record]]:
     found: dict[Slot, list[Packed]] = {}
-    for _, parcel in ENVELOPE.parcels(rows):
-        for slot, piece in parcel.pieces:
+    for _, encoded in ENCODER.encoded(rows):
+        for slot, piece in encoded.pieces:
             found.setdefault(slot, []).append(piece)
     return {slot: _records(pieces) for slot, pieces in found.items()}
 

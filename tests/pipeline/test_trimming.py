@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
+from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.streams import StreamAdmin
-from logboom.pipeline.edge.trimming import Trimmer, durably_committed, read_by_all
+from logboom.pipeline.edge.trimming import Trimmer, read_by_all
 
 
 def _delivery(directory: Path, name: str, *ends: dict[str, dict[str, int]], commits: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.execute.stages import segments
+from logboom.pipeline.execute.stages import execution_stages
 from logboom.pipeline.parse import EVENT_SCHEMA
 from logboom.pipeline.plan.layout import FALSE, TRUE, Condition, Layer
 from logboom.pipeline.plan.nodes import SampleTransform
@@ -167,6 +167,6 @@ def test_a_layout_is_cut_where_spark_has_to_be_asked() -> None:
     simple = Layer((), (Condition("is_0", "severity_number >= 17", (0,)),), ())
     other = Layer((), (Condition("is_0", "length(body) > 3", (0,)),), ())
     assert (needs_spark(simple), needs_spark(other)) == (False, True)
-    first, second = segments((simple, other, simple))
+    first, second = execution_stages((simple, other, simple))
     assert (first.asked, first.steps) == (None, (simple,))
     assert (second.asked, second.steps) == (other, (simple,))

@@ -121,6 +121,10 @@ def run(
     ] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages.")] = False,
     spark_log: Annotated[str, typer.Option("--spark-log", metavar="LEVEL", help="How much Spark itself says.")] = "OFF",
+    renamed_from: Annotated[
+        str | None,
+        typer.Option("--renamed-from", metavar="NAME", help="The former name of the pipeline, whose checkpoint it is."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end."""
@@ -134,6 +138,7 @@ def run(
         once=once,
         session=SessionOptions(master=master, ui=ui, log_level=spark_log, settings=_pairs(spark_settings)),
         http=split_address(http) if http else None,
+        renamed_from=renamed_from,
     )
     runner = Runner(plan, options, make_display(as_json=as_json))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -147,6 +152,42 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
         if not equals:
             fail(f"--spark {key}: write it as KEY=VALUE")
     return {key: value for key, _, value in pairs}
+
+
+@pipeline.command("repin")
+def repin(
+    file: File,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it only says what may repeat.")] = False,
+    bootstrap: Where = None,
+) -> None:
+    """Let a batch that was partly written before an edit run again with the pipeline as it is now.
+
+    Without --yes it says which records may then be there twice, and exits with code 1.
+    """
+    from logboom.pipeline.checkpoint.files import only_one
+    from logboom.pipeline.edge.streams import StreamAdmin
+    from logboom.pipeline.mask.batch import load_keys
+    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run.batch_planner import BatchPlanner
+
+    plan = _compiled(file, check_sql=False)
+    checkpoint = resolved(plan, plan.checkpoint)
+    if not checkpoint.exists():
+        fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
+    planner = BatchPlanner(plan, StreamAdmin(_bootstrap(plan, bootstrap)), checkpoint, load_keys, note)
+    with only_one(checkpoint / "lock", f"the checkpoint {checkpoint}"):
+        written = planner.unfinished()
+        if written is None:
+            typer.echo("nothing to do: no batch is waiting to run again")
+            return
+        if not written.plan_changed:
+            typer.echo(f"nothing to do: batch {written.batch} began with the pipeline as it is in {file}")
+            return
+        typer.echo("\n".join(written.lines()))
+        if not yes:
+            fail(f"add --yes to run batch {written.batch} again with the pipeline as it is in {file}")
+        planner.repin(written.batch)
+    typer.echo(f"batch {written.batch} runs with {file} at the next start")
 
 
 @letters.command("list")

@@ -1,32 +1,49 @@
 """Which plan a batch runs with: fixed on disk before it runs, so that running it again does the same after an edit.
 
-Knows plans and files. Must not know Spark.
+Knows plans, the fingerprints of mask keys and files. Must not know Spark or the log; whether a pinned batch may take
+another plan is decided in `logboom.pipeline.run.batch_planner`.
 """
 
 import hmac
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, write_durably
-from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.plan.nodes import KeyRef, Plan
+from logboom.pipeline.plan.nodes import Plan
 
 _PURPOSE: Final = b"logboom: which key a batch was masked with"
 KEPT_BATCHES: Final = 200
-"""Spark runs at most the last batch again; more are kept for whoever asks what happened."""
+"""Spark runs at most the last batch again; more are kept to answer what a batch ran with."""
+
+StreamEnds = Mapping[str, Mapping[str, int]]
+"""Stream -> partition -> the offset behind its last record."""
 
 
-class _Pin(msgspec.Struct, frozen=True):
+class _PinFile(msgspec.Struct, frozen=True):
     plan: str
     keys: dict[str, str] = {}
     """By `KeyRef.id`: what tells one secret key from another, and tells nothing else."""
+    ends: dict[str, dict[str, int]] | None = None
+    """None in pins that earlier versions wrote."""
+    generation: int = 0
 
 
-class KeyChangedError(PipelineError):
-    """A batch that has to run again would come out otherwise than before."""
+@dataclass(frozen=True, slots=True)
+class PinnedPlan:
+    """The plan that a batch runs with."""
+
+    plan: Plan
+    plan_hash: str
+    keys: Mapping[str, str]
+    """Fingerprints of the mask keys that it ran with first, by `KeyRef.id`."""
+    ends: StreamEnds | None
+    """Where the plan's output streams ended before the batch could write the first record; None if nobody asked."""
+    generation: int
+    """How often the batch was pinned anew. Readers of edges tell the records of one generation from another's."""
 
 
 def fingerprints(keys: Mapping[str, bytes]) -> dict[str, str]:
@@ -34,8 +51,8 @@ def fingerprints(keys: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hmac.digest(key, _PURPOSE, "sha256").hex()[:16] for name, key in keys.items()}
 
 
-class PinBook:
-    """Pins of one pipeline, in its checkpoint."""
+class BatchPlans:
+    """The pins of one pipeline's batches, in its checkpoint."""
 
     def __init__(self, directory: Path, read_plan: Callable[[str], Plan]) -> None:
         """`read_plan`: a plan from its JSON."""
@@ -45,26 +62,29 @@ class PinBook:
         make_dir(self._batches)
         make_dir(self._plans)
 
-    def pin(self, batch: int, plan: Plan, load_keys: Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]) -> Plan:
-        """The plan this batch was pinned to; pins `plan` where the batch has never run.
-
-        KeyChangedError where a mask had another key when the batch ran first.
-        """
+    def pinned(self, batch: int) -> PinnedPlan | None:
+        """What a batch is pinned to; None where it has never run."""
         path = self._batches / f"{batch}.json"
-        if path.exists():
-            pinned = msgspec.json.decode(path.read_bytes(), type=_Pin)
-            first = self._read_plan((self._plans / f"{pinned.plan}.plan").read_text())
-            now = fingerprints(load_keys(first.key_refs()))
-            for name in sorted(name for name, mark in pinned.keys.items() if now.get(name) != mark):
-                raise KeyChangedError(
-                    f"batch {batch} began with another mask key in {name.partition(':')[2]} and has to run again: run "
-                    f"once with the old key, then change it; or remove {path} to have two hashes of its secrets"
-                )
-            return first
+        if not path.exists():
+            return None
+        pin = msgspec.json.decode(path.read_bytes(), type=_PinFile)
+        plan = self._read_plan((self._plans / f"{pin.plan}.plan").read_text())
+        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation)
+
+    def pin(self, batch: int, plan: Plan, keys: Mapping[str, bytes], ends: StreamEnds, generation: int = 0) -> None:
+        """Durably pins a batch to a plan, before anything of it is written; `ends` as in `PinnedPlan`."""
         name = plan.content_hash()
         kept = self._plans / f"{name}.plan"
         if not kept.exists():
             write_durably(kept, plan.to_json().encode())
-        write_durably(path, msgspec.json.encode(_Pin(name, fingerprints(load_keys(plan.key_refs())))))
+        pin = _PinFile(
+            name, fingerprints(keys), {stream: dict(offsets) for stream, offsets in ends.items()}, generation
+        )
+        write_durably(self._batches / f"{batch}.json", msgspec.json.encode(pin))
         keep_last(self._batches, KEPT_BATCHES)
-        return plan
+
+    def last_name(self) -> str | None:
+        """The name of the pipeline whose plan the newest pinned batch has."""
+        batches = [int(path.stem) for path in self._batches.glob("*.json") if path.stem.isdigit()]
+        pin = self.pinned(max(batches)) if batches else None
+        return None if pin is None else pin.plan.name

@@ -1,6 +1,6 @@
-"""The courier: takes the rows of a task out of the pipeline as records of the log, and waits until all are committed.
+"""Emits the rows of a task as records of the log, and waits until all are committed.
 
-Knows the executor it runs on. Must not know Spark, how a record is dressed, or how the log is written to.
+Knows the executor it runs on. Must not know Spark, how a record is encoded, or how the log is written to.
 
 Records of one partition are written in the order in which they are given and never given up, so what any attempt at a
 batch leaves in a partition is a prefix of the whole. The readers that drop repeats rely on it: a gap could be hidden
@@ -12,35 +12,35 @@ from dataclasses import dataclass
 import numpy as np
 
 from logboom.pipeline.edge.log_writer import LogWriter
-from logboom.pipeline.edge.record_encoder import Envelope
+from logboom.pipeline.edge.record_encoder import RecordEncoder
 from logboom.pipeline.execute.stages import BYTES_OUT, PLACE, Counts, count
 from logboom.pipeline.route.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
-class LogCourier:
-    """What a task needs to send: it travels to the executors, and is called there."""
+class LogTaskEmitter:
+    """What a task needs to emit: it travels to the executors, and is called there."""
 
-    envelope: Envelope
+    encoder: RecordEncoder
     bootstrap: str
 
-    def __call__(self) -> "_Courier":
-        return _Courier(self.envelope, self.bootstrap)
+    def __call__(self) -> "_Emitter":
+        return _Emitter(self.encoder, self.bootstrap)
 
 
-class _Courier:
+class _Emitter:
     """Sends the rows of one task."""
 
-    def __init__(self, envelope: Envelope, bootstrap: str) -> None:
-        self._envelope = envelope
+    def __init__(self, encoder: RecordEncoder, bootstrap: str) -> None:
+        self._encoder = encoder
         self._writer = _writer(bootstrap)
 
     def send(self, rows: Rows, counts: Counts) -> None:
-        for code, parcel in self._envelope.parcels(rows):
-            for slot, packed in parcel.pieces:
+        for code, encoded in self._encoder.encoded(rows):
+            for slot, packed in encoded.pieces:
                 self._writer.put(slot, packed)
-            count(counts, f"{PLACE}:{code}", parcel.count)
-            count(counts, BYTES_OUT, parcel.bytes_out)
+            count(counts, f"{PLACE}:{code}", encoded.count)
+            count(counts, BYTES_OUT, encoded.bytes_out)
         dropped, many = np.unique(rows.at[rows.at < 0], return_counts=True)
         for code, rows_dropped in zip(dropped.tolist(), many.tolist(), strict=True):
             count(counts, f"{PLACE}:{code}", rows_dropped)

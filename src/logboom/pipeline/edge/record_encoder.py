@@ -28,7 +28,7 @@ VALUE_MAX_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class OutputBinding:
     """How records leave by one place."""
 
     stream: str
@@ -39,12 +39,15 @@ class Exit:
     """Whether its records carry their ids as headers: by these the readers of a stream drop repeats."""
     body_only: bool = False
     key: str | None = None
+    """A column whose text is the record's key and chooses its partition."""
+    fixed_key: bytes | None = None
+    """The key of every record, where no column is; the partition follows from the origin all the same."""
     too_large: int | None = None
     """Where a record goes that is too large for this one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class EncodedRows:
     """Records that leave by one place, in order, as they have to stand in batches."""
 
     count: int
@@ -54,16 +57,16 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class RecordEncoder:
     """Dresses rows as records."""
 
     pipeline: str
-    exits: Mapping[int, Exit]
+    bindings: Mapping[int, OutputBinding]
     """By place."""
 
-    def parcels(self, rows: Rows) -> Iterator[tuple[int, Parcel]]:
+    def encoded(self, rows: Rows) -> Iterator[tuple[int, EncodedRows]]:
         """The records of all rows that leave, by place. Those that are too large leave by another place."""
-        live = [code for code, way in self.exits.items() if not way.dead]
+        live = [code for code, binding in self.bindings.items() if not binding.dead]
         leaving = np.flatnonzero(np.isin(rows.at, live))
         if len(leaving):
             yield from self._live(rows, leaving)
@@ -71,37 +74,39 @@ class Envelope:
         for code in np.unique(rows.at[dead]).tolist():
             yield code, self._letters(code, (_Dead(rows, row) for row in dead[rows.at[dead] == code].tolist()))
 
-    def _live(self, rows: Rows, leaving: Index) -> Iterator[tuple[int, Parcel]]:
-        dressing = _Dressing(rows, leaving)
+    def _live(self, rows: Rows, leaving: Index) -> Iterator[tuple[int, EncodedRows]]:
+        encoder = _RowEncoder(rows, leaving)
         at = rows.at[leaving]
         for code in np.unique(at).tolist():
             here = np.flatnonzero(at == code)
-            way = self.exits[code]
-            values = dressing.values(way, here)
-            large = np.flatnonzero(dressing.lengths(values) > VALUE_MAX_BYTES)
+            binding = self.bindings[code]
+            values = encoder.values(binding, here)
+            large = np.flatnonzero(encoder.lengths(values) > VALUE_MAX_BYTES)
             if len(large):
-                assert way.too_large is not None
+                assert binding.too_large is not None
                 texts = values.take(pa.array(large)).to_pylist()
                 dead = (
                     _Dead(rows, int(leaving[here[row]]), text) for row, text in zip(large.tolist(), texts, strict=True)
                 )
-                yield way.too_large, self._letters(way.too_large, dead)
+                yield binding.too_large, self._letters(binding.too_large, dead)
                 kept = np.setdiff1d(np.arange(len(here)), large)
                 here, values = here[kept], values.take(pa.array(kept))
             if len(here):
-                yield code, dressing.parcel(way, here, values)
+                yield code, encoder.encoded(binding, here, values)
 
-    def _letters(self, code: int, dead: Iterable["_Dead"]) -> Parcel:
+    def _letters(self, code: int, dead: Iterable["_Dead"]) -> EncodedRows:
         """Dead letters, one by one: they are few, and their headers differ."""
-        way = self.exits[code]
+        binding = self.bindings[code]
         by_slot: dict[Slot, list[Record]] = {}
         count = bytes_out = 0
         for one in dead:
-            record = one.record(way, self.pipeline)
-            slot = Slot(way.stream, key_partition(record.key, one.partition_hash, way.partitions))
+            record = one.record(binding, self.pipeline)
+            slot = Slot(binding.stream, key_partition(record.key, one.partition_hash, binding.partitions))
             by_slot.setdefault(slot, []).append(record)
             count, bytes_out = count + 1, bytes_out + len(record.value or b"")
-        return Parcel(count, bytes_out, [(slot, piece) for slot in by_slot for piece in packed_records(by_slot[slot])])
+        return EncodedRows(
+            count, bytes_out, [(slot, piece) for slot in by_slot for piece in packed_records(by_slot[slot])]
+        )
 
 
 class _Dead:
@@ -119,11 +124,11 @@ class _Dead:
     def _value(self, name: str) -> Any:
         return self._one.column(name)[0].as_py()
 
-    def record(self, way: Exit, pipeline: str) -> Record:
+    def record(self, binding: OutputBinding, pipeline: str) -> Record:
         """Original bytes, key and headers where the row still has them, else the event."""
         original, text = self._value("value"), self._text
         form = names.FORM_EVENT if original is None else names.FORM_RAW
-        reason = self._value("dead_reason") or f"a condition of {way.node} failed on it"
+        reason = self._value("dead_reason") or f"a condition of {binding.node} failed on it"
         if text is not None:
             reason = f"the event takes {len(text)} bytes, more than {VALUE_MAX_BYTES}"
         elif original is not None:
@@ -139,7 +144,7 @@ class _Dead:
         ]
         headers += [
             (names.HEADER_REASON, reason.encode()),
-            (names.HEADER_STAGE, way.node.encode()),
+            (names.HEADER_STAGE, binding.node.encode()),
             (names.HEADER_FORM, form.encode()),
             (names.HEADER_SOURCE, None if source is None else source.encode()),
             (names.HEADER_ORIGIN, origin.encode()),
@@ -148,7 +153,7 @@ class _Dead:
         return Record(Offset(0), 0, self._value("key"), text, tuple(headers))
 
 
-class _Dressing:
+class _RowEncoder:
     """The texts of the rows of a batch that leave, each written once however many copies there are."""
 
     def __init__(self, rows: Rows, leaving: Index) -> None:
@@ -164,9 +169,9 @@ class _Dressing:
         self._partition_of = partition_hashes(self._events)
         self._origins: pa.Array | None = None
 
-    def values(self, way: Exit, here: Index) -> pa.Array:
+    def values(self, binding: OutputBinding, here: Index) -> pa.Array:
         """What the records of these leaving rows hold."""
-        if way.body_only:
+        if binding.body_only:
             return self._of(self._events.column("body"), here).cast(pa.binary())
         texts = self._of(self._texts, here)
         return (texts if self._weights is None else closed_texts(texts, self._weights[here])).cast(pa.binary())
@@ -176,17 +181,20 @@ class _Dressing:
         lengths: Index = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
         return lengths
 
-    def parcel(self, way: Exit, here: Index, values: pa.Array) -> Parcel:
+    def encoded(self, binding: OutputBinding, here: Index, values: pa.Array) -> EncodedRows:
         hashes = self._partition_of[self._row[here]]
-        if way.key is None:
-            keys, partitions = None, hashes % way.partitions
+        if binding.key is None:
+            keys = (
+                None if binding.fixed_key is None else pa.repeat(pa.scalar(binding.fixed_key, pa.binary()), len(here))
+            )
+            partitions = hashes % binding.partitions
         else:
-            keys = self._of(self._events.column(way.key), here).cast(pa.binary())
+            keys = self._of(self._events.column(binding.key), here).cast(pa.binary())
             pairs = zip(keys.to_pylist(), hashes.tolist(), strict=True)
-            partitions = np.array([key_partition(key, other, way.partitions) for key, other in pairs], np.int64)
-        records = RecordColumns(values, keys, self._ids(here) if way.announced else ())
+            partitions = np.array([key_partition(key, other, binding.partitions) for key, other in pairs], np.int64)
+        records = RecordColumns(values, keys, self._ids(here) if binding.announced else ())
         size = int(pc.sum(self.lengths(values)).as_py() or 0)
-        return Parcel(len(here), size, _pieces(way.stream, partitions, records))
+        return EncodedRows(len(here), size, _pieces(binding.stream, partitions, records))
 
     def _of(self, column: pa.Array, here: Index) -> pa.Array:
         rows = self._row[here]

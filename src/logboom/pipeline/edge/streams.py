@@ -16,13 +16,30 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from logboom.pipeline.errors import PipelineError
 
 _TIMEOUT_S: Final = 10.0
+_LOOK_S: Final = 2.0
+"""How long a look that is repeated waits for an answer: a signal is only served behind it."""
 _WAIT_S: Final = 0.5
 _WAIT_MAX_S: Final = 5.0
 _QUIET: Final = logging.getLogger("logboom.pipeline.librdkafka")
 
 
+# What the client itself says of a request has only names that begin with an underscore.
+_UNREACHABLE: Final = frozenset(
+    (
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    )
+)
+
+
 class LogUnreachableError(PipelineError):
-    """No broker answers."""
+    """No broker answers, or none that could just now: asking again later may help."""
 
 
 class StreamAdmin:
@@ -34,10 +51,10 @@ class StreamAdmin:
         _QUIET.addHandler(logging.NullHandler())
         self._client = AdminClient({"bootstrap.servers": bootstrap}, logger=_QUIET)
 
-    def partitions(self) -> dict[str, int]:
+    def partitions(self, timeout_s: float = _TIMEOUT_S) -> dict[str, int]:
         """How many partitions each stream has."""
         try:
-            listed = self._client.list_topics(timeout=_TIMEOUT_S).topics
+            listed = self._client.list_topics(timeout=timeout_s).topics
         except KafkaException as error:
             raise LogUnreachableError(
                 f"no broker answers at {self.bootstrap} ({_said(error)}); start one with: logboom serve"
@@ -71,18 +88,23 @@ class StreamAdmin:
             future.result(timeout=2 * _TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise PipelineError(f"stream {name} cannot be made: {_said(error)}") from error
+                raise _failure(f"stream {name} cannot be made", error) from error
 
     def ends(self, counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """Where each partition ends: stream -> partition -> offset, as Spark wants it."""
-        asked = {
-            TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            for name, count in counts.items()
-            for partition in range(count)
-        }
+        return self._offsets(counts, OffsetSpec.latest(), "end")  # type: ignore[no-untyped-call]
+
+    def starts(self, counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """The first offset that each partition still holds."""
+        return self._offsets(counts, OffsetSpec.earliest(), "start")  # type: ignore[no-untyped-call]
+
+    def _offsets(self, counts: Mapping[str, int], spec: OffsetSpec, what: str) -> dict[str, dict[str, int]]:
+        asked = {TopicPartition(name, number): spec for name, count in counts.items() for number in range(count)}
         found: dict[str, dict[str, int]] = {name: {} for name in counts}
+        if not asked:
+            return found
         for place, future in self._client.list_offsets(asked, request_timeout=_TIMEOUT_S).items():
-            answer = _result(future, f"the end of stream {place.topic} cannot be found")
+            answer = _result(future, f"the {what} of stream {place.topic} cannot be found")
             found[place.topic][str(place.partition)] = answer.offset
         return found
 
@@ -92,25 +114,43 @@ class StreamAdmin:
         futures = self._client.delete_records(asked, request_timeout=_TIMEOUT_S, operation_timeout=0)
         return {(place.topic, place.partition): future for place, future in futures.items()}
 
+    def answers(self) -> bool:
+        """Whether a broker answers just now."""
+        try:
+            self.partitions(_LOOK_S)
+        except LogUnreachableError:
+            return False
+        return True
+
     def wait_for(
         self, names: Iterable[str], patterns: Iterable[str], stop: threading.Event, say: Callable[[str], None]
     ) -> dict[str, int]:
-        """Waits until every named stream exists and every pattern has one; their partitions. Empty when stopped."""
+        """Waits until every named stream exists and every pattern has one; their partitions. Empty when stopped.
+
+        A broker that is not there is waited for too. `say` is told for what, once for each thing.
+        """
         named, matched = tuple(names), tuple(patterns)
         pause_s, said = _WAIT_S, ""
         while not stop.is_set():
-            found, missing = self.look_for(named, matched)
-            if not missing:
-                return found
-            if said != (said := ", ".join(missing)):
-                say(f"waiting for the stream {said}, which does not exist yet")
+            try:
+                found, missing = self.look_for(named, matched, _LOOK_S)
+            except LogUnreachableError:
+                awaited = f"a broker at {self.bootstrap}, where none answers yet"
+            else:
+                if not missing:
+                    return found
+                awaited = f"the stream {', '.join(missing)}, which does not exist yet"
+            if said != (said := awaited):
+                say(f"waiting for {awaited}")
             stop.wait(pause_s)
             pause_s = min(2 * pause_s, _WAIT_MAX_S)
         return {}
 
-    def look_for(self, names: Iterable[str], patterns: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+    def look_for(
+        self, names: Iterable[str], patterns: Iterable[str], timeout_s: float = _TIMEOUT_S
+    ) -> tuple[dict[str, int], list[str]]:
         """The partitions of the streams that are there, and which names are missing or patterns match none."""
-        there, named = self.partitions(), set(names)
+        there, named = self.partitions(timeout_s), set(names)
         found = {name: count for name, count in there.items() if name in named}
         missing = sorted(named - set(there))
         for pattern in patterns:
@@ -124,7 +164,12 @@ def _result(future: Any, failed: str) -> Any:
     try:
         return future.result(timeout=2 * _TIMEOUT_S)
     except KafkaException as error:
-        raise PipelineError(f"{failed}: {_said(error)}") from error
+        raise _failure(failed, error) from error
+
+
+def _failure(what: str, error: KafkaException) -> PipelineError:
+    kind = LogUnreachableError if error.args[0].code() in _UNREACHABLE else PipelineError
+    return kind(f"{what}: {_said(error)}")
 
 
 def _said(error: KafkaException) -> str:

@@ -7,7 +7,6 @@ here before anything is deleted, since Spark does not: after a power cut they mu
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from logboom.pipeline.checkpoint.files import sync_dir
+from logboom.pipeline.checkpoint.spark_log import Offsets, by_partition, durably_committed
 from logboom.pipeline.edge.streams import StreamAdmin
 
 _PERIOD_S: Final = 60.0
@@ -24,9 +23,6 @@ _FINISH_S: Final = 5.0
 # What the client itself says of a request has only names that begin with an underscore.
 _NEVER: Final = frozenset((KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION))  # noqa: SLF001
 _NOT_NOW: Final = frozenset((KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT))  # noqa: SLF001
-
-Offsets = Mapping[str, Mapping[int, int]]
-"""Stream -> partition -> offset."""
 
 
 class Trimmer:
@@ -110,7 +106,7 @@ def read_by_all(deliveries: Path, readers: Mapping[str, Mapping[str, int]]) -> d
     A delivery of a sink that has left the file counts as long as its checkpoint is there: the sink may come back.
     """
     there = {path.name for path in deliveries.iterdir() if path.is_dir()} if deliveries.exists() else set()
-    floors = {name: _floor(deliveries / name, readers.get(name, {})) for name in there | set(readers)}
+    floors = {name: restart_offsets(deliveries / name, readers.get(name, {})) for name in there | set(readers)}
     found: dict[str, dict[int, int]] = {}
     for stream, count in {stream: count for edges in readers.values() for stream, count in edges.items()}.items():
         reading = [floor[stream] for floor in floors.values() if stream in floor]
@@ -118,39 +114,10 @@ def read_by_all(deliveries: Path, readers: Mapping[str, Mapping[str, int]]) -> d
     return found
 
 
-def _floor(delivery: Path, reads: Iterable[str]) -> Offsets:
+def restart_offsets(delivery: Path, reads: Iterable[str] = ()) -> Offsets:
     """Where a delivery goes on after a restart, for each stream it is known to read; 0 where nothing says."""
     committed = durably_committed(delivery / "query")
     if committed is None:
         start = delivery / "start.json"
-        committed = _offsets(json.loads(start.read_text())) if start.exists() else {}
+        committed = by_partition(json.loads(start.read_text())) if start.exists() else {}
     return {**{stream: {} for stream in reads}, **committed}
-
-
-def durably_committed(query: Path) -> Offsets | None:
-    """Where the last committed batch of a Spark query ended, once that is on disk for good; None before the first."""
-    commits = [int(path.name) for path in (query / "commits").glob("*") if path.name.isdigit()]
-    if not commits:
-        return None
-    last = str(max(commits))
-    _sync(query / "offsets" / last)
-    _sync(query / "commits" / last)
-    found: dict[str, Mapping[int, int]] = {}
-    for line in (query / "offsets" / last).read_text().splitlines()[2:]:  # behind the version and the settings
-        _, brace, rest = line.partition("{")
-        if brace:  # the name of the source stands before it; a source that has read nothing has none
-            found.update(_offsets(json.loads(brace + rest)))
-    return found
-
-
-def _offsets(tree: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[int, int]]:
-    return {stream: {int(number): offset for number, offset in ends.items()} for stream, ends in tree.items()}
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    sync_dir(path.parent)

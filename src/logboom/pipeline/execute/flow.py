@@ -2,7 +2,7 @@
 
 Knows Spark's columns and how conditions are kept from stopping a batch. Must not know streams, sinks or checkpoints;
 production, tests and benchmarks all build their rows here. Spark answers those conditions that the kernels cannot; all
-else happens in the segments between (see `logboom.pipeline.execute.stages`).
+else happens in the stages between (see `logboom.pipeline.execute.stages`).
 """
 
 import re
@@ -15,11 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from logboom.pipeline.execute.stages import (
     REPORT,
     REPORT_AT,
-    OpenCourier,
-    Segment,
-    SegmentRunner,
+    ExecutionStage,
+    OpenTaskEmitter,
+    StageRunner,
+    execution_stages,
     flat_columns,
-    segments,
 )
 from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Condition, KernelPass, Layer, Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, ParseTransform
@@ -41,38 +41,38 @@ class Flow:
         """Rows with `flat_columns`, from rows with RAW_COLUMNS."""
         return self._through(raw, None).where(F.col(AT) != REPORT_AT)
 
-    def sent(self, raw: DataFrame, courier: OpenCourier) -> DataFrame:
-        """One row per task with its counts in REPORT, once the courier has brought everything away."""
-        return self._through(raw, courier)
+    def sent(self, raw: DataFrame, emitter: OpenTaskEmitter) -> DataFrame:
+        """One row per task with its counts in REPORT, once the emitter has brought everything away."""
+        return self._through(raw, emitter)
 
-    def _through(self, raw: DataFrame, courier: OpenCourier | None) -> DataFrame:
-        found = segments(self._layout.steps)
+    def _through(self, raw: DataFrame, emitter: OpenTaskEmitter | None) -> DataFrame:
+        found = execution_stages(self._layout.steps)
         rows = raw.select(*(name for name, _ in RAW_COLUMNS))
-        for number, segment in enumerate(found):
-            rows = self._asked(rows, segment)
+        for number, stage in enumerate(found):
+            rows = self._asked(rows, stage)
             last = number + 1 == len(found)
-            runner = SegmentRunner(
-                segment=segment,
+            runner = StageRunner(
+                stage=stage,
                 keys=self._keys,
                 entries=self._layout.entries if number == 0 else None,
-                courier=courier if last else None,
+                emitter=emitter if last else None,
                 file=self._layout.plan.file,
             )
-            columns = ((REPORT, "binary"),) if last and courier is not None else flat_columns()
+            columns = ((REPORT, "binary"),) if last and emitter is not None else flat_columns()
             rows = rows.mapInArrow(runner, ", ".join(f"`{name}` {kind}" for name, kind in columns))
         return rows
 
-    def _asked(self, rows: DataFrame, segment: Segment) -> DataFrame:
-        """The rows with what the segment wants Spark to have said of them."""
-        if segment.asked is not None:
-            return self._judged(rows, segment.asked)
-        whens = self._when_columns(segment)
+    def _asked(self, rows: DataFrame, stage: ExecutionStage) -> DataFrame:
+        """The rows with what the stage wants Spark to have said of them."""
+        if stage.asked is not None:
+            return self._judged(rows, stage.asked)
+        whens = self._when_columns(stage)
         if not whens:
             return rows
         return rows.withColumn("line", F.col("value").cast("string")).withColumns(whens).drop("line")
 
-    def _when_columns(self, segment: Segment) -> dict[str, Column]:
-        passes = [step for step in segment.steps if isinstance(step, KernelPass)]
+    def _when_columns(self, stage: ExecutionStage) -> dict[str, Column]:
+        passes = [step for step in stage.steps if isinstance(step, KernelPass)]
         parses = [node.transform for step in passes for node in step.nodes]
         rules = [rule for parse in parses if isinstance(parse, ParseTransform) for rule in parse.rules]
         asked = {rule.when_column: rule.when for rule in rules if rule.when_column is not None}

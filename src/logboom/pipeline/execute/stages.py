@@ -1,7 +1,7 @@
-"""Runs the steps of a layout over Arrow batches on an executor: kernels, layers, and at the end the courier.
+"""Runs the steps of a layout over Arrow batches on an executor: kernels, layers, and at the end the emitter.
 
 Knows Arrow and the kernels. Must not know Spark or what comes before and after. Rows keep their order, which the
-deliveries rely on. What is counted on the way goes along as a row of its own, so counts and records share one fate.
+deliveries rely on. What is counted on the binding goes along as a row of its own, so counts and records share one fate.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
 
 
 def flat_columns(labels: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
-    """Columns and SQL types of rows between two segments; `attributes` is JSON text here."""
+    """Columns and SQL types of rows between two stages; `attributes` is JSON text here."""
     event = [(name, "string" if kind == "variant" else kind) for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS)]
     return (*event, (AT, "int"), *((mask_column(label), "int") for label in labels))
 
@@ -57,25 +57,25 @@ _FLAT: Final = _schema(())
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ExecutionStage:
     """Steps that follow each other without Spark; `asked` is the layer in front whose conditions Spark answers."""
 
     asked: Layer | None
     steps: tuple[Step, ...]
 
 
-def segments(steps: Iterable[Step]) -> tuple[Segment, ...]:
+def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
     """The steps of a layout, cut where Spark has to be asked."""
-    found = [Segment(None, ())]
+    found = [ExecutionStage(None, ())]
     for step in steps:
         if isinstance(step, Layer) and needs_spark(step):
-            found.append(Segment(step, ()))
+            found.append(ExecutionStage(step, ()))
         else:
-            found[-1] = Segment(found[-1].asked, (*found[-1].steps, step))
+            found[-1] = ExecutionStage(found[-1].asked, (*found[-1].steps, step))
     return tuple(found)
 
 
-class Courier(Protocol):
+class TaskEmitter(Protocol):
     """Takes rows at their last place out of the pipeline."""
 
     def send(self, rows: Rows, counts: Counts) -> None:
@@ -87,31 +87,31 @@ class Courier(Protocol):
         ...
 
 
-class OpenCourier(Protocol):
-    """Makes a courier where the rows are: what travels to the executors."""
+class OpenTaskEmitter(Protocol):
+    """Makes a emitter where the rows are: what travels to the executors."""
 
-    def __call__(self) -> Courier: ...
+    def __call__(self) -> TaskEmitter: ...
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRunner:
-    """A segment as executors call it: an iterator of batches to an iterator of batches.
+class StageRunner:
+    """A stage as executors call it: an iterator of batches to an iterator of batches.
 
-    With a courier rows leave by it, and one row with the counts of the task comes out; without, the rows come out with
+    With a emitter rows leave by it, and one row with the counts of the task comes out; without, the rows come out with
     `flat_columns` and the counts behind them at REPORT_AT.
     """
 
-    segment: Segment
+    stage: ExecutionStage
     keys: Mapping[str, bytes]
     entries: Mapping[str, int] | None
-    """For the first segment: where the records of each source start."""
-    courier: OpenCourier | None
+    """For the first stage: where the records of each source start."""
+    emitter: OpenTaskEmitter | None
     file: str = ""
     """The pipeline's file, for messages."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _Task(self)
-        courier = None if self.courier is None else self.courier()
+        emitter = None if self.emitter is None else self.emitter()
         for batch in batches:
             rows = task.taken(batch)
             if not len(rows):
@@ -120,24 +120,24 @@ class SegmentRunner:
                 rows = task.through(rows)
             except Exception as error:  # not BLE001: raised on with the place that failed
                 raise placed(error, self.file) from error
-            if courier is None:
+            if emitter is None:
                 yield conform(rows.flat(), _FLAT)
             else:
-                courier.send(rows, task.counts)
-        if courier is None:
+                emitter.send(rows, task.counts)
+        if emitter is None:
             yield _report_row(task.counts)
         else:
-            courier.finish()
+            emitter.finish()
             yield pa.RecordBatch.from_pydict({REPORT: pa.array([_encode(task.counts)], pa.binary())})
 
 
 @dataclass(slots=True)
 class _Task:
-    runner: SegmentRunner
+    runner: StageRunner
     counts: Counts = field(default_factory=dict)
 
     def taken(self, batch: pa.RecordBatch) -> Rows:
-        """The batch as rows: records counted as they enter, or rows of an earlier segment, its counts taken over."""
+        """The batch as rows: records counted as they enter, or rows of an earlier stage, its counts taken over."""
         entries = self.runner.entries
         if entries is not None:
             return self._entered(batch, entries)
@@ -161,11 +161,11 @@ class _Task:
         return Rows(batch, at)
 
     def through(self, rows: Rows) -> Rows:
-        """The rows behind all steps of the segment."""
-        asked = self.runner.segment.asked
+        """The rows behind all steps of the stage."""
+        asked = self.runner.stage.asked
         if asked is not None:
             rows = self._moved(rows, asked, answered=True)
-        for step in self.runner.segment.steps:
+        for step in self.runner.stage.steps:
             rows = self._moved(rows, step, answered=False) if isinstance(step, Layer) else self._passed(rows, step)
         return rows
 

@@ -31,6 +31,13 @@ FORM_TRUNCATED: Final = "truncated"
 RETRY_KEY: Final = b"retry:"
 """In an edge's stream: start of the key of a record that was retried; the dead letter it came from follows."""
 
+REPIN_KEY: Final = b"repin:"
+"""In an edge's stream: start of the key of a record of a batch that was pinned to another plan after it had run.
+
+Batch and generation follow. Such a batch may leave other records in an edge than its first attempt did, so the highest
+offset that a reader saw of that attempt does not tell which of them it has.
+"""
+
 
 def stream_name_problem(name: str) -> str | None:
     """What is wrong with the name of a stream; None where it may be used.
@@ -60,6 +67,15 @@ def origin_text(stream: str, partition: int, offset: int) -> str:
     'web/0/7'
     """
     return f"{stream}/{partition}/{offset}"
+
+
+def repin_key(batch: int, generation: int) -> bytes:
+    """The key of an edge's records of a batch that was pinned anew.
+
+    >>> repin_key(7, 1)
+    b'repin:7.1'
+    """
+    return REPIN_KEY + f"{batch}.{generation}".encode()
 
 
 def parse_origin(text: str) -> tuple[str, int, int]:

@@ -12,6 +12,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.edge.reading import headers_of, read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
@@ -95,52 +96,16 @@ def read_letters(admin: StreamAdmin, plan: Plan, retried: RetryBook, stage: str 
 
 def read_all(admin: StreamAdmin, streams: Mapping[str, int]) -> Iterator[Message]:
     """Every record these streams hold now."""
-    left = {
-        (name, int(partition)): end
+    ranges = {
+        (name, int(partition)): (0, end)
         for name, partitions in admin.ends(streams).items()
         for partition, end in partitions.items()
-        if end > 0
     }
-    if not left:
-        return
-    consumer = Consumer(
-        {
-            "bootstrap.servers": admin.bootstrap,
-            "group.id": "logboom-dead-letters",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(name, partition, 0) for name, partition in left])
-        yield from _until_ends(consumer, left)
-    finally:
-        consumer.close()
-
-
-def _until_ends(consumer: Consumer, left: dict[tuple[str, int], int]) -> Iterator[Message]:
-    heard = time.monotonic()
-    while left:
-        message = consumer.poll(_POLL_S)
-        if message is None:
-            if time.monotonic() - heard > _TIMEOUT_S:
-                raise PipelineError(f"the log did not answer within {_TIMEOUT_S:.0f} s")
-            continue
-        heard = time.monotonic()
-        place = (str(message.topic()), int(message.partition() or 0))
-        if message.error() is not None:
-            left.pop(place, None)  # the end of the partition
-            continue
-        if place not in left:
-            continue
-        yield message
-        if int(message.offset() or 0) + 1 >= left[place]:
-            del left[place]
+    yield from read_ranges(admin.bootstrap, ranges)
 
 
 def _letter(message: Message, retried: RetryBook) -> DeadLetter:
-    pairs = [(str(key), _bytes(value)) for key, value in _headers(message)]
+    pairs = [(str(key), _bytes(value)) for key, value in headers_of(message)]
     ours = {key: value.decode(errors="replace") for key, value in pairs if key in _OURS}
     name = names.origin_text(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0))
     return DeadLetter(
@@ -158,11 +123,6 @@ def _letter(message: Message, retried: RetryBook) -> DeadLetter:
         retry_of=ours.get(names.HEADER_RETRY_OF),
         retried=name in retried,
     )
-
-
-def _headers(message: Message) -> list[tuple[str, Any]]:
-    found = message.headers()
-    return list(found.items() if isinstance(found, dict) else found or ())
 
 
 def _bytes(value: Any) -> bytes:
@@ -200,7 +160,7 @@ def _again(admin: StreamAdmin, plan: Plan, letter: DeadLetter) -> tuple[str, byt
     if letter.form == names.FORM_RAW:
         return stream, letter.key, letter.value, [*letter.headers, *lineage]
     original = _original(admin, stream, partition, offset)
-    kept: _Headers = [(str(key), _bytes(value)) for key, value in _headers(original)]
+    kept: _Headers = [(str(key), _bytes(value)) for key, value in headers_of(original)]
     return stream, original.key() and _bytes(original.key()), _bytes(original.value()), [*kept, *lineage]
 
 

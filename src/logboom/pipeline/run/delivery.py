@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.streams import StreamAdmin
-from logboom.pipeline.edge.trimming import durably_committed
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Sink

@@ -65,7 +65,7 @@ class PlainDisplay:
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.batch != self._shown:
             self._shown = snapshot.batch
-            _print(_line(snapshot))
+            _print(batch_line(snapshot))
 
     def say(self, line: str) -> None:
         _print(line)
@@ -125,8 +125,9 @@ def _named(word: str, counts: dict[str, int]) -> list[str]:
     return [f"  {word} {name}: {count:,}" for name, count in counts.items() if count]
 
 
-def _line(snapshot: Snapshot) -> str:
-    last = snapshot.now
+def batch_line(snapshot: Snapshot) -> str:
+    """The last batch by itself: what came in, what became of it, and how fast that was."""
+    last = snapshot.last
     records_in = sum(last.records_in.values())
     parts = [
         f"batch {snapshot.batch}",
@@ -136,17 +137,21 @@ def _line(snapshot: Snapshot) -> str:
         f"dropped {sum(last.dropped.values()):,}",
         f"dead {sum(last.dead.values()):,}",
         f"{records_in * 1_000 / max(snapshot.batch_ms, 1):,.0f} events/s",
-        f"lag {snapshot.lag if snapshot.lag is not None else '?'}",
+        *_lag(snapshot.lag),
     ]
     failing = [f"{name}: {sink.error}" for name, sink in snapshot.sinks.items() if sink.error]
     return " | ".join([*parts, *failing])
 
 
+def _lag(records: int | None) -> list[str]:
+    """Spark tells the lag behind the first batch; until then there is nothing to show."""
+    return [] if records is None else [f"lag {records:,}"]
+
+
 def _tables(snapshot: Snapshot) -> Group:
     head = Text(
         f"{snapshot.pipeline} {snapshot.state}  batch {snapshot.batch} in {snapshot.batch_ms} ms  "
-        f"{snapshot.events_per_s:,.0f} events/s  {_size(snapshot.bytes_per_s)}/s  "
-        f"lag {snapshot.lag if snapshot.lag is not None else '?'}"
+        f"{snapshot.events_per_s:,.0f} events/s  {_size(snapshot.bytes_per_s)}/s  " + "".join(_lag(snapshot.lag))
     )
     table = Table("what", "where", "this run", "ever")
     for what, now, ever in (

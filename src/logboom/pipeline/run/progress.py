@@ -44,6 +44,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float
     missing: int
     """Records unaccounted for: always 0."""
+    last: Ledger
+    """Of the last batch alone."""
     now: Ledger
     total: Ledger
     sinks: dict[str, SinkProgress]
@@ -125,6 +127,7 @@ class Progress:
                 events_per_s=round(sum(count for _, count, _ in self._recent) / window_s, 1),
                 bytes_per_s=round(sum(size for _, _, size in self._recent) / window_s, 1),
                 missing=self._total.missing,
+                last=EMPTY if self._last is None else self._last.ledger,
                 now=self._now,
                 total=self._total,
                 sinks=dict(self._sinks),

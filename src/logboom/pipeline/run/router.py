@@ -7,6 +7,7 @@ know sinks beyond their streams, nor who watches.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -16,18 +17,18 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from logboom.pipeline.checkpoint.batch_plans import KeyChangedError, PinBook
 from logboom.pipeline.checkpoint.ledger import BalanceError, BatchRecord, LedgerBook, ledger_of
-from logboom.pipeline.edge.emitter import LogCourier
-from logboom.pipeline.edge.record_encoder import Envelope, Exit
+from logboom.pipeline.edge.emitter import LogTaskEmitter
+from logboom.pipeline.edge.record_encoder import RecordEncoder
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
 from logboom.pipeline.execute.stages import REPORT, reported
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout
-from logboom.pipeline.plan.nodes import RAW_COLUMNS, KeyRef, LogOutput, Plan, StreamSource
-from logboom.pipeline.sinks.registry import read_plan
+from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
+from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
+from logboom.pipeline.run.outputs import bindings_of, place_streams
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
 
 QUERY_NAME: Final = "router"
@@ -37,7 +38,6 @@ class StoppedError(Exception):
     """The pipeline is stopping; the batch will run again at the next start."""
 
 
-LoadKeys = Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]
 OnBatch = Callable[[BatchRecord], None]
 
 
@@ -53,6 +53,7 @@ class Router:
         load_keys: LoadKeys,
         stop: threading.Event,
         on_batch: OnBatch,
+        say: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._plan = plan
@@ -61,17 +62,17 @@ class Router:
         self._load_keys = load_keys
         self._stop = stop
         self._on_batch = on_batch
-        self._pins = PinBook(checkpoint / "pins", read_plan)
+        self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, say)
         self.book = LedgerBook(checkpoint / "ledger")
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
-        self._ready: dict[str, tuple[Layout, Envelope, Mapping[str, bytes]]] = {}
+        self._ready: dict[str, _Prepared] = {}
 
     def prepare(self, partitions: int) -> Layout:
         """Makes the streams the plan writes, those that are missing with so many partitions."""
         self._partitions = partitions
-        return self._prepared(self._plan)[0]
+        return self._prepared(self._plan).layout
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query, after `prepare`. With `once` it ends with what is there now."""
@@ -118,28 +119,28 @@ class Router:
         if self._stop.is_set():
             raise StoppedError("stopping before the next batch")
         try:
-            plan = self._pins.pin(batch, self._plan, self._load_keys)
+            pinned = self._planner.choose(batch, self._prepared(self._plan).streams)
         except KeyChangedError as error:
             self.fatal = error
             raise
-        layout, envelope, keys = self._prepared(plan)
-        courier = LogCourier(envelope, self._admin.bootstrap)
-        told = Flow(raw.sparkSession, layout, keys).sent(raw, courier).collect()
+        ready = self._prepared(pinned.plan)
+        emitter = LogTaskEmitter(ready.encoder(batch, pinned.generation), self._admin.bootstrap)
+        told = Flow(raw.sparkSession, ready.layout, ready.keys).sent(raw, emitter).collect()
         counts = reported([bytes(row[REPORT]) for row in told])
         try:
             entry = self.book.record(
                 batch=batch,
-                plan=plan.content_hash(),
+                plan=pinned.plan_hash,
                 started_at=started_at,
                 duration_ms=round((time.monotonic() - start) * 1_000),
-                ledger=ledger_of(layout, counts),
+                ledger=ledger_of(ready.layout, counts),
             )
         except BalanceError as error:
             self.fatal = error
             raise
         self._on_batch(entry)
 
-    def _prepared(self, plan: Plan) -> tuple[Layout, Envelope, Mapping[str, bytes]]:
+    def _prepared(self, plan: Plan) -> "_Prepared":
         """What a plan needs to run, its streams made."""
         name = plan.content_hash()
         if name not in self._ready:
@@ -147,45 +148,20 @@ class Router:
             wanted = place_streams(layout)
             counts = {stream: 1 if dead else self._partitions for stream, dead in wanted.values()}
             there = self._admin.ensure(counts)
-            self._ready[name] = (layout, envelope_of(layout, there), self._load_keys(plan.key_refs()))
+            self._ready[name] = _Prepared(layout, there, self._load_keys(plan.key_refs()))
         return self._ready[name]
 
 
-def place_streams(layout: Layout) -> dict[int, tuple[str, bool]]:
-    """The stream of each place that leaves through the log, and whether it is one of dead letters."""
-    outputs = _log_outputs(layout)
-    found: dict[int, tuple[str, bool]] = {}
-    for place in layout.finals():
-        if place.kind == "direct":
-            found[place.code] = (outputs[place.node].stream, False)
-        elif place.kind == "edge":
-            found[place.code] = (names.edge_stream(layout.plan.name, place.edge), False)
-        else:
-            found[place.code] = (names.dead_stream(layout.plan.name, place.node), True)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A plan with all that it needs to run."""
 
+    layout: Layout
+    streams: Mapping[str, int]
+    """Those it writes, and their partitions."""
+    keys: Mapping[str, bytes]
 
-def _log_outputs(layout: Layout) -> dict[str, LogOutput]:
-    """By sink: what the router itself writes."""
-    outputs = {sink.name: sink.log_output for sink in layout.plan.sinks}
-    return {name: output for name, output in outputs.items() if output is not None}
-
-
-def envelope_of(layout: Layout, partitions: Mapping[str, int]) -> Envelope:
-    """How the records of a layout leave; `partitions`: of each stream."""
-    outputs, streams = _log_outputs(layout), place_streams(layout)
-    exits: dict[int, Exit] = {}
-    for place in layout.finals():
-        stream, dead = streams[place.code]
-        output = outputs[place.node] if place.kind == "direct" else None
-        exits[place.code] = Exit(
-            stream=stream,
-            partitions=partitions[stream],
-            node=place.node,
-            dead=dead,
-            announced=output is not None,
-            body_only=output is not None and output.body_only,
-            key=None if output is None else output.key,
-            too_large=layout.oversize.get(place.code),
-        )
-    return Envelope(layout.plan.name, exits)
+    def encoder(self, batch: int, generation: int) -> RecordEncoder:
+        """How the records of a batch leave."""
+        key = names.repin_key(batch, generation) if generation else None
+        return RecordEncoder(self.layout.plan.name, bindings_of(self.layout, self.streams, key))

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from logboom.pipeline.checkpoint.batch_plans import BatchPlans
 from logboom.pipeline.checkpoint.files import make_dir, only_one
+from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.edge.trimming import Trimmer
@@ -29,9 +31,10 @@ from logboom.pipeline.run.dead_letters import bury
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
 from logboom.pipeline.run.progress import Progress
+from logboom.pipeline.run.renaming import check_nothing_left
 from logboom.pipeline.run.router import Router
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
-from logboom.pipeline.sinks.registry import type_of
+from logboom.pipeline.sinks.registry import read_plan, type_of
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.listening import LagListener
 from logboom.pipeline.spark.session import SessionOptions, start_session
@@ -52,6 +55,8 @@ class RunOptions:
     once: bool = False
     session: SessionOptions = field(default_factory=SessionOptions)
     http: tuple[str, int] | None = None
+    renamed_from: str | None = None
+    """The former name of the pipeline whose checkpoint this is."""
 
 
 @dataclass(slots=True)
@@ -61,6 +66,9 @@ class _Watched:
     name: str
     query: StreamingQuery
     failures: int = 0
+    """In a row, with no batch of the router between."""
+    own_failures: int = 0
+    """Those of them at which the log answered."""
     batch: int = -1
     again_at: float | None = None
 
@@ -83,7 +91,9 @@ class Runner:
 
     def run(self) -> None:
         """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
-        self._load_keys(self._plan.key_refs())  # a key that is missing is better told before Spark starts
+        # What is wrong with keys or the checkpoint is better told before Spark starts, which takes seconds.
+        self._load_keys(self._plan.key_refs())
+        self._is_renamed()
         counts = self._wait()
         if self._stop.is_set():
             return
@@ -103,7 +113,10 @@ class Runner:
             listener = LagListener(self._on_lag)
             spark.streams.addListener(listener)
             try:
-                self._run(spark, self._admin, max(counts.values()))
+                started = self._start(spark, max(counts.values(), default=1))
+                if started is not None:
+                    self._run(*started)
+                self.progress.state("stopped")
             finally:
                 spark.streams.removeListener(listener)
                 self._display.close(self.progress.snapshot())
@@ -126,34 +139,68 @@ class Runner:
         options = self._options.session
         return start_session(
             f"logboom pipeline {self._plan.name}",
-            SessionOptions(
-                master=options.master,
-                extra_slots=options.extra_slots + deliveries,
-                ui=options.ui,
-                log_level=options.log_level,
-                settings=options.settings,
-            ),
+            replace(options, extra_slots=options.extra_slots + deliveries),
         )
 
-    def _run(self, spark: SparkSession, admin: StreamAdmin, partitions: int) -> None:
-        router = Router(spark, self._plan, admin, self._checkpoint, self._load_keys, self._stop, self.progress.batch)
+    def _is_renamed(self) -> bool:
+        """Whether the checkpoint is this pipeline's under a former name; PipelineError where it is another's."""
+        pins = self._checkpoint / "pins"
+        last_name = BatchPlans(pins, read_plan).last_name() if pins.exists() else None
+        owner = owner_of(self._checkpoint, last_name)
+        return check_owner(self._checkpoint, owner, self._plan.name, self._options.renamed_from)
+
+    def _start(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer] | None:
+        """Everything made ready to run; None where it was stopped first.
+
+        A broker that goes away meanwhile is waited for, unless the run is one that has to end.
+        """
+        pause_s, said = _PAUSE_MIN_S, False
+        while not self._stop.is_set():
+            try:
+                return self._made_ready(spark, partitions)
+            except LogUnreachableError as error:
+                if self._options.once:
+                    raise
+                if not said:
+                    self._display.say(f"waiting for a broker at {self._admin.bootstrap}: {error}")
+                said = True
+                self._stop.wait(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        return None
+
+    def _made_ready(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer]:
+        if self._is_renamed():
+            check_nothing_left(self._admin, self._checkpoint, str(self._options.renamed_from))
+        claim(self._checkpoint, self._plan.name)
+        router = Router(
+            spark,
+            self._plan,
+            self._admin,
+            self._checkpoint,
+            self._load_keys,
+            self._stop,
+            self.progress.batch,
+            self._display.say,
+        )
         layout = router.prepare(partitions)
         wanted = [name for source in self._plan.sources for name in source.streams]
-        check_ids(self._checkpoint / "streams.json", admin.ids(wanted))
+        check_ids(self._checkpoint / "streams.json", self._admin.ids(wanted))
         self.progress.resume(router.book.last())
-        deliveries = self._deliveries(spark, admin, layout)
+        deliveries = self._deliveries(spark, layout)
         for delivery in deliveries:
+            # Before the router writes for it: a new sink begins with what comes after it.
             delivery.remember_start()
             self.progress.sink(delivery.sink.name)
-        self.progress.state("running")
         readers = {one.sink.name: one.edges for one in deliveries}
-        trimmer = Trimmer(admin, self._checkpoint / "deliveries", readers, self._display.say)
+        return router, deliveries, Trimmer(self._admin, self._checkpoint / "deliveries", readers, self._display.say)
+
+    def _run(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
+        self.progress.state("running")
         if self._options.once:
             self._run_once(router, deliveries)
         else:
             self._run_on(router, deliveries, trimmer)
         trimmer.finish()
-        self.progress.state("stopped")
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
         self._await([_Watched("router", router.start(once=True))], router)
@@ -198,22 +245,19 @@ class Runner:
         if router.fatal is not None:
             raise router.fatal
         batch = self.progress.snapshot().batch
-        one.failures = 1 if batch > one.batch else one.failures + 1
+        if batch > one.batch:
+            one.failures = one.own_failures = 0
         one.batch = batch
+        one.failures += 1
+        # A failure counts against the pipeline only where the log was there: it may be away for as long as it likes.
+        one.own_failures += self._admin.answers()
         error = one.query.exception()
-        told = "it ended" if error is None else cause_of(error)
-        if one.name == "router" and one.failures >= _FAILURES_MAX and self._log_answers():
-            raise PipelineError(f"the router failed {one.failures} times in a row: {told}")
+        cause = "it ended" if error is None else cause_of(error)
+        if one.name == "router" and one.own_failures >= _FAILURES_MAX:
+            raise PipelineError(f"the router failed {one.own_failures} times in a row: {cause}")
         pause_s = min(_PAUSE_MIN_S * 2 ** (one.failures - 1), _PAUSE_MAX_S)
-        self._display.say(f"{one.name} starts again in {pause_s:.0f} s: {told}")
+        self._display.say(f"{one.name} starts again in {pause_s:.0f} s: {cause}")
         one.again_at = time.monotonic() + pause_s
-
-    def _log_answers(self) -> bool:
-        try:
-            self._admin.partitions()
-        except LogUnreachableError:
-            return False
-        return True
 
     @staticmethod
     def _stop_queries(queries: list[StreamingQuery]) -> None:
@@ -231,7 +275,8 @@ class Runner:
     def _load_keys(self, refs: tuple[KeyRef, ...]) -> Mapping[str, bytes]:
         return load_keys(refs, os.environ, Path(self._plan.file).parent)
 
-    def _deliveries(self, spark: SparkSession, admin: StreamAdmin, layout: Layout) -> list[Delivery]:
+    def _deliveries(self, spark: SparkSession, layout: Layout) -> list[Delivery]:
+        admin = self._admin
         there = admin.partitions()
         found = []
         for sink in self._plan.sinks:
@@ -247,7 +292,7 @@ class Runner:
                     edges={name: there[name] for name in edges},
                     admin=admin,
                     checkpoint=checkpoint,
-                    writer=self._open(sink, checkpoint, admin),
+                    writer=self._open(sink, checkpoint),
                     stop=self._stop,
                     on_delivered=self.progress.delivered,
                 )
@@ -255,12 +300,12 @@ class Runner:
         admin.ensure({names.dead_stream(self._plan.name, one.sink.name): 1 for one in found})
         return found
 
-    def _open(self, sink: Sink, checkpoint: Path, admin: StreamAdmin) -> SinkWriter:
+    def _open(self, sink: Sink, checkpoint: Path) -> SinkWriter:
         context = SinkContext(
             resolve=partial(resolved, self._plan),
             checkpoint=checkpoint,
             say=self._display.say,
-            write_dead_letters=partial(bury, admin.bootstrap, self._plan.name, sink.name),
+            write_dead_letters=partial(bury, self._admin.bootstrap, self._plan.name, sink.name),
         )
         try:
             writer: SinkWriter = type_of(sink).open(sink, context)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logboom.base.units import MIB
-from logboom.pipeline.plan.names import RETRY_KEY
+from logboom.pipeline.plan.names import REPIN_KEY, RETRY_KEY
 from logboom.pipeline.sinks.base import Unreadable
 from logboom.pipeline.sinks.parquet import ParquetSink
 
@@ -101,9 +101,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[Unreadable, ...] = ()
 
 
-def origin_key(edge_stream: str, stream: str, partition: int) -> str:
-    """One partition of origin as one edge sees it."""
-    return f"{edge_stream} {stream} {partition}"
+def origin_key(edge_stream: str, stream: str, partition: int, generation: str | None = None) -> str:
+    """One partition of origin as one edge sees it, and of a batch that was pinned anew its generation."""
+    return " ".join((edge_stream, stream, str(partition), *(() if generation is None else (generation,))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,20 @@ class _Task:
     def _fresh(self, table: pa.Table, batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Which rows have not been delivered before: above the highest offset of their partition of origin so far."""
         edges = batch.column("topic").take(pa.array(rows))
-        codes, keys = _grouped([edges, table.column("stream"), table.column("partition")])
+        columns = [edges, table.column("stream"), table.column("partition")]
+        generations = self._marked(batch, rows, REPIN_KEY)
+        if generations.any():
+            # Its records follow those of the first attempt but may be others: they are compared with their own only.
+            marks = batch.column("key").cast(pa.string()).take(pa.array(rows))
+            columns.append(pc.if_else(pa.array(generations), marks, pa.scalar(None, pa.string())))
+        codes, keys = _grouped(columns)
         offsets = table.column("offset").to_numpy()
-        retries = self._retries(batch, rows)
+        retries = self._marked(batch, rows, RETRY_KEY)
         fresh = np.zeros(len(offsets), dtype=bool)
-        for code, (edge, stream, partition) in enumerate(keys):
+        for code, origin in enumerate(keys):
             here = np.flatnonzero((codes == code) & ~retries)
             if len(here):
-                key = origin_key(edge, stream, partition)
+                key = origin_key(*origin)
                 floor = self.high_water.get(key, self.job.high_water.get(key, -1))
                 reached = np.maximum.accumulate(np.concatenate(([floor], offsets[here])))
                 fresh[here] = offsets[here] > reached[:-1]
@@ -206,12 +212,12 @@ class _Task:
         return fresh
 
     @staticmethod
-    def _retries(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which rows were dead letters once: they come late, whatever their offset."""
+    def _marked(batch: pa.RecordBatch, rows: np.ndarray[Any, Any], prefix: bytes) -> np.ndarray[Any, Any]:
+        """Which rows have a key that begins with this: most have none at all."""
         keys = batch.column("key")
         if keys.null_count == len(keys):
             return np.zeros(len(rows), dtype=bool)
-        marked = pc.fill_null(pc.starts_with(keys, RETRY_KEY.decode()), fill_value=False)
+        marked = pc.fill_null(pc.starts_with(keys, prefix.decode()), fill_value=False)
         return np.asarray(marked.to_numpy(zero_copy_only=False)[rows], dtype=bool)
 
     def _fresh_retries(self, batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> list[bool]:

@@ -1,0 +1,184 @@
+"""Decides with which plan a batch runs when it was begun before the pipeline was edited, and what a change repeats.
+
+Before the first record of a batch can be written, its pin holds the plan and where every output stream ended. A batch
+that has to run again after an edit is told from these:
+
+- nothing of it stands behind those ends: nobody has seen anything of it, so it takes the edited plan. This is how a
+  batch that fails by the pipeline's own fault is repaired.
+- some of it was written: it goes on with the plan it began with, so that its readers see one version of each event.
+  `logboom pipeline repin` changes that on demand, after it has told what may then be there twice.
+
+A crash between any two steps leaves one of these two: the ends are asked for first, the pin is durable before the first
+write, and a new pin replaces the old one in one step. A new pin raises the generation, which edges' records carry.
+
+Knows pins, the log and Spark's offsets of the router. Must not know how a batch is run.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from confluent_kafka import Message
+
+from logboom.pipeline.checkpoint.batch_plans import BatchPlans, PinnedPlan, fingerprints
+from logboom.pipeline.checkpoint.spark_log import Offsets, offsets_of, unfinished_batch
+from logboom.pipeline.edge.reading import headers_of, read_ranges
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.plan import names
+from logboom.pipeline.plan.nodes import KeyRef, Plan
+from logboom.pipeline.run.outputs import output_streams
+from logboom.pipeline.sinks.registry import read_plan
+
+LoadKeys = Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]
+_REPIN: Final = "logboom pipeline repin"
+
+
+class KeyChangedError(PipelineError):
+    """A batch that was partly written would come out otherwise than before, since a mask has another key."""
+
+
+class _Origin(msgspec.Struct):
+    stream: str
+    partition: int
+    offset: int
+
+
+_origin = msgspec.json.Decoder(_Origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an unfinished batch has left in the log."""
+
+    batch: int
+    plan_changed: bool
+    """Whether the file now says something else than the plan that the batch began with."""
+    known: bool
+    """False for a batch that an earlier version of Logboom began, which did not note where the streams ended."""
+    records: Mapping[str, int]
+    """By stream; of streams whose beginning was deleted since, all that was deleted counts."""
+
+    def lines(self) -> list[str]:
+        """For a person: what running the batch with another plan may repeat."""
+        begun = f"batch {self.batch} was begun before the pipeline was edited"
+        if not self.known:
+            return [f"{begun}, by a version of Logboom that did not note what it wrote: all of it may be there twice"]
+        total = sum(self.records.values())
+        if not total:
+            return [f"{begun}, but has written nothing: nothing is repeated"]
+        return [
+            f"{begun}; it has written {total:,} records, which stay where they are while the batch is written again:",
+            *(f"  {count:,} in {stream}" for stream, count in sorted(self.records.items())),
+            "Readers of a stream know an event that is there twice by its logboom-event-id; sinks behind an edge",
+            "(streams that begin with _), the archive among them, get both versions of an event that both versions of",
+            "the pipeline deliver.",
+        ]
+
+
+class BatchPlanner:
+    """Pins the batches of one pipeline."""
+
+    def __init__(
+        self, plan: Plan, admin: StreamAdmin, checkpoint: Path, load_keys: LoadKeys, say: Callable[[str], None]
+    ) -> None:
+        self._plan = plan
+        self._admin = admin
+        self._query = checkpoint / "router"
+        self._load_keys = load_keys
+        self._say = say
+        self._plans = BatchPlans(checkpoint / "pins", read_plan)
+
+    def choose(self, batch: int, outputs: Mapping[str, int]) -> PinnedPlan:
+        """The plan that the batch runs with, durably pinned. `outputs`: partitions of the streams of today's plan.
+
+        KeyChangedError where the batch was partly written and a mask had another key then.
+        """
+        pin = self._plans.pinned(batch)
+        if pin is None:
+            return self._pin(batch, outputs, 0)
+        keys_now = fingerprints(self._load_keys(pin.plan.key_refs()))
+        changed = sorted(name for name, mark in pin.keys.items() if keys_now.get(name) != mark)
+        if pin.plan_hash == self._plan.content_hash() and not changed:
+            return pin
+        if pin.ends is not None and next(self._written(batch, pin), None) is None:
+            self._say(f"batch {batch} had written nothing yet: it runs with the pipeline as it is now")
+            return self._pin(batch, outputs, pin.generation + 1)
+        if changed:
+            raise KeyChangedError(
+                f"batch {batch} was partly written with another mask key in {changed[0].partition(':')[2]} and has to "
+                f"run again: run once with the old key, then change it; or use {_REPIN} to have two hashes of its "
+                "secrets"
+            )
+        self._say(
+            f"batch {batch} was partly written before the pipeline was edited: it goes on as it began; "
+            f"{_REPIN} {self._plan.file} tells what a change would repeat"
+        )
+        return pin
+
+    def unfinished(self) -> Written | None:
+        """What the batch that runs next has written already; None where there is none or it has never run."""
+        batch = unfinished_batch(self._query)
+        pin = None if batch is None else self._plans.pinned(batch)
+        if batch is None or pin is None:
+            return None
+        keys_now = fingerprints(self._load_keys(pin.plan.key_refs()))
+        changed = pin.plan_hash != self._plan.content_hash() or any(
+            keys_now.get(name) != mark for name, mark in pin.keys.items()
+        )
+        records = Counter[str]()
+        if pin.ends is not None:
+            for stream, count in self._written(batch, pin):
+                records[stream] += count
+        return Written(batch, changed, pin.ends is not None, dict(records))
+
+    def repin(self, batch: int) -> None:
+        """Durably gives an unfinished batch the plan of today, whatever it has written."""
+        pin = self._plans.pinned(batch)
+        assert pin is not None, "only a batch that has run is pinned"
+        there = self._admin.partitions()
+        streams = output_streams(self._plan)
+        self._pin(batch, {name: there[name] for name in streams if name in there}, pin.generation + 1)
+
+    def _pin(self, batch: int, outputs: Mapping[str, int], generation: int) -> PinnedPlan:
+        keys = self._load_keys(self._plan.key_refs())
+        ends = self._admin.ends(outputs)
+        self._plans.pin(batch, self._plan, keys, ends, generation)
+        return PinnedPlan(self._plan, self._plan.content_hash(), fingerprints(keys), ends, generation)
+
+    def _written(self, batch: int, pin: PinnedPlan) -> Iterator[tuple[str, int]]:
+        """Streams and how many records of the batch stand in them, a few at a time."""
+        assert pin.ends is not None
+        there = self._admin.partitions()
+        counts = {name: there[name] for name in pin.ends if name in there}
+        starts, ends = self._admin.starts(counts), self._admin.ends(counts)
+        ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        for stream, partitions in ends.items():
+            for partition, end in partitions.items():
+                before, start = pin.ends[stream].get(partition, 0), starts[stream][partition]
+                if start > before:
+                    yield stream, start - before
+                ranges[stream, int(partition)] = (max(before, start), end)
+        first, behind = offsets_of(self._query, batch - 1), offsets_of(self._query, batch)
+        for message in read_ranges(self._admin.bootstrap, ranges):
+            if _is_of(message, first, behind):
+                yield str(message.topic()), 1
+
+
+def _is_of(message: Message, first: Offsets, behind: Offsets) -> bool:
+    """Whether a record was made of one of the records of a batch, and not of a dead letter that was tried again."""
+    headers = dict(headers_of(message))
+    if names.HEADER_RETRY_OF in headers or bytes(message.key() or b"").startswith(names.RETRY_KEY):
+        return False
+    try:
+        if names.HEADER_ORIGIN in headers:
+            stream, partition, offset = names.parse_origin(bytes(headers[names.HEADER_ORIGIN] or b"").decode())
+        else:
+            origin = _origin.decode(message.value() or b"")
+            stream, partition, offset = origin.stream, origin.partition, origin.offset
+    except (ValueError, msgspec.DecodeError):
+        return False  # somebody else's record
+    return first.get(stream, {}).get(partition, 0) <= offset < behind.get(stream, {}).get(partition, 0)

@@ -1,0 +1,37 @@
+"""Whether a pipeline may go on under another name: streams of edges and dead letters are named after the pipeline.
+
+Knows the deliveries' checkpoints and the log. Must not know queries.
+"""
+
+from pathlib import Path
+
+from logboom.pipeline.checkpoint.spark_log import unfinished_batch
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.edge.trimming import restart_offsets
+from logboom.pipeline.errors import PipelineError
+
+
+def check_nothing_left(admin: StreamAdmin, checkpoint: Path, former_name: str) -> None:
+    """PipelineError where events lie in streams of the former name that nobody would read under the new one."""
+    batch = unfinished_batch(checkpoint / "router")
+    left = sum(_undelivered(admin, path) for path in sorted((checkpoint / "deliveries").glob("*")) if path.is_dir())
+    if batch is not None:
+        what = f"batch {batch} has to run again"
+    elif left:
+        what = f"its sinks have not taken {left:,} events yet"
+    else:
+        return
+    raise PipelineError(
+        f"the pipeline cannot have another name now: {what} as {former_name}; run it with --once under that name first"
+    )
+
+
+def _undelivered(admin: StreamAdmin, delivery: Path) -> int:
+    there = admin.partitions()
+    reached = {stream: offsets for stream, offsets in restart_offsets(delivery).items() if stream in there}
+    ends = admin.ends({stream: there[stream] for stream in reached})
+    return sum(
+        max(0, end - reached[stream].get(int(partition), 0))
+        for stream, partitions in ends.items()
+        for partition, end in partitions.items()
+    )
