@@ -28,7 +28,6 @@ class Life(RuleBasedStateMachine):
         self.sent: dict[int, tuple[int, int, int]] = {}  # base offset -> producer, sequence, count
         self.leader_epoch = 0
         self.start = 0
-        self.truncated = False
         self.reports = Reports()
 
     @initialize(
@@ -65,8 +64,7 @@ class Life(RuleBasedStateMachine):
         self.sent[placed.base_offset] = producer, sequence, count
         self.next_sequence[producer] += count
 
-    # Truncation may forget producers of whom only deleted records told.
-    @precondition(lambda self: self.sent and (max(self.sent) >= self.start or not self.truncated))
+    @precondition(lambda self: self.sent)
     @rule()
     def send_again(self) -> None:
         base = max(self.sent)
@@ -118,7 +116,6 @@ class Life(RuleBasedStateMachine):
     def truncate(self, back: int) -> None:
         offset = Offset(max(self.start, self.log.log_end_offset - back))
         self.log.truncate(offset, now_ms=1000)
-        self.truncated = True
         assert self.log.log_end_offset <= offset or offset > self.log.written_end
         self.forget_from(self.log.log_end_offset)
         self.start = min(self.start, self.log.log_start_offset)

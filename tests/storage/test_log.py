@@ -573,3 +573,31 @@ def test_a_start_that_could_not_be_noted_is_not_moved() -> None:
     reports = Reports()
     again = open_log(disk.power_cut(Always(survives=False)), SMALL, reports=reports)
     assert (again.log_start_offset, reports.damage) == (offset, [])
+
+
+def test_a_start_whose_sync_failed_is_durable_before_anybody_hears_of_it() -> None:
+    """The next process finds it in the page cache. Once it has told it, or removed a segment below, it holds."""
+    disk = SimDisk()
+    log = open_log(disk, SMALL)
+    for _ in range(60):
+        append(log, batch(2, 60))
+    log.flush(sync=True)
+
+    def fail(happening: str, path: str) -> None:
+        if happening == "sync" and path.endswith("durable-end"):
+            raise OSError(errno.EIO, "the disk lost it")
+
+    disk.fault = fail
+    offset = log.segments[2].base
+    with pytest.raises(StorageError):
+        log.delete_before(offset)
+    assert log.log_start_offset == 0
+    disk.fault = lambda operation, path: None
+    assert open_log(disk.power_cut(Always(survives=False)), SMALL).log_start_offset == 0
+    restarted = open_log(disk, SMALL)
+    assert restarted.log_start_offset == offset
+    assert restarted.delete_before(offset) == 2
+    reports = Reports()
+    again = open_log(disk.power_cut(Always(survives=False)), SMALL, reports=reports)
+    assert (again.log_start_offset, reports.damage) == (offset, [])
+    assert read_one(again, offset) is not None

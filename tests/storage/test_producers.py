@@ -4,7 +4,7 @@ from tests.support.logs import batch
 from logboom.base.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from logboom.base.ids import Offset, ProducerId
 from logboom.records import MAX_SEQUENCE, BatchHeader, read_header
-from logboom.storage.producers import WINDOW, ProducerTable
+from logboom.storage.producers import WINDOW, ProducerTable, Undo
 
 PRODUCER = ProducerId(7)
 
@@ -105,14 +105,17 @@ def test_the_one_silent_for_longest_goes_when_there_are_too_many() -> None:
     assert [producer for producer, _ in producers] == [3, 1, 4]
 
 
-def test_what_was_recorded_can_be_undone() -> None:
+def test_what_was_recorded_can_be_taken_back() -> None:
+    """Also the order of the producers, and the one that was forgotten because there were too many."""
     producers = table()
-    send(producers, header(0), 0)
+    for number, producer in enumerate((PRODUCER, 8, 9)):
+        send(producers, header(0, producer=producer), number)
     known = list(producers)
-    before = producers.record(header(1), Offset(1), 5)
-    producers.restore(PRODUCER, before)
-    assert list(producers) == known
-    producers.restore(ProducerId(9), producers.record(header(0, producer=9), Offset(1), 5))
+    undo: Undo = []
+    producers.record(header(1), Offset(3), 5, undo)
+    producers.record(header(0, producer=10), Offset(4), 5, undo)
+    assert [producer for producer, _ in producers] == [9, PRODUCER, 10]
+    producers.revert(undo)
     assert list(producers) == known
 
 

@@ -4,7 +4,7 @@ What must be true of any survivor, whatever failed and wherever it was cut:
 
 - every acked batch is there, byte for byte; every other one is there wholly or not at all, and none stands between;
 - the log ends where a batch ends, never below what was told to be durable, and nothing is reported as damage;
-- what an idempotent producer is remembered for is what is in the log;
+- what an idempotent producer is remembered for are its last batches, deleted ones included;
 - the log can be written, closed and opened again.
 """
 
@@ -87,6 +87,8 @@ class Told:
     """What lies at each base offset as far as the log knows."""
     ever: dict[int, list[bytes]] = field(default_factory=dict)
     """All that ever lay there and was not taken away for good."""
+    snapshots_lost: bool = False
+    """Whether a snapshot could not be read once: producers of deleted records may be forgotten."""
 
 
 class Life:
@@ -206,6 +208,12 @@ class Life:
             self.told.end = max(self.told.end, log.durable_end)
         self.told.now = {base: data for base, data in self.told.now.items() if base < log.log_end_offset}
 
+    def learn_of(self, fault: Fault) -> None:
+        """What a fault may have cost that can only be made again in part."""
+        lost = fault.paths if fault.code == errno.EIO else set()
+        self.checkpoint_lost = any(path.endswith("durable-end") for path in lost)
+        self.told.snapshots_lost |= any(path.endswith(".producers") for path in lost)
+
     # --- afterwards ---------------------------------------------------------------------------------------------
 
     def reads_go_on(self) -> None:
@@ -220,6 +228,7 @@ class Life:
     def survivors(self, random: Random) -> Iterator[tuple[str, SimDisk]]:
         """Disks as they may be found: after the end of the process, and after that of the machine."""
         yield "killed", self.disk.copy()
+        yield "restarted", self.disk.restarted()
         asked = Decisions(())
         self.disk.power_cut(asked)
         chances: Iterable[Chance] = every_decision(asked.asked)
@@ -231,11 +240,14 @@ class Life:
 
     def check(self, disk: SimDisk) -> PartitionLog:
         """Open what survived, hold it against what was told, write to it and open it once more; the log."""
+        in_doubt = not disk.is_settled
         log, reports = self._opened(disk)
         self._check_ends(log)
+        if in_doubt:
+            self._check_told_at_start(log, disk)
         found = dict(all_batches(log))
         self._check_batches(log, found)
-        _check_producers(log, found)
+        self._check_producers(log, found)
         last = batch(1, 33, timestamp_ms=77)
         base = append(log, last, leader_epoch=log.epochs.latest + 1).base_offset
         assert log.flush(sync=True) == base + 1
@@ -245,6 +257,15 @@ class Life:
         assert (again.log_start_offset, again.log_end_offset) == (log.log_start_offset, base + 1)
         assert dict(all_batches(again)) == {**found, base: bytes(last)}
         return log
+
+    def _check_told_at_start(self, log: PartitionLog, disk: SimDisk) -> None:
+        """What the log says once it is open is told to clients: no power failure may take it back. The system may have
+        shown it bytes that it never got onto the disk."""
+        log.delete_before(log.log_start_offset)  # as retention does: segments below the start go
+        reports = Reports()
+        after = open_log(disk.power_cut(Always(False)), self.config, reports=reports)
+        assert not reports.damage, reports.damage
+        assert (after.log_start_offset, after.log_end_offset) == (log.log_start_offset, log.log_end_offset)
 
     def _opened(self, disk: SimDisk) -> tuple[PartitionLog, Reports]:
         reports = Reports()
@@ -270,6 +291,23 @@ class Life:
         acked = {base for base in self.told.now if log.log_start_offset <= base < self.told.end}
         assert acked <= set(found)
 
+    def _check_producers(self, log: PartitionLog, found: dict[int, bytes]) -> None:
+        """The table remembers the last batches of the log, those included whose records were deleted since."""
+        deleted = {base: data for base, data in self.told.now.items() if base < min(found, default=log.log_end_offset)}
+        written = []
+        for _, data in sorted({**deleted, **found}.items()):
+            header = read_header(data)
+            if header.producer_id == PRODUCER:
+                written.append((header.base_sequence, header.last_sequence, header.base_offset))
+        state = next((state for producer, state in log.producers if producer == PRODUCER), None)
+        remembered = (
+            [] if state is None else [(b.first_sequence, b.last_sequence, b.base_offset) for b in state.batches]
+        )
+        if self.told.snapshots_lost and log.log_start_offset:
+            assert remembered == written[len(written) - len(remembered) :]
+        else:
+            assert remembered == written[-5:]
+
 
 def all_batches(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
     """Every batch, one behind the other up to the end of the log."""
@@ -285,22 +323,6 @@ def all_batches(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
     except OffsetOutOfRangeError:
         return
     raise AssertionError("nothing lies behind the end")
-
-
-def _check_producers(log: PartitionLog, found: dict[int, bytes]) -> None:
-    """The table remembers what is there, and what was there before records were deleted."""
-    written = []
-    for data in found.values():
-        header = read_header(data)
-        if header.producer_id == PRODUCER:
-            written.append((header.base_sequence, header.last_sequence, header.base_offset))
-    state = next((state for producer, state in log.producers if producer == PRODUCER), None)
-    remembered = [] if state is None else [(b.first_sequence, b.last_sequence, b.base_offset) for b in state.batches]
-    if log.log_start_offset == 0 or not remembered:
-        assert remembered == written[-5:]
-    else:
-        common = min(len(written), len(remembered))
-        assert remembered[len(remembered) - common :] == written[len(written) - common :]
 
 
 def operations_of(config: LogConfig, steps: Sequence[Step]) -> int:
@@ -321,7 +343,7 @@ def play_with_fault(config: LogConfig, steps: Sequence[Step], fault: Fault) -> L
     except PowerFailureError:
         life.log = None
     disk.fault = lambda operation, path: None
-    life.checkpoint_lost = fault.code == errno.EIO and any(path.endswith("durable-end") for path in fault.paths)
+    life.learn_of(fault)
     return life if fault.happened else None
 
 

@@ -12,7 +12,7 @@ Knows bytes and names; not what a log is.
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import product
 from typing import Protocol
@@ -110,6 +110,9 @@ class Node:
         for change in self.changes:
             if change.state is State.WRITTEN:
                 change.state = State.DOUBTFUL
+
+    def copy(self) -> "Node":
+        return Node(bytearray(self.data), bytearray(self.durable), [replace(change) for change in self.changes])
 
     def after_power_cut(self, chance: Chance) -> "Node":
         survived = bytearray(self.durable)
@@ -232,6 +235,11 @@ class SimDisk:
     def free_bytes(self) -> int:
         return max(0, self.capacity_bytes - sum(len(node.data) for node in self.nodes.values()))
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether a power failure would change nothing."""
+        return self.nodes == self.durable_names and not any(node.changes for node in self.nodes.values())
+
     def power_cut(self, chance: Chance) -> "SimDisk":
         """The disk as it may be found after the power went."""
         after = type(self)(self.capacity_bytes)
@@ -254,6 +262,16 @@ class SimDisk:
         after.directories = set(self.directories)
         after.nodes = dict(self.nodes)
         after.durable_names = dict(self.durable_names)
+        return after
+
+    def restarted(self) -> "SimDisk":
+        """As `after_kill`, as a disk of its own. What a failed sync left in doubt is read like anything else, and is in
+        doubt still."""
+        after = type(self)(self.capacity_bytes)
+        after.directories = set(self.directories)
+        copies = {id(node): node.copy() for node in (*self.nodes.values(), *self.durable_names.values())}
+        after.nodes = {name: copies[id(node)] for name, node in self.nodes.items()}
+        after.durable_names = {name: copies[id(node)] for name, node in self.durable_names.items()}
         return after
 
     def copy(self) -> "SimDisk":

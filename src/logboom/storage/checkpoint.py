@@ -2,6 +2,11 @@
 
 It is overwritten without a sync after every successful fdatasync of the log: exact after kill -9, older (never newer)
 after a power failure. Less than a sector, so it is never half old; the CRC tells if it is anything else.
+
+A change that must be durable before anybody hears of it (a new log start, a truncation) is written as *unsettled* first
+and synced. A process that dies in between leaves it in the page cache, where the next one reads it though it may not be
+on the disk; a sync that failed leaves the same. Recovery therefore syncs an unsettled checkpoint, and its directory,
+before it acts on it.
 """
 
 from dataclasses import dataclass
@@ -16,6 +21,8 @@ from logboom.storage.small_files import Tell, frame, read_auxiliary, unframe
 NAME: Final = "durable-end"
 _TAG: Final = b"LBDE"
 _VERSION: Final = 2
+_VERSION_UNSETTLED: Final = 3
+"""The body of version 2. A program that knows only that one finds no checkpoint, and recovers without."""
 _BODY: Final = Struct(">qqqqi")
 _VERSION_WITHOUT_EPOCH: Final = 1
 _BODY_WITHOUT_EPOCH: Final = Struct(">qqqq")
@@ -31,6 +38,8 @@ class Checkpoint:
     log_start: Offset
     latest_epoch: Epoch
     """The latest that began up to the durable end. It is in the epoch file, or that is an older one put back."""
+    unsettled: bool = False
+    """Whether it, or the file names that go with it, may not be durable."""
 
 
 def load(disk: Disk, directory: str, tell: Tell | None = None) -> Checkpoint | None:
@@ -40,6 +49,7 @@ def load(disk: Disk, directory: str, tell: Tell | None = None) -> Checkpoint | N
 
 def _from_bytes(data: bytes) -> Checkpoint | None:
     payload = unframe(_TAG, _VERSION, data)
+    unsettled = payload is None and (payload := unframe(_TAG, _VERSION_UNSETTLED, data)) is not None
     if payload is None:
         payload = unframe(_TAG, _VERSION_WITHOUT_EPOCH, data)
         if payload is not None and len(payload) == _BODY_WITHOUT_EPOCH.size:
@@ -49,7 +59,7 @@ def _from_bytes(data: bytes) -> Checkpoint | None:
     end, segment, position, log_start, epoch = _BODY.unpack(payload)
     if not 0 <= segment <= end or position < 0 or not 0 <= log_start <= end:
         return None
-    return Checkpoint(Offset(end), Offset(segment), position, Offset(log_start), Epoch(epoch))
+    return Checkpoint(Offset(end), Offset(segment), position, Offset(log_start), Epoch(epoch), unsettled)
 
 
 class CheckpointFile:
@@ -77,7 +87,7 @@ class CheckpointFile:
             checkpoint.log_start,
             checkpoint.latest_epoch,
         )
-        file.write(0, [frame(_TAG, _VERSION, body)])
+        file.write(0, [frame(_TAG, _VERSION_UNSETTLED if checkpoint.unsettled else _VERSION, body)])
         if sync:
             file.sync()
 

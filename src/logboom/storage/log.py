@@ -9,6 +9,7 @@ import itertools
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Final, TypeVar
@@ -19,7 +20,7 @@ from logboom.base.errors import (
     RecordListTooLargeError,
     StorageError,
 )
-from logboom.base.ids import Epoch, Offset, ProducerId
+from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Disk, SyncFailedError
 from logboom.base.units import MIB
 from logboom.records import BatchHeader
@@ -30,12 +31,12 @@ from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOff
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.open_files import OpenFiles
-from logboom.storage.producers import ProducerTable
+from logboom.storage.producers import ProducerTable, Undo
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scan import NotCachedError
 from logboom.storage.segment import Segment
 from logboom.storage.snapshots import drop_snapshots, save_snapshot
-from logboom.storage.staging import Batch, Staged, Undo, end_of_segment, place, place_run
+from logboom.storage.staging import Batch, Staged, end_of_segment, place, place_run
 
 Report = Callable[[Damage | Notice], None]
 Result = TypeVar("Result")
@@ -63,6 +64,8 @@ class PartitionLog:
         self.log_end_offset = Offset(0)
         self.written_end = Offset(0)
         self.durable_end = Offset(0)
+        self.unsettled = False
+        """Whether the checkpoint is written as such: see there."""
         self._checkpoint_file = CheckpointFile(disk, directory, open_files)
         self.staged: list[Staged] = []
         self._io = Lock()
@@ -107,6 +110,11 @@ class PartitionLog:
     def segments(self) -> tuple[Segment, ...]:
         """All segments, oldest first."""
         return self._layout[0]
+
+    @property
+    def bases(self) -> tuple[Offset, ...]:
+        """First offset of each segment."""
+        return self._layout[1]
 
     @property
     def size_bytes(self) -> int:
@@ -167,7 +175,7 @@ class PartitionLog:
         try:
             duplicate = self._admit(headers, base_offset, undo, now_ms)
         except LogboomError:
-            self._undo(undo)
+            self.producers.revert(undo)
             raise
         if duplicate is not None:
             return duplicate
@@ -223,15 +231,11 @@ class PartitionLog:
                 self.producers.expire(now_ms)
                 first = self.producers.check(header)
                 if first is not None:
-                    self._undo(undo)
+                    self.producers.revert(undo)
                     return Appended(first.base_offset, Offset(first.base_offset + first.last_offset_delta), True)
-                undo.append((ProducerId(header.producer_id), self.producers.record(header, offset, now_ms)))
+                self.producers.record(header, offset, now_ms, undo)
             offset = Offset(offset + header.last_offset_delta + 1)
         return None
-
-    def _undo(self, undo: Undo) -> None:
-        for producer, before in reversed(undo):
-            self.producers.restore(producer, before)
 
     def _rolls(self, size_bytes: int, now_ms: int) -> bool:
         if self._planned_bytes == 0:
@@ -269,8 +273,7 @@ class PartitionLog:
     def abandon_staged(self) -> None:
         """Take back all that is staged: log end, producers and epochs are again those of what is written."""
         with self._io:
-            for staged in reversed(self.staged):
-                self._undo(staged.undo)
+            self.producers.revert([displaced for staged in self.staged for displaced in staged.undo])
             self.staged.clear()
             self.log_end_offset = self.written_end
             # A leadership that begins exactly there stays, as if it had written nothing yet.
@@ -385,7 +388,17 @@ class PartitionLog:
         self._note(Checkpoint(self.durable_end, active.base, active.size_bytes, start, epoch), sync=sync)
 
     def _note(self, checkpoint: Checkpoint, *, sync: bool) -> None:
-        self._checkpoint_file.write(checkpoint, sync=sync)
+        self._checkpoint_file.write(replace(checkpoint, unsettled=self.unsettled), sync=sync)
+
+    def settle(self, log_start: Offset | None = None) -> None:
+        """Make the checkpoint durable, with another log start if given, and all names in the directory."""
+        self.unsettled = True
+        self.write_checkpoint(sync=True, log_start=log_start)
+        self.disk.sync_dir(self.directory)
+        if log_start is not None:
+            self.log_start_offset = log_start
+        self.unsettled = False
+        self.write_checkpoint(sync=False)
 
     def close_checkpoint(self) -> None:
         """Hold no handle of it until it is written again."""
@@ -462,7 +475,7 @@ class PartitionLog:
             try:
                 self.active.trim()
                 self.active.save_index()
-                save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers, segment=self.active.base)
+                save_snapshot(self.disk, self.directory, self.log_end_offset, self.producers, bases=self.bases)
                 drop_snapshots(self.disk, self.directory, self.log_end_offset)
                 self.save_epochs()
                 self.active.sync()

@@ -42,6 +42,10 @@ class ProducerState:
     seen_ms: int
 
 
+Undo = list[tuple[ProducerId, ProducerState | None]]
+"""What batches that were recorded displaced, oldest first: a producer and its state before, None for a new one."""
+
+
 class ProducerTable:
     """Producers in the order they were heard of last."""
 
@@ -91,27 +95,38 @@ class ProducerTable:
                 return batch
         raise OutOfOrderSequenceError(f"Producer {header.producer_id} sent sequence {first} after {last}.")
 
-    def record(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> ProducerState | None:
-        """Remember a batch that was appended; what was known of its producer before, for `restore`."""
+    def record(self, header: BatchHeader, base_offset: Offset, now_ms: int, undo: Undo | None = None) -> None:
+        """Remember a batch that was appended; what it displaced is added to `undo`, for `revert`."""
         producers = self._producers
         producer = ProducerId(header.producer_id)
         written = WrittenBatch(header.base_sequence, header.last_sequence, base_offset, header.last_offset_delta)
         before = producers.pop(producer, None)
+        if undo is not None:
+            undo.append((producer, before))
         if before is not None and before.epoch == header.producer_epoch:
             batches = (*before.batches[1 - WINDOW :], written)
         else:
             batches = (written,)
         producers[producer] = ProducerState(header.producer_epoch, batches, now_ms)
         if len(producers) > self.max_producers:
-            del producers[next(iter(producers))]
-        return before
+            oldest = next(iter(producers))
+            if undo is not None:
+                undo.append((oldest, producers[oldest]))
+            del producers[oldest]
 
-    def restore(self, producer: ProducerId, before: ProducerState | None) -> None:
-        """Undo one `record`; the latest is undone first."""
-        if before is None:
-            self._producers.pop(producer, None)
-        else:
-            self._producers[producer] = before
+    def revert(self, undo: Undo) -> None:
+        """Take back what `record` did, the newest first. A log takes back its newest batches first, too."""
+        if not undo:
+            return
+        producers = self._producers
+        for producer, before in reversed(undo):
+            if before is None:
+                producers.pop(producer, None)
+            else:
+                producers[producer] = before
+        # The order decides which producer is forgotten first. It is that of their last batches, which rise in the log.
+        last_offset = sorted(producers.items(), key=lambda item: item[1].batches[-1].base_offset)
+        self._producers = dict(last_offset)
 
     def clear(self) -> None:
         """Forget everyone."""

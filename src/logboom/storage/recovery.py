@@ -36,10 +36,11 @@ def recover(log: "PartitionLog", now_ms: int) -> None:
     log.active.known_end = durable
     file_bytes, log.active.size_bytes = log.active.size_bytes, position
     _set_start(log, known)
+    log.unsettled = known is not None and known.unsettled
     _load_epochs(log, known, durable)
     changed = _read_tail(log, durable, file_bytes)
     _load_producers(log, now_ms)
-    if changed or known is None:
+    if changed or known is None or log.unsettled:
         _note(log, sync=changed)
     log.plan_from_disk(_begun_ms(log, now_ms))
 
@@ -50,7 +51,12 @@ def _note(log: "PartitionLog", *, sync: bool) -> None:
         # The tail's own epochs first: below the durable end a batch of an unknown epoch is damage.
         log.save_epochs()
         log.active.save_index()
-        log.write_checkpoint(sync=sync)
+        if log.unsettled:
+            log.active.cut()  # once more: a truncation may have got as far as this, and no further
+            log.active.sync()
+            log.settle()
+        else:
+            log.write_checkpoint(sync=sync)
         log.close_checkpoint()
     except OSError as error:
         lack = retriable_error_for(error, log.directory)

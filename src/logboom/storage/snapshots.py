@@ -1,9 +1,17 @@
-"""Producer snapshots: one file per offset at which one was taken.
+"""Producer snapshots: files that hold the producer table as of one log end offset each.
 
-They spare recovery the log before them. Any of them may be missing or garbled; the one before it serves then, or the
-whole log.
+There are two kinds, alike in their bytes:
+
+- One at the base of every segment, made durable when the segment is begun and kept as long as the segment is. Recovery
+  and truncation fill the table from it and from the batches of that one segment. It is the only memory of producers
+  whose records were deleted: without it a truncation into this segment would forget them, and their retries would be
+  appended twice (Kafka keeps one per segment for the same reason, ProducerStateManager).
+- Recovery points between two segments, unsynced, the newest few. They only make the next recovery shorter.
+
+Any of them may be missing or garbled; the one before it serves then, or the whole log.
 """
 
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -14,7 +22,8 @@ from logboom.storage.producers import ProducerTable
 from logboom.storage.small_files import Tell, read_auxiliary, remove_auxiliary, replace_whole
 
 SUFFIX: Final = ".producers"
-KEPT: Final = 2
+RECOVERY_POINTS: Final = 2
+"""Snapshots that are kept beside those at the bases of segments: two, since the newest may be torn by a crash."""
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
@@ -27,18 +36,21 @@ def _name(offset: Offset) -> str:
 
 
 def save_snapshot(
-    disk: Disk, directory: str, end: Offset, producers: ProducerTable, *, segment: Offset, sync: bool = False
+    disk: Disk, directory: str, end: Offset, producers: ProducerTable, *, bases: Collection[Offset], sync: bool = False
 ) -> None:
-    """Write the table as of the log end `end`, and drop all snapshots but the newest few.
+    """Write the table as of the log end `end`, and drop the snapshots that nothing needs any more.
 
-    The newest that is not above `segment`, the base of the segment written to, stays too: it is durable.
+    `bases` are those of all segments of the log, also of one that begins at `end`.
     """
-    replace_whole(disk, directory, _name(end), producers.to_bytes(end), sync=sync)
-    offsets = snapshot_offsets(disk, directory)
-    durable = max((offset for offset in offsets if offset <= segment), default=None)
-    for offset in offsets[:-KEPT]:
-        if offset != durable:
-            remove_auxiliary(disk, f"{directory}/{_name(offset)}")
+    name, is_base = _name(end), end in bases
+    if is_base and not sync and disk.exists(f"{directory}/{name}"):
+        return  # it says the same and is durable, which its replacement would not be at once
+    if not len(producers) and end == min(bases):
+        return  # the log begins here, and without a snapshot with no producer
+    replace_whole(disk, directory, name, producers.to_bytes(end), sync=sync or is_base)
+    points = [offset for offset in snapshot_offsets(disk, directory) if offset not in bases]
+    for offset in points[:-RECOVERY_POINTS]:
+        remove_auxiliary(disk, f"{directory}/{_name(offset)}")
 
 
 def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:

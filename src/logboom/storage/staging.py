@@ -6,15 +6,13 @@ Knows what the loop has decided about them; not when they are written, nor to wh
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logboom.base.ids import Epoch, Offset, ProducerId
+from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Bytes
 from logboom.records import BatchHeader, patch_batch
-from logboom.storage.producers import ProducerState, ProducerTable
+from logboom.storage.producers import ProducerTable, Undo
 
 Batch = tuple[bytearray | memoryview, BatchHeader]
 """One whole batch and its head."""
-
-Undo = list[tuple[ProducerId, ProducerState | None]]
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ def truncate(log: "PartitionLog", offset: Offset, now_ms: int) -> None:
     if log.durable_end < end:  # what stays must be durable before it is noted so
         log.write_checkpoint(sync=False)
     log.durable_end = min(log.durable_end, end)
+    log.unsettled = True
     log.note_durable_end(end, last, position)
     for segment in reversed(log.segments[len(kept) :]):
         # One by one: were an older one gone and a newer one there, recovery would take the newer for durable.
@@ -44,6 +45,8 @@ def truncate(log: "PartitionLog", offset: Offset, now_ms: int) -> None:
     drop_snapshots(log.disk, log.directory, log.log_end_offset)
     log.producers.clear()
     rebuild_producers(log, now_ms)
+    log.unsettled = False
+    log.write_checkpoint(sync=False)
     log.plan_from_disk(now_ms)
 
 
@@ -62,11 +65,9 @@ def detach_before(log: "PartitionLog", offset: Offset) -> tuple[Segment, ...]:
 
     The new start is made durable before any of them is removed, so that no crash brings a record back.
     """
-    if offset > log.log_start_offset:
+    if offset > log.log_start_offset or log.unsettled:
         assert offset <= log.durable_end, "records above the durable end are not deleted"
-        log.write_checkpoint(sync=True, log_start=offset)
-        log.disk.sync_dir(log.directory)
-        log.log_start_offset = offset
+        log.settle(max(offset, log.log_start_offset))
     gone = tuple(segment for segment in log.segments if segment.end is not None and segment.end <= offset)
     if gone:
         log.set_segments(log.segments[len(gone) :])

@@ -66,7 +66,7 @@ def _save_recovery_point(log: "PartitionLog", staged: "Staged") -> None:
     assert staged.producers is not None
     try:
         log.active.save_index()
-        save_snapshot(log.disk, log.directory, staged.next_offset, staged.producers, segment=log.active.base)
+        save_snapshot(log.disk, log.directory, staged.next_offset, staged.producers, bases=log.bases)
     except OSError as error:
         # It only shortens recovery; the batches are written and must not be taken for lost.
         if retriable_error_for(error, log.directory) is None:
@@ -85,7 +85,7 @@ def _roll(log: "PartitionLog", staged: "Staged") -> None:
     old.save_index()
     if staged.producers is not None:
         # Durable: once the segments before are deleted, nothing else tells of the producers in them.
-        save_snapshot(log.disk, log.directory, base, staged.producers, segment=base, sync=True)
+        save_snapshot(log.disk, log.directory, base, staged.producers, bases=(*log.bases, base), sync=True)
     log.set_segments((*log.segments, new))
     staged.roll = False
     staged.producers = None

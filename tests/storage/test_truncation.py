@@ -1,0 +1,110 @@
+"""Truncation leaves the log as if it had only ever been given the records that stay."""
+
+from random import Random
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.support.logs import Reports, append, batch, open_log
+
+from logboom.base.ids import Offset
+from logboom.sim.disk import SimDisk
+from logboom.storage import LogConfig, PartitionLog
+
+PRODUCERS = 4
+CONFIGS = (
+    LogConfig(segment_bytes=700, index_interval_bytes=100, recovery_point_bytes=250, preallocate_bytes=0),
+    LogConfig(segment_bytes=1500, recovery_point_bytes=400, preallocate_bytes=900, max_producers=2),
+    LogConfig(preallocate_bytes=0, max_producers=3),
+)
+
+Sent = tuple[int, int]
+"""Producer and number of records of one batch."""
+
+
+def remembered(log: PartitionLog) -> list[object]:
+    """Producers in the order in which they were heard of last: epoch and batches of each."""
+    return [(producer, state.epoch, state.batches) for producer, state in log.producers]
+
+
+def send(log: PartitionLog, sent: Sent) -> None:
+    producer, count = sent
+    sequence = int(log.log_end_offset)
+    if producer < 0:
+        append(log, batch(count, 80))
+        return
+    state = next((state for known, state in log.producers if known == producer), None)
+    if state is not None:
+        sequence = state.batches[-1].last_sequence + 1
+    append(log, batch(count, 80, producer=producer, epoch=0, sequence=sequence))
+
+
+sends = st.tuples(st.integers(-1, PRODUCERS - 1), st.integers(1, 3))
+steps = st.lists(
+    st.one_of(sends, sends, sends, st.sampled_from(["flush", "flush", "roll", "delete", "close", "kill"])),
+    min_size=15,
+    max_size=60,
+)
+
+
+@given(
+    config=st.sampled_from(CONFIGS),
+    steps=steps,
+    deleted=st.floats(0, 1),
+    cut=st.floats(0, 1),
+    random=st.randoms(use_true_random=False),
+)
+@settings(max_examples=150, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+def test_producers_are_those_of_a_log_that_only_ever_got_the_records_that_stay(
+    config: LogConfig, steps: list[Sent | str], deleted: float, cut: float, random: Random
+) -> None:
+    disk = SimDisk()
+    log = open_log(disk, config)
+    history: dict[Offset, Sent] = {}
+    for step in steps:
+        match step:
+            case "flush":
+                log.flush(sync=True)
+            case "roll":
+                log.roll()
+            case "delete":
+                log.delete_before(
+                    Offset(int(log.log_start_offset + deleted * (log.durable_end - log.log_start_offset)))
+                )
+            case "close":
+                log.close()
+                log = open_log(disk, config)
+            case "kill":
+                log = open_log(disk, config)
+                history = {base: sent for base, sent in history.items() if base < log.log_end_offset}
+            case (_, _):
+                history[log.log_end_offset] = step
+                send(log, step)
+    bases = [base for base in history if base >= log.log_start_offset]
+    offset = [*bases, log.log_end_offset][int(cut * len(bases))]
+    log.truncate(offset, now_ms=1000)
+
+    twin = open_log(SimDisk(), config)
+    for base, sent in history.items():
+        if base < log.log_end_offset:
+            assert twin.log_end_offset == base
+            send(twin, sent)
+    assert log.log_end_offset == min(offset, log.written_end)
+    assert remembered(log) == remembered(twin)
+    for survivor in (disk.copy(), disk.power_cut(random)):
+        reports = Reports()
+        assert remembered(open_log(survivor, config, reports=reports)) == remembered(twin)
+        assert not reports.damage
+
+
+def test_producers_of_deleted_records_are_known_after_a_truncation_far_back() -> None:
+    """Retention removed all records of producer 1 but not the segment behind them: its retries are still known."""
+    config = LogConfig(segment_bytes=700, recovery_point_bytes=100_000, preallocate_bytes=0)
+    log = open_log(SimDisk(), config)
+    append(log, batch(1, 400, producer=1, epoch=0, sequence=0))
+    for _ in range(12):
+        append(log, batch(1, 400))
+        log.flush(sync=True)
+    first_kept = log.segments[2].base
+    log.delete_before(first_kept)
+    log.truncate(Offset(first_kept + 1), now_ms=1000)
+    assert append(log, batch(1, 400, producer=1, epoch=0, sequence=0)).duplicate
