@@ -20,6 +20,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.kafka.config import KafkaConfig
+from logboom.kafka.connection.services import ConnectionServices
 from logboom.kafka.server.door import KafkaDoor
 from logboom.kafka.wire.messages import make
 from logboom.records import Record, build_batch
@@ -131,6 +132,14 @@ class Running:
     @property
     def metrics(self) -> Any:
         return self.door.metrics
+
+    @property
+    def services(self) -> ConnectionServices:
+        return self.door._services
+
+    def forget_warnings(self) -> None:
+        """The next warning of each kind is logged, however soon it comes."""
+        self.services.server.log._next_s.clear()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:

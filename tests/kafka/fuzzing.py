@@ -23,7 +23,7 @@ from tests.kafka.attack import Raw, good, with_body
 from tests.kafka.door import frame, written
 from tests.support.server import BrokerProcess
 
-from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.apis import load_handlers
 from logboom.kafka.wire.messages import milliseconds
 from logboom.records import Codec
 from logboom.records.header import write_crc

@@ -18,10 +18,10 @@ from logboom.kafka.apis import (
     describe_cluster,
     describe_configs,
     describe_log_dirs,
+    load_handlers,
     metadata,
     offset_for_leader_epoch,
 )
-from logboom.kafka.handlers.route import load_handlers
 from logboom.kafka.wire.messages import make, milliseconds, nested
 
 NONE = ErrorCode.none

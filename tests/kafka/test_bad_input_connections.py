@@ -16,8 +16,7 @@ from tests.kafka.test_hot_apis import fetch_request, fetched
 from tests.support.server import BrokerProcess
 
 from logboom.base.units import KIB, MIB
-from logboom.kafka.context import Complaints
-from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.apis import load_handlers
 
 NO_REQUEST = "bytes that are no Kafka request"
 UNREADABLE = "request that cannot be read"
@@ -65,7 +64,7 @@ def test_what_is_no_request_is_closed_with_a_reason(
         async with unharmed(tmp_path, complaints) as node, node.client() as other:
             for case, (data, event, why) in FRAMES.items():
                 complaints.clear()
-                node.door._shared.complaints = Complaints(node.broker.clock)
+                node.forget_warnings()
                 async with node.client() as client:
                     if known:
                         await client.ask(18, 0)

@@ -34,7 +34,6 @@ from tests.support.server import BrokerProcess
 
 from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
-from logboom.kafka.context import Complaints
 from logboom.kafka.wire.messages import make, nested
 from logboom.metadata import Stream
 from logboom.records import Codec
@@ -131,7 +130,7 @@ def test_a_bad_batch_is_refused_by_name_and_nothing_of_it_is_stored(
         async with unharmed(tmp_path, complaints, max_partitions=200) as node, node.client() as client:
             for number, case in enumerate(CASES):
                 stream = await node.broker.catalog.create_stream(f"s{number}", partitions=2)
-                node.door._shared.complaints = Complaints(node.broker.clock)
+                node.forget_warnings()
                 try:
                     await refuse(node, client, stream, case, complaints)
                 except AssertionError as error:

@@ -14,6 +14,7 @@ from tests.kafka.door import Running, batch, frame, run, running, until, written
 from tests.kafka.test_hot_apis import fetch_request, produce_request
 
 from logboom.kafka.connection.connection import Connection
+from logboom.kafka.connection.state import Phase
 from logboom.kafka.wire.messages import milliseconds
 
 LOGGED: list[dict[str, Any]] = []
@@ -36,7 +37,8 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def connection(node: Running) -> Connection:
-    (one,) = node.door._shared.connections
+    (one,) = node.services.registry.connections
+    assert isinstance(one, Connection)
     return one
 
 
@@ -123,7 +125,7 @@ def test_a_peer_whose_requests_wait_for_us_is_not_called_slow(tmp_path: Path) ->
             stream = await node.broker.catalog.create_stream("s")
             client.send(1, 12, fetch_request(12, stream, {0: 0}, max_wait=milliseconds(3_000), min_bytes=1))
             client.writer.write(frame(18, 0, 2, b"") + BIG[:7])
-            await until(lambda: node.metrics.waiting_fetches and not connection(node)._reading)
+            await until(lambda: node.metrics.waiting_fetches and not connection(node)._state.reads)
             for _ in range(5):
                 connection(node).tick(0.0)
             assert node.metrics.connections == 1
@@ -210,7 +212,7 @@ def test_a_half_closed_peer_whose_answer_never_comes_is_let_go_of(
             client.send(0, 9, produce_request(9, stream, {0: batch(b"x")}, timeout=milliseconds(100_000)))
             await until(lambda: held)
             client.writer.write_eof()
-            await until(lambda: connection(node)._said_all)
+            await until(lambda: connection(node)._state.phase is Phase.HALF_CLOSED)
             ticks = 0
             while node.metrics.connections:
                 connection(node).tick(0.0)

@@ -96,7 +96,7 @@ def test_settings_outlive_a_restart_and_are_written_as_the_wire_has_them(tmp_pat
         async with running(tmp_path) as node, node.client() as client:
             mine = await told(client, *MINE)
             assert mine["log.retention.ms"].value == "172800000"
-            assert node.door._shared.config.max_connections == 77
+            assert node.services.server.config.now.max_connections == 77
             stream = await node.broker.catalog.create_stream("s")
             assert (stream.partitions, node.broker.config.stream_config(stream).flush) == (3, "none")
             # AlterConfigs takes back what it does not name.
@@ -219,7 +219,7 @@ def test_the_door_and_the_connections_that_are_open_take_new_limits(tmp_path: Pa
             other.writer.write((2001).to_bytes(4, "big"))
             assert await other.closed() == b""
             await changed(client, "connections.max.idle.ms", "100")
-            assert node.door._shared.config.idle_timeout_s == 0.1
+            assert node.services.server.config.now.idle_timeout_s == 0.1
             await asyncio.wait_for(client.closed(), 30)
 
     run(body)

@@ -17,7 +17,7 @@ from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, pro
 from logboom.base.ids import Offset
 from logboom.broker.partition.replica import AppendResult
 from logboom.kafka.fetch.fetch import Fetch
-from logboom.kafka.handlers.handler import Later
+from logboom.kafka.replies import DeferredReply
 from logboom.kafka.wire.messages import make, milliseconds, nested
 
 METADATA_V1_ALL = b"\xff\xff\xff\xff"
@@ -285,7 +285,7 @@ def test_requests_of_all_connections_together_are_bounded_and_everybody_has_one(
                         most = max(most, node.metrics.inflight_requests)
                 assert most <= 4 + len(clients)
             assert node.metrics.inflight_requests == 0
-            assert node.metrics.crossed["kafka.max_inflight_total_requests"] > 0
+            assert node.metrics.limit_hits["kafka.max_inflight_total_requests"] > 0
 
     run(body)
 
@@ -404,7 +404,7 @@ def test_answered_requests_leave_nothing_to_the_garbage_collector(tmp_path: Path
                         await produced(producer, 9, stream, 0, batch(b"x" * 1000))
                     (part,) = (await client.reply()).responses[0].partitions
                     assert first_offsets(part.records) == [number]
-                left = [one for one in gc.get_objects() if isinstance(one, Fetch | Later)]
+                left = [one for one in gc.get_objects() if isinstance(one, Fetch | DeferredReply)]
             finally:
                 gc.enable()
             assert len(left) <= 2
@@ -453,16 +453,16 @@ def test_a_handler_that_goes_wrong_costs_one_connection(tmp_path: Path, monkeypa
             def broken(*anything: Any, **more: Any) -> Any:
                 raise AssertionError("a promise was broken")
 
-            partition = type(node.broker.replicas.find("s", 0))
+            reads = type(node.broker.replicas.find("s", 0).reads)
             client.send(0, 9, produce_request(9, stream, {0: batch(b"x")}))  # nobody reads where there is nothing
             await client.reply()
             with monkeypatch.context() as patch:
-                patch.setattr(partition, "read_cached", broken)
+                patch.setattr(reads, "read_cached", broken)
                 client.send(1, 12, fetch_request(12, stream, {0: 0}))
                 assert await client.closed() == b""
             assert len(events(node, "a request failed")) == 1
             with monkeypatch.context() as patch:
-                patch.setattr(partition, "offset_for_time", broken)
+                patch.setattr(reads, "offset_for_time", broken)
                 part = load_request_schema(2, 1)
                 one = make(nested(part, "topics", "partitions"), partition_index=0, timestamp=5)
                 topic = make(nested(part, "topics"), name="s", partitions=(one,))

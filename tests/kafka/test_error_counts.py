@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import run, running
 from tests.kafka.entities import random_entity
 
-from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.apis import load_handlers
 from logboom.kafka.wire.error_counts import count_errors
 from logboom.kafka.wire.messages import make, nested, response_class
 

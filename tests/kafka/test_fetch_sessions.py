@@ -13,14 +13,14 @@ from logboom.kafka.fetch.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
-    FetchAnswer,
-    FetchAsked,
     FetchPlan,
     FetchSessions,
     Key,
     Kind,
     Position,
-    Refusal,
+    SessionError,
+    SessionRequest,
+    SessionResponse,
     next_epoch,
 )
 
@@ -55,21 +55,21 @@ def asked(
     forgotten: tuple[Key, ...] = (),
     by_id: bool = False,
     owner: Hashable = "connection",
-) -> FetchAsked:
+) -> SessionRequest:
     positions = [
         Position(topic, index, 0, 1 << 20, -1) for topic, index in KEYS if keys is None or (topic, index) in keys
     ]
-    return FetchAsked(session_id, epoch, by_id, positions, forgotten, owner)
+    return SessionRequest(session_id, epoch, by_id, positions, forgotten, owner)
 
 
 def quiet(plan: FetchPlan) -> list[Found]:
     return [Found(position, 5, 0) for position in plan.positions]
 
 
-def fetch(cache: FetchSessions, one: FetchAsked, now_ms: int = 0) -> FetchAnswer[Found]:
+def fetch(cache: FetchSessions, one: SessionRequest, now_ms: int = 0) -> SessionResponse[Found]:
     plan = cache.begin(one, now_ms)
     assert isinstance(plan, FetchPlan), plan
-    return cache.conclude(plan, quiet(plan), now_ms)
+    return cache.finish(plan, quiet(plan), now_ms)
 
 
 # --- what a client is told ------------------------------------------------------------------------------------------
@@ -123,11 +123,11 @@ class Told(RuleBasedStateMachine):
         whole = epoch == INITIAL_EPOCH
         names = self.following if whole else self.named
         positions = [Position(topic, index, names[topic, index], 1, -1) for topic, index in names]
-        one = FetchAsked(session_id, epoch, False, positions, () if whole else tuple(self.forgotten), "connection")
+        one = SessionRequest(session_id, epoch, False, positions, () if whole else tuple(self.forgotten), "connection")
         plan = self.cache.begin(one, 0)
         assert isinstance(plan, FetchPlan)
         assert {position.key: position.offset for position in plan.positions} == self.following
-        answer = self.cache.conclude(plan, list(self._read(plan, budget)), 0)
+        answer = self.cache.finish(plan, list(self._read(plan, budget)), 0)
         self.picture = {key: told for key, told in self.picture.items() if key in self.following}
         self.named.clear()
         self.forgotten.clear()
@@ -144,8 +144,8 @@ class Told(RuleBasedStateMachine):
             budget -= has_records
             yield Found(position, high_watermark, start, has_records)
 
-    def _take(self, answer: FetchAnswer[Found], kind: Kind) -> None:
-        for found in answer.found:
+    def _take(self, answer: SessionResponse[Found], kind: Kind) -> None:
+        for found in answer.partitions:
             key = found.position.key
             self.picture[key] = (found.high_watermark, found.log_start_offset, found.failed)
             if found.has_records:
@@ -165,12 +165,12 @@ TestTold = Told.TestCase
 def test_changes_alone_are_told() -> None:
     cache = sessions()
     session_id = fetch(cache, asked(0, INITIAL_EPOCH)).session_id
-    assert fetch(cache, asked(session_id, 1, [])).found == []
+    assert fetch(cache, asked(session_id, 1, [])).partitions == []
     plan = cache.begin(asked(session_id, 2, []), 0)
     assert isinstance(plan, FetchPlan)
     news = quiet(plan)
     news[2].high_watermark = 6
-    assert list(cache.conclude(plan, news, 0).found) == [news[2]]
+    assert list(cache.finish(plan, news, 0).partitions) == [news[2]]
 
 
 def test_what_had_records_goes_to_the_end_of_the_line() -> None:
@@ -183,7 +183,7 @@ def test_what_had_records_goes_to_the_end_of_the_line() -> None:
         found = quiet(plan)
         found[0].has_records = True
         seen.append(found[0].position.key)
-        cache.conclude(plan, found, 0)
+        cache.finish(plan, found, 0)
     assert seen == KEYS + KEYS, "a partition that always has records starves nobody"
 
 
@@ -196,7 +196,7 @@ def test_an_error_is_told_each_time_and_so_is_its_end() -> None:
         assert isinstance(plan, FetchPlan)
         found = quiet(plan)
         found[0] = Found(found[0].position, -1 if failed else 5, -1 if failed else 0, failed=failed)
-        told.append(len(cache.conclude(plan, found, 0).found))
+        told.append(len(cache.finish(plan, found, 0).partitions))
     assert told == [1, 1, 1, 0]
 
 
@@ -206,11 +206,11 @@ def test_an_error_is_told_each_time_and_so_is_its_end() -> None:
 def test_wrong_epochs_and_ids_are_refused_and_the_session_stays() -> None:
     cache = sessions()
     session_id = fetch(cache, asked(0, INITIAL_EPOCH)).session_id
-    assert cache.begin(asked(session_id + 1, 1), 0) is Refusal.NOT_FOUND
-    assert cache.begin(asked(session_id, 2), 0) is Refusal.WRONG_EPOCH
-    assert cache.begin(asked(session_id, 1, by_id=True), 0) is Refusal.TOPIC_IDS
+    assert cache.begin(asked(session_id + 1, 1), 0) is SessionError.NOT_FOUND
+    assert cache.begin(asked(session_id, 2), 0) is SessionError.WRONG_EPOCH
+    assert cache.begin(asked(session_id, 1, by_id=True), 0) is SessionError.TOPIC_IDS
     assert fetch(cache, asked(session_id, 1, [])).session_id == session_id
-    assert cache.begin(asked(session_id, 1, []), 0) is Refusal.WRONG_EPOCH, "an epoch is taken once"
+    assert cache.begin(asked(session_id, 1, []), 0) is SessionError.WRONG_EPOCH, "an epoch is taken once"
 
 
 def test_of_two_requests_under_way_the_first_is_refused() -> None:
@@ -218,9 +218,9 @@ def test_of_two_requests_under_way_the_first_is_refused() -> None:
     session_id = fetch(cache, asked(0, INITIAL_EPOCH)).session_id
     first = cache.begin(asked(session_id, 1, []), 0)
     assert isinstance(first, FetchPlan)
-    assert fetch(cache, asked(session_id, 2, [])).refusal is None
-    late = cache.conclude(first, quiet(first), 0)
-    assert (late.refusal, late.session_id, list(late.found)) == (Refusal.WRONG_EPOCH, session_id, [])
+    assert fetch(cache, asked(session_id, 2, [])).error is None
+    late = cache.finish(first, quiet(first), 0)
+    assert (late.error, late.session_id, list(late.partitions)) == (SessionError.WRONG_EPOCH, session_id, [])
 
 
 def test_the_epoch_behind_the_last_is_one() -> None:
@@ -234,8 +234,8 @@ def test_a_full_fetch_ends_the_session_it_names(epoch: int) -> None:
     session_id = fetch(cache, asked(0, INITIAL_EPOCH)).session_id
     again = fetch(cache, asked(session_id, epoch))
     assert (again.session_id == NO_SESSION) is (epoch == FINAL_EPOCH)
-    assert len(again.found) == len(KEYS)
-    assert cache.begin(asked(session_id, 1), 0) is Refusal.NOT_FOUND
+    assert len(again.partitions) == len(KEYS)
+    assert cache.begin(asked(session_id, 1), 0) is SessionError.NOT_FOUND
     assert cache.counts.sessions == (epoch == INITIAL_EPOCH)
 
 
@@ -243,7 +243,7 @@ def test_a_session_that_forgets_everything_ends() -> None:
     cache = sessions()
     session_id = fetch(cache, asked(0, INITIAL_EPOCH)).session_id
     last = fetch(cache, asked(session_id, 1, [], forgotten=tuple(KEYS)))
-    assert (last.session_id, list(last.found)) == (NO_SESSION, [])
+    assert (last.session_id, list(last.partitions)) == (NO_SESSION, [])
     assert (cache.counts.sessions, cache.counts.partitions) == (0, 0)
 
 
@@ -254,7 +254,7 @@ def test_without_room_a_fetch_is_answered_without_a_session() -> None:
     cache = sessions(sessions_max=1)
     first = fetch(cache, asked(0, INITIAL_EPOCH)).session_id
     second = fetch(cache, asked(0, INITIAL_EPOCH))
-    assert (second.session_id, len(second.found)) == (NO_SESSION, len(KEYS))
+    assert (second.session_id, len(second.partitions)) == (NO_SESSION, len(KEYS))
     assert cache.counts.declined == 1
     assert fetch(cache, asked(first, 1, [])).session_id == first
 
@@ -271,7 +271,7 @@ def test_who_was_silent_for_long_gives_way() -> None:
     fetch(cache, asked(used, 1, []), EVICTION_MS)
     assert fetch(cache, asked(0, INITIAL_EPOCH), EVICTION_MS).session_id == NO_SESSION, "not before its time"
     assert fetch(cache, asked(0, INITIAL_EPOCH), EVICTION_MS + 1).session_id != NO_SESSION
-    assert cache.begin(asked(old, 1), EVICTION_MS + 1) is Refusal.NOT_FOUND
+    assert cache.begin(asked(old, 1), EVICTION_MS + 1) is SessionError.NOT_FOUND
     assert fetch(cache, asked(used, 2, []), EVICTION_MS + 1).session_id == used
     assert cache.counts.evictions == 1
 
@@ -285,18 +285,18 @@ def test_an_old_session_gives_way_to_a_larger_one_alone() -> None:
     fetch(cache, asked(small, 2, []), late)
     assert fetch(cache, asked(0, INITIAL_EPOCH, KEYS[2:]), late).session_id == NO_SESSION, "no larger"
     assert fetch(cache, asked(0, INITIAL_EPOCH, KEYS[:3]), late).session_id != NO_SESSION
-    assert cache.begin(asked(small, 3), late) is Refusal.NOT_FOUND
+    assert cache.begin(asked(small, 3), late) is SessionError.NOT_FOUND
 
 
 def test_sessions_of_closed_connections_go_first_and_live_until_then() -> None:
     cache = sessions(sessions_max=2)
     left = fetch(cache, asked(0, INITIAL_EPOCH, owner="left")).session_id
     moved = fetch(cache, asked(0, INITIAL_EPOCH, owner="moved")).session_id
-    cache.owner_gone("left")
-    cache.owner_gone("moved")
+    cache.connection_closed("left")
+    cache.connection_closed("moved")
     assert fetch(cache, asked(moved, 1, [], owner="other")).session_id == moved, "it goes on elsewhere"
     assert fetch(cache, asked(0, INITIAL_EPOCH)).session_id != NO_SESSION
-    assert cache.begin(asked(left, 1), 0) is Refusal.NOT_FOUND
+    assert cache.begin(asked(left, 1), 0) is SessionError.NOT_FOUND
     assert fetch(cache, asked(0, INITIAL_EPOCH)).session_id == NO_SESSION
     assert fetch(cache, asked(moved, 2, [], owner="other")).session_id == moved
 
@@ -307,7 +307,7 @@ def test_partitions_are_bounded_over_all_sessions() -> None:
     assert fetch(cache, asked(0, INITIAL_EPOCH)).session_id == NO_SESSION
     second = fetch(cache, asked(0, INITIAL_EPOCH, KEYS[:2])).session_id
     assert second != NO_SESSION
-    assert cache.begin(asked(second, 1, KEYS[2:]), 0) is Refusal.NOT_FOUND, "the client begins anew"
+    assert cache.begin(asked(second, 1, KEYS[2:]), 0) is SessionError.NOT_FOUND, "the client begins anew"
     assert (cache.counts.sessions, cache.counts.partitions) == (1, 4)
     assert fetch(cache, asked(first, 1, [])).session_id == first
     assert fetch(sessions(partitions_max=3), asked(0, INITIAL_EPOCH)).session_id == NO_SESSION
@@ -342,15 +342,15 @@ class Room(RuleBasedStateMachine):
         session_id, epoch, owner = one
         ask = asked(session_id, epoch, keys, forgotten=tuple(forgotten), owner=owner)
         plan = self.cache.begin(ask, self.now_ms)
-        if isinstance(plan, Refusal):
-            assert plan is Refusal.NOT_FOUND
+        if isinstance(plan, SessionError):
+            assert plan is SessionError.NOT_FOUND
             return multiple()
-        answer = self.cache.conclude(plan, quiet(plan), self.now_ms)
+        answer = self.cache.finish(plan, quiet(plan), self.now_ms)
         return (session_id, next_epoch(epoch), owner) if answer.session_id else multiple()
 
     @rule(owner=st.integers(0, 2))
     def leave(self, owner: int) -> None:
-        self.cache.owner_gone(owner)
+        self.cache.connection_closed(owner)
 
     @invariant()
     def the_books_agree(self) -> None:
@@ -360,8 +360,8 @@ class Room(RuleBasedStateMachine):
         assert sum(len(one.positions) for one in live.values()) == cache.counts.partitions <= 8
         assert cache._ranked == sorted(one.ranked for one in live.values() if one.ranked is not None)
         owned = {session_id for ids_ in cache._owned.values() for session_id in ids_}
-        assert owned | set(cache._left) == set(live)
-        assert not owned & set(cache._left)
+        assert owned | set(cache._orphaned) == set(live)
+        assert not owned & set(cache._orphaned)
         assert [one.last_used_ms for one in live.values()] == sorted(one.last_used_ms for one in live.values())
 
 

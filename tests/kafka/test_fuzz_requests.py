@@ -15,7 +15,7 @@ from tests.kafka.attack import peak_bytes
 from tests.kafka.fuzzing import Besieged, bodies, served
 
 from logboom.base.units import MIB
-from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.apis import load_handlers
 
 SECONDS = float(os.environ.get("LOGBOOM_FUZZ_SECONDS", "0"))
 EXAMPLES = 12

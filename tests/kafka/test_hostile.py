@@ -16,7 +16,7 @@ from tests.kafka.door import frame, written
 from tests.kafka.entities import broken, random_entity
 from tests.support.server import BrokerProcess
 
-from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.apis import load_handlers
 
 TIMEOUT_S = 30.0
 WAITS_S = 0.02

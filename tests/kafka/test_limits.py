@@ -129,7 +129,7 @@ def test_a_limit_that_is_reached_is_counted_and_logged_once(tmp_path: Path, limi
             with capture_logs() as logs:
                 for _ in range(3):
                     await CASES[limit](node, client)
-            assert node.metrics.crossed[limit] >= 3
+            assert node.metrics.limit_hits[limit] >= 3
             told = [line for line in logs if line.get("limit") == limit or line["event"] == "records refused"]
             assert len(told) == 1, logs
 

@@ -11,8 +11,9 @@ from tests.kafka.door import Client, Running, run, running
 
 from logboom.kafka.admin import metadata_cache
 from logboom.kafka.apis import metadata
-from logboom.kafka.handlers.handler import RequestContext
-from logboom.kafka.wire.messages import make, nested, put_wait
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.wire.encoded import encoded_with_throttle_time
+from logboom.kafka.wire.messages import make, nested
 
 VERSIONS = [0, 1, 4, 7, 8, 9, 10, 11, 12, metadata.HANDLER.max_version]
 
@@ -105,10 +106,10 @@ def test_the_wait_of_one_client_is_not_told_to_the_next(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
             await node.broker.catalog.create_stream("a")
-            context = RequestContext(node.broker, node.door._shared, "c", "127.0.0.1", 12, object())
+            context = RequestContext(node.broker, node.services.server, "c", "127.0.0.1", 12, object())
             every = make(load_request_schema(3, 12), topics=None, include_topic_authorized_operations=False)
             throttled, free = (metadata.handle(context, every) for _ in range(2))
-            assert bytes(put_wait(throttled, 500)[0][:4]) == (500).to_bytes(4, "big")
+            assert bytes(encoded_with_throttle_time(throttled, 500)[0][:4]) == (500).to_bytes(4, "big")
             assert bytes(free.pieces[0][:4]) == bytes(4)
             assert bytes(metadata.handle(context, every).pieces[0][:4]) == bytes(4)
 

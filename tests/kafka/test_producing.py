@@ -20,7 +20,9 @@ from tests.kafka.test_hot_apis import produce_request
 from logboom.base.ids import Offset
 from logboom.broker.partition.replica import AppendResult, Partition, RunResult
 from logboom.kafka.apis.produce import HANDLER
-from logboom.kafka.produce.fast_path import Part, UsualProduce, encode_response, is_zstd, usual_of
+from logboom.kafka.produce.appending import is_zstd
+from logboom.kafka.produce.fast_path import ProduceTemplate, template_of
+from logboom.kafka.produce.response import PartitionProduce, encode_response
 from logboom.kafka.wire.messages import field_names, make, milliseconds, nested
 from logboom.kafka.wire.reading import MalformedError, reader_for
 from logboom.records import Codec
@@ -39,10 +41,10 @@ def body_at(version: int, client_id: bytes | None = b"test") -> int:
     return 10 + len(client_id or b"") + (version >= 9)
 
 
-def learned(version: int, frame_: bytearray, position: int) -> UsualProduce | None:
+def learned(version: int, frame_: bytearray, position: int) -> ProduceTemplate | None:
     request, end, _ = reader_for(0, version)(memoryview(frame_), position, BUDGET)
     context: Any = SimpleNamespace(api_version=version)
-    return usual_of(context, frame_, position, request) if end == len(frame_) else None
+    return template_of(context, frame_, position, request) if end == len(frame_) else None
 
 
 def said(version: int, frame_: bytearray, position: int) -> tuple[Any, ...] | None:
@@ -67,10 +69,10 @@ def said(version: int, frame_: bytearray, position: int) -> tuple[Any, ...] | No
 @pytest.mark.parametrize("size", [1, 58, 59, 60, 122, 123, 124, 125, 126, 127, 128, 16_378, 16_383, 70_000])
 def test_what_is_usual_is_read_without_a_reader(version: int, client_id: bytes | None, size: int) -> None:
     first = bare(version, produce_request(version, STREAM, {3: b"first"}, acks=1), client_id)
-    usual = learned(version, first, body_at(version, client_id))
-    assert usual is not None
+    template = learned(version, first, body_at(version, client_id))
+    assert template is not None
     records = bytes(n % 251 for n in range(size))
-    payload = usual.payload_of(bare(version, produce_request(version, STREAM, {3: records}, acks=1), client_id))
+    payload = template.payload_of(bare(version, produce_request(version, STREAM, {3: records}, acks=1), client_id))
     assert payload is not None
     assert bytes(payload) == records
     assert not payload.readonly, "the broker patches it in place"
@@ -78,8 +80,8 @@ def test_what_is_usual_is_read_without_a_reader(version: int, client_id: bytes |
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_not_quite_alike_is_left_to_the_reader(version: int) -> None:
-    usual = learned(version, bare(version, produce_request(version, STREAM, {3: b"first"})), body_at(version))
-    assert usual is not None
+    template = learned(version, bare(version, produce_request(version, STREAM, {3: b"first"})), body_at(version))
+    assert template is not None
     cls = load_request_schema(0, version)
     others = [
         produce_request(version, STREAM, {3: None}),
@@ -94,13 +96,13 @@ def test_what_is_not_quite_alike_is_left_to_the_reader(version: int) -> None:
         produce_request(version, SimpleNamespace(name="others", id=UUID(int=8)), {3: b"first"}),
     ]
     for other in others:
-        assert usual.payload_of(bare(version, other)) is None
+        assert template.payload_of(bare(version, other)) is None
     alike = produce_request(version, STREAM, {3: b"first"})
-    assert usual.payload_of(bare(version, alike, b"tesd")) is None
-    assert usual.payload_of(bare(version, alike, None)) is None
-    assert usual.payload_of(bare(version, alike) + b"trailing") is None
+    assert template.payload_of(bare(version, alike, b"tesd")) is None
+    assert template.payload_of(bare(version, alike, None)) is None
+    assert template.payload_of(bare(version, alike) + b"trailing") is None
     for end in range(len(bare(version, alike))):
-        assert usual.payload_of(bare(version, alike)[:end]) is None
+        assert template.payload_of(bare(version, alike)[:end]) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -109,11 +111,11 @@ def test_random_requests_are_learned_only_where_they_are_usual(version: int) -> 
     cls = load_request_schema(0, version)
     for _ in range(300):
         frame_ = bare(version, random_entity(cls, chance))
-        usual = learned(version, frame_, body_at(version))
+        template = learned(version, frame_, body_at(version))
         found = said(version, frame_, body_at(version))
-        if usual is not None:
+        if template is not None:
             assert found is not None
-            assert usual.payload_of(frame_) == found[-1]
+            assert template.payload_of(frame_) == found[-1]
         else:
             assert found is None or found[0] is not None or not found[-1] or found[1] not in (-1, 0, 1)
 
@@ -125,34 +127,34 @@ def test_the_fast_way_gives_the_same_answer_or_steps_aside(data: st.DataObject, 
     records = data.draw(st.binary(min_size=1, max_size=300))
     frame_ = bare(version, produce_request(version, STREAM, {3: records}))
     position = body_at(version)
-    usual = learned(version, frame_, position)
+    template = learned(version, frame_, position)
     expected = said(version, frame_, position)
-    assert (usual is None) == (expected is None)
-    if usual is None or expected is None:
+    assert (template is None) == (expected is None)
+    if template is None or expected is None:
         return  # it looks like zstd, in a version that has none
     for _ in range(40):
         # Changed, cut, stretched, blown up: behind the beginning mostly, for that is where it would go unnoticed.
-        place = usual.end if chance.random() < 0.7 else 0
+        place = template.prefix_end if chance.random() < 0.7 else 0
         changed = frame_[:place] + broken(bytes(frame_[place:]), chance)
-        payload = usual.payload_of(changed)
+        payload = template.payload_of(changed)
         if payload is not None:
             assert said(version, changed, position) == (*expected[:-1], bytes(payload))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_replies_are_those_of_the_general_way(version: int) -> None:
-    usual = learned(version, bare(version, produce_request(version, STREAM, {3: b"first"})), body_at(version))
-    assert usual is not None
+    template = learned(version, bare(version, produce_request(version, STREAM, {3: b"first"})), body_at(version))
+    assert template is not None
     name: Any = STREAM.id if version >= 13 else STREAM.name
     result = RunResult((Offset(5), Offset(2**40)), 1_700_000_000_000, Offset(3))
     expected = b""
     for number, offset in zip((8, -9), result.outcomes, strict=True):
         assert not isinstance(offset, Exception)
-        part = Part(3, AppendResult(Offset(offset), 1_700_000_000_000, Offset(3)))
+        part = PartitionProduce(3, AppendResult(Offset(offset), 1_700_000_000_000, Offset(3)))
         payload = struct.pack(">i", number) + (b"\0" if version >= 9 else b"")
         payload += bytes(encode_response(version, [(name, [part])]).pieces[0])
         expected += struct.pack(">i", len(payload)) + payload
-    assert usual.template.replies((8, -9), result) == expected
+    assert template.response.encode((8, -9), result) == expected
 
 
 def test_pipelined_requests_are_runs_and_each_has_its_own_answer(tmp_path: Path, monkeypatch: Any) -> None:
@@ -313,8 +315,8 @@ def test_failed_replies_are_those_of_the_general_way(tmp_path: Path) -> None:
             bad = bytearray(batch(b"x"))
             bad[-1] ^= 1
             for version in VERSIONS:
-                usual = bytes(written(produce_request(version, stream, {0: bytes(bad)})))
-                client.writer.write(frame(0, version, 1, usual) * 2)
+                body_ = bytes(written(produce_request(version, stream, {0: bytes(bad)})))
+                client.writer.write(frame(0, version, 1, body_) * 2)
                 # The first was read the general way, the second by comparison.
                 assert await client.frame() == await client.frame()
 

@@ -11,8 +11,8 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, batch, run, running, until
 
-from logboom.kafka.handlers.handler import RequestContext
-from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.apis import load_handlers
+from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.wire.messages import as_milliseconds, make, milliseconds, nested
 
 QUICK = {"quota_window_num": 2, "quota_window_size_s": 0.1}
@@ -310,7 +310,7 @@ def test_a_handler_that_waits_is_charged_for_its_steps_and_not_for_its_waits(
     async def body() -> None:
         window = {"quota_window_num": 2, "quota_window_size_s": 1}
         async with running(tmp_path, window) as node, node.client() as client:
-            routes = node.door._shared.routes
+            routes = node.services.routes
             monkeypatch.setattr(routes, "handlers", {**routes.handlers, 3: dataclasses.replace(handler, handle=slow)})
             await alter(client, {"client-id": "test"}, request_percentage=10)
             wait_ms = wait_of(await client.ask(3, 5, topics=(), allow_auto_topic_creation=False))

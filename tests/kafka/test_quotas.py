@@ -19,7 +19,7 @@ def test_as_much_as_a_window_holds_may_come_at_once() -> None:
 
 def test_a_wait_has_a_bound() -> None:
     assert Meter(1, WINDOW_MS).charge(1e15, 0) == THROTTLE_MS_MAX
-    assert Meter(1, WINDOW_MS, most_ms=1_000).charge(1e15, 0) == 1_000
+    assert Meter(1, WINDOW_MS, throttle_ms_max=1_000).charge(1e15, 0) == 1_000
 
 
 def test_what_was_not_sent_is_not_counted() -> None:

@@ -14,8 +14,8 @@ from kio.static.primitive import Records
 from tests.kafka.door import written
 from tests.kafka.entities import broken, random_entity
 
+from logboom.kafka.apis import load_handlers
 from logboom.kafka.handlers.handler import Handler
-from logboom.kafka.handlers.route import load_handlers
 from logboom.kafka.wire.messages import make, milliseconds
 from logboom.kafka.wire.reading import MalformedError, compile_reader, read_uvarint, reader_for, skip_tags
 

@@ -13,8 +13,8 @@ from kio.static.primitive import Records
 from tests.kafka.door import written
 from tests.kafka.entities import random_entity
 
+from logboom.kafka.apis import load_handlers
 from logboom.kafka.handlers.handler import Handler
-from logboom.kafka.handlers.route import load_handlers
 from logboom.kafka.wire.messages import make
 from logboom.kafka.wire.writing import encode
 

@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from logboom.kafka.metrics import KafkaMetrics
-from logboom.kafka.quota.clients import QuotaDesk
+from logboom.kafka.quota.clients import ClientQuotaManager
 
 _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000
@@ -51,7 +51,7 @@ _API_COUNTERS: Final = {
 }
 
 
-def kafka_metrics(metrics: KafkaMetrics, quotas: QuotaDesk) -> Iterator[Metric]:
+def kafka_metrics(metrics: KafkaMetrics, quotas: ClientQuotaManager) -> Iterator[Metric]:
     """Every number of the door."""
     for name, text in _GAUGES.items():
         yield GaugeMetricFamily(f"logboom_kafka_{name}", text, value=getattr(metrics, name))
@@ -68,7 +68,7 @@ def kafka_metrics(metrics: KafkaMetrics, quotas: QuotaDesk) -> Iterator[Metric]:
     yield from _api_metrics(metrics)
 
 
-def _quota_metrics(quotas: QuotaDesk) -> Iterator[Metric]:
+def _quota_metrics(quotas: ClientQuotaManager) -> Iterator[Metric]:
     throttled = CounterMetricFamily(
         "logboom_kafka_throttled", "Requests, or connections, that were told to wait.", labels=("quota",)
     )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from logboom.base.limits import Filling
+from logboom.base.limits import LimitUsage
 
 
-def limit_metrics(fillings: Iterable[Filling], crossed: Mapping[str, int]) -> Iterator[Metric]:
+def limit_metrics(fillings: Iterable[LimitUsage], crossed: Mapping[str, int]) -> Iterator[Metric]:
     """Every limit. One that does not fill up, as the size of a batch, has a counter once it was crossed."""
     limits = GaugeMetricFamily("logboom_limit", "What a limit is set to.", labels=("limit",))
     used = GaugeMetricFamily(

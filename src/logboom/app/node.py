@@ -30,7 +30,7 @@ from logboom.app.notify import notify_systemd
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address
 from logboom.broker.broker import Broker
-from logboom.broker.limits import broker_crossings, broker_limits
+from logboom.broker.limits import broker_limit_hits, broker_limits
 from logboom.broker.runtime import Runtime
 from logboom.host import keep_buffers
 from logboom.http.broker_metrics import broker_metrics
@@ -133,10 +133,10 @@ class Node:
 
     def _limit_metrics(self, broker: Broker, kafka: KafkaDoor) -> Iterable[Metric]:
         fillings = [*broker_limits(broker), *kafka.limits()]
-        crossed = {**broker_crossings(broker), **kafka.crossings()}
+        crossed = {**broker_limit_hits(broker), **kafka.limit_hits()}
         if self._http is not None:
             fillings += self._http.limits()
-            crossed |= self._http.crossings()
+            crossed |= self._http.limit_hits()
         return limit_metrics(fillings, crossed)
 
     def _not_ready(self) -> str | None:

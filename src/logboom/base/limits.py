@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class LimitUsage:
     """One limit and how much of it is used now, in the limit's own unit."""
 
     name: str

@@ -2,23 +2,23 @@
 
 from collections.abc import Iterator
 
-from logboom.base.limits import Filling
+from logboom.base.limits import LimitUsage
 from logboom.broker.broker import Broker
 
 
-def broker_crossings(broker: Broker) -> dict[str, int]:
+def broker_limit_hits(broker: Broker) -> dict[str, int]:
     """How often limits were reached that no client is told of."""
     return {"broker.max_open_log_files": broker.open_files.eviction_count}
 
 
-def broker_limits(broker: Broker) -> Iterator[Filling]:
+def broker_limits(broker: Broker) -> Iterator[LimitUsage]:
     """Every limit that fills up; of those for each group, the group that is nearest to it."""
     config, streams = broker.config, broker.catalog.streams()
     groups, members = broker.groups.most()
-    yield Filling("broker.max_partitions", config.max_partitions, sum(one.partitions for one in streams.values()))
-    yield Filling("broker.max_streams", config.max_streams, len(streams))
-    yield Filling("broker.max_quotas", config.max_quotas, len(broker.catalog.quotas))
-    yield Filling("broker.max_staged_bytes", config.max_staged_bytes, broker.flusher.staged_bytes)
-    yield Filling("broker.max_open_log_files", config.max_open_log_files, len(broker.open_files))
-    yield Filling("broker.groups.groups_max", config.groups.groups_max, groups)
-    yield Filling("broker.groups.members_max", config.groups.members_max, members)
+    yield LimitUsage("broker.max_partitions", config.max_partitions, sum(one.partitions for one in streams.values()))
+    yield LimitUsage("broker.max_streams", config.max_streams, len(streams))
+    yield LimitUsage("broker.max_quotas", config.max_quotas, len(broker.catalog.quotas))
+    yield LimitUsage("broker.max_staged_bytes", config.max_staged_bytes, broker.flusher.staged_bytes)
+    yield LimitUsage("broker.max_open_log_files", config.max_open_log_files, len(broker.open_files))
+    yield LimitUsage("broker.groups.groups_max", config.groups.groups_max, groups)
+    yield LimitUsage("broker.groups.members_max", config.groups.members_max, members)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from logboom.base.limits import Filling
+from logboom.base.limits import LimitUsage
 from logboom.http.config import HttpConfig
 from logboom.http.server import BoundedServer
 
@@ -52,11 +52,11 @@ class HttpDoor:
         """HOST:PORT it listens on."""
         return self._server.address
 
-    def limits(self) -> Iterator[Filling]:
+    def limits(self) -> Iterator[LimitUsage]:
         """The limit that fills up; whoever asks over this door uses one of it."""
-        yield Filling("http.max_connections", self._config.max_connections, self._server.connections)
+        yield LimitUsage("http.max_connections", self._config.max_connections, self._server.connections)
 
-    def crossings(self) -> dict[str, int]:
+    def limit_hits(self) -> dict[str, int]:
         """How often it was reached."""
         return {"http.max_connections": self._server.refused}
 

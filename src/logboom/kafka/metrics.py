@@ -1,13 +1,12 @@
-"""What the door counts: plain ints that only grow (or are gauges where it says so), for `/metrics` to read.
+"""What the server counts, for `/metrics` to read: plain ints that only grow, or gauges where it says so.
 
-Counters are bumped on the loop alone, so they need no lock.
+They change on the event loop alone, so they need no lock.
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
 from kio.schema.index import api_key_map
-
-from logboom.kafka.fetch.sessions import SessionCounts
 
 
 def api_name(api_key: int) -> str:
@@ -26,52 +25,68 @@ class ApiMetrics:
         self.requests = 0
         """Requests read."""
         self.replies = 0
-        """Replies given, those of acks=0 not counted."""
+        """Replies sent; requests with acks=0 have none."""
         self.request_bytes = 0
         self.reply_bytes = 0
         self.time_ns = 0
-        """From the request's last byte to the reply, waiting included, over all replies."""
+        """Sum over all replies of the time from the request's last byte to the encoded reply, waiting included."""
         self.errors: Counter[str] = Counter()
-        """Error codes given, by Kafka's name; a produce or fetch counts each partition."""
+        """Error codes sent, by Kafka's name, one for each partition or resource of a response."""
+
+
+@dataclass(slots=True)
+class FetchSessionMetrics:
+    """Incremental fetch sessions (KIP-227)."""
+
+    sessions: int = 0
+    """Gauge: sessions in the cache."""
+    partitions: int = 0
+    """Gauge: partitions in those sessions."""
+    evictions: int = 0
+    """Sessions that were removed to make room for others."""
+    declined: int = 0
+    """Full fetches that got no session for lack of room."""
+    incremental: int = 0
+    """Incremental fetches that were answered."""
 
 
 class KafkaMetrics:
-    """The whole door."""
+    """The whole server."""
 
     def __init__(self) -> None:
         self.apis: dict[int, ApiMetrics] = {}
         self.connections = 0
-        """Gauge: open now."""
+        """Gauge: open."""
         self.connections_total = 0
         self.connections_refused = 0
-        """Closed at once, for there were max_connections."""
+        """Closed because max_connections or a limit of their address was reached, or the server was stopping."""
         self.malformed = 0
-        """Connections closed for bytes that were no request."""
+        """Connections closed for bytes that are not a valid request."""
         self.too_slow = 0
-        """Connections closed for a request that had begun and did not come."""
+        """Connections closed because the rest of a request did not arrive in time."""
         self.unread = 0
-        """Connections closed for replies that were not read."""
+        """Connections closed because the peer did not read its replies."""
         self.unsupported = 0
-        """Connections closed for an API or version that is not served."""
+        """Connections closed for a request of an API or version that is not served."""
         self.failures = 0
-        """Connections closed for an error of this program."""
-        self.crossed: Counter[str] = Counter()
+        """Connections closed for a programming error in the server."""
+        self.limit_hits: Counter[str] = Counter()
         """How often each limit was reached, by the name of its setting."""
         self.trailing = 0
-        """Requests with bytes behind their last field, which are ignored as Kafka ignores them."""
+        """Requests with bytes behind their last field, which are ignored, as Kafka does."""
         self.inflight_requests = 0
-        """Gauge: being answered now."""
+        """Gauge: requests in flight."""
         self.inflight_bytes = 0
-        """Gauge: request bytes being answered now, with what their elements take in memory."""
+        """Gauge: memory of the requests in flight, their decoded elements included."""
         self.arriving_bytes = 0
-        """Gauge: memory of long requests on their way."""
+        """Gauge: buffers of long requests that have not arrived whole."""
         self.waiting_bytes = 0
-        """Gauge: whole requests that wait to be begun."""
+        """Gauge: bytes of requests that arrived whole and have not begun."""
         self.unsent_bytes = 0
-        """Gauge: reply bytes that slow peers have not read yet."""
+        """Gauge: reply bytes that peers have not read yet."""
         self.waiting_fetches = 0
-        """Gauge: fetches that wait for records."""
-        self.fetch_sessions = SessionCounts()
+        """Gauge: fetches waiting for records."""
+        self.fetch_sessions = FetchSessionMetrics()
         self.fetched_bytes = 0
         """Record bytes in fetch replies."""
         self.produced_bytes = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
 from logboom.kafka.errors import error_code, error_message
-from logboom.kafka.handlers.handler import Entity, Reply, RequestContext
-from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
+from logboom.kafka.wire.messages import make, milliseconds, nested
+
+if TYPE_CHECKING:
+    from logboom.broker.broker import Broker
 
 TOPIC: Final = 2
 _BROKER: Final = 4
@@ -19,27 +21,29 @@ Changes = Mapping[str, str | None]
 
 
 async def alter_all(
-    context: RequestContext,
+    broker: Broker,
     request: Any,
-    api_key: int,
-    changes_of: Callable[[RequestContext, Any], Changes],
+    response_cls: Any,
+    changes_of: Callable[[Broker, Any], Changes],
     *,
     replace_all: bool,
-) -> Reply:
-    """Change each resource by itself. `changes_of` reads a resource's changes, or raises LogboomError."""
-    cls = response_class(api_key, context.api_version)
+) -> Any:
+    """Change each resource by itself. `changes_of` reads a resource's changes, or raises LogboomError.
+
+    Returns the response. `replace_all` sets what a resource's changes do not name to its default.
+    """
     times = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    responses: list[Entity] = []
+    responses: list[Any] = []
     for resource in request.resources:
         error = None
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequestError(f"the request names {resource.resource_name!r} more than once")
             _check_names(resource)
-            change = _change_of(context, resource)
+            change = _change_of(broker, resource)
             await change(
                 resource.resource_name,
-                changes_of(context, resource),
+                changes_of(broker, resource),
                 replace_all=replace_all,
                 validate_only=request.validate_only,
             )
@@ -47,14 +51,14 @@ async def alter_all(
             error = refused
         responses.append(
             make(
-                nested(cls, "responses"),
+                nested(response_cls, "responses"),
                 error_code=error_code(error),
                 error_message=error_message(error),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
         )
-    return make(cls, throttle_time=milliseconds(0), responses=tuple(responses))
+    return make(response_cls, throttle_time=milliseconds(0), responses=tuple(responses))
 
 
 def _check_names(resource: Any) -> None:
@@ -63,14 +67,14 @@ def _check_names(resource: Any) -> None:
             raise InvalidRequestError(f"the setting {name!r} is named {times} times")
 
 
-def _change_of(context: RequestContext, resource: Any) -> Callable[..., Awaitable[object]]:
+def _change_of(broker: Broker, resource: Any) -> Callable[..., Awaitable[object]]:
     """What changes the settings of such a resource."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
-        if context.broker.catalog.stream(name) is None:
+        if broker.catalog.stream(name) is None:
             raise UnknownStreamError(f"no stream is named {name!r}")
-        return context.broker.catalog.change_stream_config
+        return broker.catalog.change_stream_config
     if kind == _BROKER:
-        context.broker.catalog.check_broker_name(name)
-        return context.broker.catalog.change_broker_config
+        broker.catalog.check_broker_name(name)
+        return broker.catalog.change_broker_config
     raise InvalidRequestError(f"resource type {kind} has no settings here")

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
 from logboom.kafka.errors import error_message
-from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.metadata import QuotaEntity, quota_entity
 

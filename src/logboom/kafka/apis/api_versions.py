@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from logboom.kafka.handlers.handler import Encoded, Entity, Handler, Reply, RequestContext
-from logboom.kafka.handlers.route import load_handlers
+from logboom.kafka.apis import load_handlers
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
+from logboom.kafka.wire.encoded import EncodedResponse
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.kafka.wire.writing import encode
 
@@ -24,14 +26,14 @@ def handle(context: RequestContext, request: Any) -> Reply:
     return _encoded(context.api_version)
 
 
-def handle_unsupported(context: RequestContext, frame: memoryview, position: int) -> Encoded:
+def handle_unsupported(context: RequestContext, frame: memoryview, position: int) -> EncodedResponse:
     """A newer client: error 35 in a version 0 body, with the range in which it may ask again (KIP-511)."""
-    return Encoded((encode(_response(0, ErrorCode.unsupported_version, everything=False)),))
+    return EncodedResponse((encode(_response(0, ErrorCode.unsupported_version, everything=False)),))
 
 
 @cache
-def _encoded(version: int) -> Encoded:
-    return Encoded((encode(_response(version, ErrorCode.none, everything=True)),))
+def _encoded(version: int) -> EncodedResponse:
+    return EncodedResponse((encode(_response(version, ErrorCode.none, everything=True)),))
 
 
 def _response(version: int, error: ErrorCode, *, everything: bool) -> Entity:

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError, UnknownStreamError
 from logboom.kafka.errors import error_message
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 37

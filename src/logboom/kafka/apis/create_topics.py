@@ -6,7 +6,8 @@ from typing import Any, Final
 from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError
 from logboom.kafka.admin.configs import describe_stream
 from logboom.kafka.errors import error_message
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.metadata import Stream
 

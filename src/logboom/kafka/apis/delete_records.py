@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidStreamNameError, LogboomError
 from logboom.kafka.errors import error_code
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 21

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
 from logboom.kafka.errors import UnsupportedVersionError, error_code, error_message
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.metadata import CLIENT_ID, IP, USER, QuotaEntity
 

@@ -5,7 +5,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from logboom.kafka.admin.operations import CLUSTER_OPERATIONS, authorized_operations
-from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 60
@@ -15,7 +16,7 @@ _BROKERS: Final = 1
 def handle(context: RequestContext, request: Any) -> Reply:
     """Brokers are told of; controllers are no endpoint of their own here."""
     cls = response_class(_API_KEY, context.api_version)
-    host, port = context.shared.advertised
+    host, port = context.server.advertised()
     identity = context.broker.identity
     refused = context.api_version >= 1 and request.endpoint_type != _BROKERS
     broker = make(

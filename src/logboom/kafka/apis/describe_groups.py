@@ -7,7 +7,8 @@ from logboom.groups import GroupDescription
 from logboom.groups.errors import GroupIdNotFoundError
 from logboom.kafka.admin.operations import GROUP_OPERATIONS, authorized_operations
 from logboom.kafka.errors import error_code, error_message
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 15

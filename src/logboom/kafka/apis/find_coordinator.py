@@ -9,7 +9,8 @@ from kio.schema.errors import ErrorCode
 
 from logboom.base.errors import UnsupportedTransactionError
 from logboom.kafka.errors import NO_TRANSACTIONS, error_code
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 10
@@ -39,7 +40,7 @@ def _coordinator(context: RequestContext, key_type: int) -> dict[str, object]:
         return _no_coordinator(error_code(error), str(error))
     if key_type != _GROUP:
         return _no_coordinator(ErrorCode.invalid_request, f"coordinator type {key_type} is not served by this broker")
-    host, port = context.shared.advertised
+    host, port = context.server.advertised()
     node_id = context.broker.identity.broker_id
     return {"node_id": node_id, "host": host, "port": port, "error_code": ErrorCode.none, "error_message": None}
 

@@ -3,8 +3,11 @@
 from typing import Any, Final
 
 from logboom.base.errors import InvalidConfigError, InvalidRequestError
+from logboom.broker.broker import Broker
 from logboom.kafka.admin.altering import TOPIC, Changes, alter_all
-from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
+from logboom.kafka.wire.messages import response_class
 from logboom.metadata import SettingType, stream_setting
 
 _API_KEY: Final = 44
@@ -16,14 +19,16 @@ _ON_LISTS: Final = {_APPEND: "append", 3: "subtract"}
 
 async def handle(context: RequestContext, request: Any) -> Reply:
     """Change the settings of each resource."""
-    return await alter_all(context, request, _API_KEY, _changes, replace_all=False)
+    return await alter_all(
+        context.broker, request, response_class(_API_KEY, context.api_version), _changes, replace_all=False
+    )
 
 
-def _changes(context: RequestContext, resource: Any) -> Changes:
-    return {config.name: _value(context, resource, config) for config in resource.configs}
+def _changes(broker: Broker, resource: Any) -> Changes:
+    return {config.name: _value(broker, resource, config) for config in resource.configs}
 
 
-def _value(context: RequestContext, resource: Any, config: Any) -> str | None:
+def _value(broker: Broker, resource: Any, config: Any) -> str | None:
     operation = config.config_operation
     if operation == _DELETE:
         return None
@@ -32,16 +37,16 @@ def _value(context: RequestContext, resource: Any, config: Any) -> str | None:
     if config.value is None:
         raise InvalidRequestError(f"the setting {config.name!r} has no value: delete it to have its default")
     value: str = config.value
-    return value if operation == _SET else _list(context, resource, config.name, value, operation)
+    return value if operation == _SET else _list(broker, resource, config.name, value, operation)
 
 
-def _list(context: RequestContext, resource: Any, name: str, value: str, operation: int) -> str:
+def _list(broker: Broker, resource: Any, name: str, value: str, operation: int) -> str:
     """What becomes of a list when values are put to it or taken from it; one that is there is not put again."""
-    stream = context.broker.catalog.stream(resource.resource_name) if resource.resource_type == TOPIC else None
+    stream = broker.catalog.stream(resource.resource_name) if resource.resource_type == TOPIC else None
     setting = None if stream is None else stream_setting(name)
     if stream is None or setting is None or setting.type is not SettingType.LIST:
         raise InvalidConfigError(f"{name!r} is no list: use set or delete, not {_ON_LISTS[operation]}")
-    there = [one for one in setting.text(context.broker.config.stream_config(stream)).split(",") if one]
+    there = [one for one in setting.text(broker.config.stream_config(stream)).split(",") if one]
     given = [one.strip() for one in value.split(",")]
     if operation == _APPEND:
         return ",".join(dict.fromkeys([*there, *given]))

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError, UnsupportedTransactionError
 from logboom.kafka.errors import NO_TRANSACTIONS, error_code
-from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, response_class
 
 _API_KEY: Final = 22
@@ -17,7 +18,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     producer_id = _NONE
     try:
         if request.transactional_id is not None:
-            context.shared.complaints.say(
+            context.server.log.warning(
                 "transactional producer",
                 "a producer asked for transactions, which this broker does not serve",
                 transactional_id=request.transactional_id[:100],

@@ -6,7 +6,8 @@ The lowest version is 0 on purpose: older librdkafka takes a broker without it f
 from typing import Any, Final
 
 from logboom.groups import Join, Protocol
-from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import as_milliseconds, make, milliseconds, nested, response_class
 
 _API_KEY: Final = 11

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from logboom.groups import Leave, Leaver
 from logboom.kafka.errors import error_code
-from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 13

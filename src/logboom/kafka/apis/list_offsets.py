@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from logboom.base.errors import InvalidRequestError, LogboomError
 from logboom.kafka.admin.lookup import find_partition
 from logboom.kafka.errors import UnsupportedVersionError, error_code
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 if TYPE_CHECKING:

@@ -17,7 +17,9 @@ from logboom.base.ids import StreamId
 from logboom.kafka.admin.metadata_cache import METADATA
 from logboom.kafka.admin.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from logboom.kafka.errors import error_code
-from logboom.kafka.handlers.handler import Encoded, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
+from logboom.kafka.wire.encoded import EncodedResponse
 from logboom.kafka.wire.encoding import count
 from logboom.kafka.wire.error_counts import count_errors
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
@@ -28,14 +30,14 @@ _API_KEY: Final = METADATA
 _WITH_THROTTLE: Final = 3
 _WITH_OPERATIONS: Final = 8
 _LAST_WITH_CLUSTER_OPERATIONS: Final = 10
-"""Later versions leave those of the cluster to DescribeCluster (KIP-700)."""
+"""DeferredReply versions leave those of the cluster to DescribeCluster (KIP-700)."""
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
     """Describe what is there at once; go on in a task only where a stream has to be created."""
     wanted = _wanted(context, request)
     if wanted is None:
-        count, topics = context.shared.metadata_cache.all(
+        count, topics = context.server.metadata_cache.all(
             context.api_version, operations=_topic_operations(context, request)
         )
         return _response(context, request, count, topics)
@@ -73,7 +75,7 @@ def _topic_operations(context: RequestContext, request: Any) -> bool:
 
 async def _create_and_describe(
     context: RequestContext, request: Any, wanted: _Wanted, missing: Iterable[str]
-) -> Encoded:
+) -> EncodedResponse:
     errors: dict[str, LogboomError] = {}
     for name in dict.fromkeys(missing):
         try:
@@ -90,7 +92,7 @@ async def _create_and_describe(
 
 
 def _find(context: RequestContext, request: Any, name: str | None, id_: StreamId | None) -> bytes | bytearray:
-    cache, operations = context.shared.metadata_cache, _topic_operations(context, request)
+    cache, operations = context.server.metadata_cache, _topic_operations(context, request)
     if name is None:
         stream = None if id_ is None else context.broker.catalog.stream_by_id(id_)
         if stream is None:
@@ -122,16 +124,16 @@ def _refuse(
         partitions=(),
         topic_authorized_operations=authorized_operations(TOPIC_OPERATIONS, requested=operations),
     )
-    count_errors(topic, context.shared.metrics.api(_API_KEY).errors)
+    count_errors(topic, context.server.metrics.api(_API_KEY).errors)
     return encode(topic)
 
 
-def _response(context: RequestContext, request: Any, topics: int, data: bytes) -> Encoded:
+def _response(context: RequestContext, request: Any, topics: int, data: bytes) -> EncodedResponse:
     """The response around the encoded topics. It is new each time, because a throttle time is written into it."""
     cls, version = response_class(_API_KEY, context.api_version), context.api_version
     with_cluster = _WITH_OPERATIONS <= version <= _LAST_WITH_CLUSTER_OPERATIONS
     cluster_requested = with_cluster and request.include_cluster_authorized_operations
-    host, port = context.shared.advertised
+    host, port = context.server.advertised()
     identity = context.broker.identity
     without_topics = encode(
         make(
@@ -150,7 +152,7 @@ def _response(context: RequestContext, request: Any, topics: int, data: bytes) -
     behind = (4 if with_cluster else 0) + (2 if version >= 13 else 0) + (1 if flexible else 0)
     end = len(without_topics) - behind
     before = without_topics[: end - len(count(0, flexible=flexible))] + count(topics, flexible=flexible)
-    return Encoded((before, data, without_topics[end:]), throttle_at=0 if version >= _WITH_THROTTLE else -1)
+    return EncodedResponse((before, data, without_topics[end:]), throttle_at=0 if version >= _WITH_THROTTLE else -1)
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=13, handle=handle)

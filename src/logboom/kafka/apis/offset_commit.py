@@ -5,7 +5,8 @@ from typing import Any, Final
 from logboom.base.errors import LogboomError, UnknownStreamError
 from logboom.groups import Commit, OffsetToCommit
 from logboom.kafka.admin.lookup import find_stream
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import as_milliseconds, make, milliseconds, nested, response_class
 
 _API_KEY: Final = 8

@@ -10,7 +10,8 @@ from logboom.base.errors import LogboomError
 from logboom.groups import CommittedOffset
 from logboom.kafka.admin.lookup import find_stream
 from logboom.kafka.errors import error_code
-from logboom.kafka.handlers.handler import Entity, Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 9

@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from logboom.groups import Sync
-from logboom.kafka.handlers.handler import Handler, Reply, RequestContext
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, response_class
 
 _API_KEY: Final = 14

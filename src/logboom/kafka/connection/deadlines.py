@@ -1,7 +1,7 @@
-"""How long a connection waits for its peer: to bring the rest of a request, to read its replies, to say goodbye.
+"""How long a connection waits for its peer: for the rest of a request, for its replies to be read, for its end.
 
-Counted in ticks of about a second: a standstill of this process costs no peer its time. Knows seconds and bytes; what
-becomes of a peer whose time is over is the connection's.
+Counted in ticks of about a second, so that a stall of this process does not count as the peer's time. Knows seconds and
+bytes; what happens to a peer that is too late is the connection's to decide.
 """
 
 from math import ceil
@@ -10,11 +10,12 @@ from typing import Final
 from logboom.kafka.connection.frames import FrameReader
 
 _PROGRESS_BYTES: Final = 16 * 1024
-"""What must come of a request that has begun, in each `request_timeout_s`, for it to be a slow one and no trickle."""
+"""What must arrive of a request in each `request_timeout_s`. A slow link brings that much; an attacker who keeps
+requests open with a byte now and then does not."""
 
 
-class Patience:
-    """One connection's ticks. Life: that of the connection."""
+class PeerDeadline:
+    """The time limits of one connection."""
 
     __slots__ = ("_awaited", "_seconds_left", "_unread_bytes", "_unread_s")
 
@@ -24,33 +25,33 @@ class Patience:
         self._unread_bytes = 0
         self._unread_s = 0
 
-    def begin(self, limit_s: float) -> None:
-        """So long from now."""
+    def start(self, limit_s: float) -> None:
+        """Start a limit of whole seconds, rounded up."""
         self._seconds_left = ceil(limit_s)
 
-    def is_over(self) -> bool:
-        """A second has passed: whether the time is over."""
+    def tick(self) -> bool:
+        """Count a second; whether the limit is over."""
         self._seconds_left -= 1
         return self._seconds_left < 0
 
     def nothing_awaited(self) -> None:
-        """No request is on its way."""
+        """No request has begun to arrive."""
         self._awaited = (0, 0)
 
-    def await_rest(self, frames: FrameReader, limit_s: float) -> str | None:
-        """A second has passed with a request on its way; why no more is waited for it, if so."""
+    def tick_request(self, frames: FrameReader, limit_s: float) -> str | None:
+        """Count a second in which a request has begun to arrive. Returns the reason to close, or None."""
         number, begun_bytes = self._awaited
         now_bytes = frames.begun_bytes
         if not begun_bytes or number != frames.completed or now_bytes - begun_bytes >= _PROGRESS_BYTES:
             self._awaited = (frames.completed, now_bytes)
-            self.begin(limit_s)
+            self.start(limit_s)
             return None
-        if not self.is_over():
+        if not self.tick():
             return None
         return f"{now_bytes - begun_bytes} bytes of it came in {ceil(limit_s)} s (kafka.request_timeout_s)"
 
-    def await_reader(self, unread_bytes: int, limit_s: float) -> str | None:
-        """A second has passed, and so much is there for the peer to read; why no more is waited for it, if so."""
+    def tick_unread(self, unread_bytes: int, limit_s: float) -> str | None:
+        """Count a second in which so many bytes lie in the write buffer. Returns the reason to close, or None."""
         self._unread_s = self._unread_s + 1 if unread_bytes and unread_bytes == self._unread_bytes else 0
         self._unread_bytes = unread_bytes
         if self._unread_s <= limit_s:

@@ -1,35 +1,46 @@
-"""What a connection keeps of a request that is under way, and the bytes its reply leaves as.
+"""The requests of one connection that have begun, in order, until their replies are handed to the socket.
 
-Knows routes and correlation ids; not where bytes come from and go to.
+Replies leave in the order of the requests, as the protocol asks, though handlers finish in any order. This module knows
+routes, correlation ids and the bytes of replies; not how requests arrive, nor when replies are written.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from logboom.base.ports import Bytes
-from logboom.kafka.handlers.handler import Later
-from logboom.kafka.handlers.route import Route
+from logboom.kafka.replies import Close, DeferredReply, Failed
+from logboom.kafka.wire.encoded import EncodedResponse, encoded_with_throttle_time, with_throttle_time
+from logboom.kafka.wire.error_counts import count_errors
+from logboom.kafka.wire.writing import encode
+
+if TYPE_CHECKING:
+    from logboom.base.ports import Bytes
+    from logboom.kafka.connection.registry import ConnectionRegistry
+    from logboom.kafka.connection.state import ConnectionState
+    from logboom.kafka.handlers.route import Route
+    from logboom.kafka.metrics import KafkaMetrics
 
 _JOIN_BYTES_MAX: Final = 16 * 1024
-"""Replies up to this size are joined into one piece; larger pieces are handed to the socket as they are."""
+"""Replies up to this size are joined into one piece; the pieces of larger ones are handed to the socket as they are."""
 
-_REPLY_HEADER: Final = Struct(">ii")
-_REPLY_HEADER_TAGS: Final = Struct(">iiB")
+_RESPONSE_HEADER: Final = Struct(">ii")
+_RESPONSE_HEADER_TAGS: Final = Struct(">iiB")
 
 
-class Slot:
-    """A request, or a run of them, in the line of its connection, until its reply has left."""
+class InflightRequest:
+    """A request, or a run of them, from its begin until its reply is handed to the socket."""
 
     __slots__ = (
         "charged_ns",
         "correlation_id",
+        "deferred",
         "done",
         "held_bytes",
-        "later",
         "pieces",
         "reply_bytes",
         "requests",
@@ -40,7 +51,7 @@ class Slot:
     )
 
     charged_ns: int
-    """Set for a client with quotas: up to when its time is on its account."""
+    """Set for a client with quotas: the time up to which its use of the event loop has been charged."""
 
     def __init__(
         self, route: Route, correlation_id: int, size_bytes: int, held_bytes: int, requests: int, started_ns: int
@@ -52,43 +63,234 @@ class Slot:
         self.requests = requests
         self.started_ns = started_ns
         self.done = False
-        self.later: Later | None = None
+        self.deferred: DeferredReply | None = None
         self.pieces: Sequence[Bytes] = ()
         self.reply_bytes = 0
         self.throttle_ms = 0
-        """What the client is told to wait, for a quota of its own."""
+        """The throttle time of the client's quotas, for the response."""
 
 
-def expire(slots: Iterable[Slot], now_s: float) -> None:
-    """Tell the requests whose time is over."""
-    for slot in tuple(slots):
-        later = slot.later
-        if later is not None and later.expires_at_s <= now_s and later.on_expired is not None and not slot.done:
-            later.on_expired()
+class ReplyListener(Protocol):
+    """The side of a connection that sends replies."""
+
+    def reply_ready(self, encoded: bool) -> None:
+        """The oldest request has its reply; `encoded` if it is a run's, which comes as bytes."""
+
+    def throttle(self, throttle_ms: int) -> None:
+        """A reply tells the client to wait."""
+
+    def refuse(self, event: str, why: str) -> None:
+        """Log, and close the connection."""
+
+    def fail(self, error: BaseException) -> None:
+        """Log a programming error, and close the connection."""
 
 
-def abandon(slots: deque[Slot]) -> int:
-    """Nobody takes these replies any more; how many requests had none yet."""
-    requests = sum(slot.requests for slot in slots if not slot.done)
-    for slot in slots:
-        if slot.later is not None and slot.later.on_abandoned is not None and not slot.done:
-            slot.later.on_abandoned()
-    slots.clear()
-    return requests
+class InflightQueue:
+    """See the module."""
+
+    __slots__ = (
+        "_listener",
+        "_metrics",
+        "_now_ns",
+        "_queue",
+        "_registry",
+        "_state",
+        "_tasks",
+        "ready_bytes",
+        "requests",
+        "size_bytes",
+        "unsent_bytes",
+    )
+
+    def __init__(
+        self,
+        listener: ReplyListener,
+        state: ConnectionState,
+        metrics: KafkaMetrics,
+        registry: ConnectionRegistry,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._listener = listener
+        self._state = state
+        self._metrics = metrics
+        self._registry = registry
+        self._now_ns = now_ns
+        self._queue: deque[InflightRequest] = deque()
+        self._tasks: dict[asyncio.Future[Any], None] = {}
+        self.requests = 0
+        """Requests in flight."""
+        self.size_bytes = 0
+        """Their memory, decoded elements included."""
+        self.ready_bytes = 0
+        """Replies that wait for the reply of an earlier request."""
+        self.unsent_bytes = 0
+        """This connection's part of the server's gauge of reply bytes that peers have not read."""
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    # --- requests ---
+
+    def begin(
+        self, route: Route, correlation_id: int, size_bytes: int, extra_bytes: int = 0, requests: int = 1
+    ) -> InflightRequest:
+        """Append a request, or a run of them, and count it. `extra_bytes` is the memory of its decoded elements."""
+        held_bytes = size_bytes + extra_bytes
+        entry = InflightRequest(route, correlation_id, size_bytes, held_bytes, requests, self._now_ns())
+        self._queue.append(entry)
+        self.requests += requests
+        self.size_bytes += held_bytes
+        metrics = self._metrics
+        metrics.inflight_requests += requests
+        metrics.inflight_bytes += held_bytes
+        route.metrics.requests += requests
+        route.metrics.request_bytes += size_bytes
+        return entry
+
+    def await_reply(self, entry: InflightRequest, reply: Any) -> None:
+        """Take what a handler returned (`handler.Reply`), now or when it is there."""
+        if isinstance(reply, DeferredReply):
+            entry.deferred = reply
+            reply.listen(partial(self._reply_set, entry))
+        elif hasattr(reply, "__await__"):
+            task = asyncio.ensure_future(reply)
+            self._tasks[task] = None
+            task.add_done_callback(partial(self._task_done, entry))
+        else:
+            self._finish(entry, reply)
+
+    # --- replies ---
+
+    def _task_done(self, entry: InflightRequest, task: asyncio.Future[Any]) -> None:
+        self._tasks.pop(task, None)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._listener.fail(error)
+        else:
+            self._reply_set(entry, task.result())
+
+    def _reply_set(self, entry: InflightRequest, reply: Any) -> None:
+        if self._state.closed:
+            return
+        try:
+            self._finish(entry, reply)
+        except Exception as error:  # noqa: BLE001  # a reply that cannot be encoded ends one connection, not the broker
+            self._listener.fail(error)
+            return
+        queue = self._queue
+        if queue and entry is queue[0]:
+            self._listener.reply_ready(isinstance(reply, bytes))
+
+    def _finish(self, entry: InflightRequest, reply: Any) -> None:
+        if isinstance(reply, bytes):
+            self.complete(entry, (reply,))
+            return
+        if isinstance(reply, EncodedResponse):
+            pieces = reply.pieces
+            if reply.throttle_ms:
+                self._listener.throttle(reply.throttle_ms)
+            if entry.throttle_ms:
+                pieces = encoded_with_throttle_time(reply, entry.throttle_ms)
+        elif reply is None or isinstance(reply, Close | Failed):
+            self._finish_without_reply(entry, reply)
+            return
+        else:
+            count_errors(reply, entry.route.metrics.errors)
+            if entry.throttle_ms:
+                reply = with_throttle_time(reply, entry.throttle_ms)
+            pieces = (encode(reply),)
+        self.complete(entry, with_header(entry, pieces))
+
+    def _finish_without_reply(self, entry: InflightRequest, reply: Close | Failed | None) -> None:
+        self.complete(entry, ())
+        if isinstance(reply, Close):
+            self._listener.refuse("request without a reply failed", reply.reason)
+        elif isinstance(reply, Failed):
+            self._listener.fail(reply.error)
+
+    def complete(self, entry: InflightRequest, pieces: Sequence[Bytes]) -> None:
+        """A request has its reply, as the bytes that leave; none where the client wants no response."""
+        entry.done = True
+        entry.deferred = None  # it refers to the entry, and a cycle would live until a garbage collection
+        entry.pieces = pieces
+        api, metrics = entry.route.metrics, self._metrics
+        if pieces:
+            size = entry.reply_bytes = length(pieces)
+            api.replies += entry.requests
+            api.reply_bytes += size
+            api.time_ns += (self._now_ns() - entry.started_ns) * entry.requests
+            self.ready_bytes += size
+            self.unsent_bytes += size
+            metrics.unsent_bytes += size
+        metrics.inflight_requests -= entry.requests
+        metrics.inflight_bytes -= entry.held_bytes
+        self.size_bytes -= entry.held_bytes
+        if self._registry.paused:
+            self._registry.resume_paused()
+
+    def take_ready(self) -> list[Bytes]:
+        """Remove the requests at the head that have their replies. Returns the bytes of these."""
+        queue = self._queue
+        out: list[Bytes] = []
+        while queue and queue[0].done:
+            entry = queue.popleft()
+            self.requests -= entry.requests
+            self.ready_bytes -= entry.reply_bytes
+            out.extend(entry.pieces)
+        return out
+
+    def account_unsent(self, buffered_bytes: int) -> None:
+        """Update the gauge of unread replies; `buffered_bytes` lie in the transport's write buffer."""
+        unsent = self.ready_bytes + buffered_bytes
+        self._metrics.unsent_bytes += unsent - self.unsent_bytes
+        self.unsent_bytes = unsent
+
+    # --- waiting and the end ---
+
+    @property
+    def waits_for_records(self) -> bool:
+        """Whether a request waits for what may never come, as a fetch at the end of its partitions does."""
+        return any(entry.deferred is not None and entry.deferred.on_abandoned is not None for entry in self._queue)
+
+    def expire(self, now_s: float) -> None:
+        """Tell the handlers of requests whose time is over."""
+        for entry in tuple(self._queue):
+            deferred = entry.deferred
+            if deferred is not None and deferred.expires_at_s <= now_s and deferred.on_expired is not None:
+                deferred.on_expired()
+
+    def abandon(self) -> None:
+        """The connection was lost: tell handlers, and take everything out of the server's gauges."""
+        metrics = self._metrics
+        metrics.unsent_bytes -= self.unsent_bytes
+        metrics.inflight_bytes -= self.size_bytes
+        metrics.inflight_requests -= sum(entry.requests for entry in self._queue if not entry.done)
+        for entry in self._queue:
+            if entry.deferred is not None and entry.deferred.on_abandoned is not None:
+                entry.deferred.on_abandoned()
+        self._queue.clear()
+
+    def cancel_tasks(self) -> None:
+        """Cancel the handlers that still run as tasks."""
+        for task in tuple(self._tasks):
+            task.cancel()
 
 
-def with_head(slot: Slot, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
-    """The body of a reply behind its head, in one piece where it is short."""
-    if not slot.route.response_tags:
-        return with_plain_head(slot.correlation_id, pieces)
+def with_header(entry: InflightRequest, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
+    """A response body behind its length and header."""
+    if not entry.route.response_tags:
+        return with_oldest_header(entry.correlation_id, pieces)
     size = length(pieces)
-    return _joined(_REPLY_HEADER_TAGS.pack(size + 5, slot.correlation_id, 0), pieces, size)
+    return _joined(_RESPONSE_HEADER_TAGS.pack(size + 5, entry.correlation_id, 0), pieces, size)
 
 
-def with_plain_head(correlation_id: int, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
-    """The same with the oldest head, which clients of every age read."""
+def with_oldest_header(correlation_id: int, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
+    """The same with a header of version 0, which clients of every age read."""
     size = length(pieces)
-    return _joined(_REPLY_HEADER.pack(size + 4, correlation_id), pieces, size)
+    return _joined(_RESPONSE_HEADER.pack(size + 4, correlation_id), pieces, size)
 
 
 def _joined(head: bytes, pieces: Sequence[Bytes], size: int) -> Sequence[Bytes]:

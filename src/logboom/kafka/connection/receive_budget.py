@@ -1,6 +1,7 @@
-"""Request bytes of one connection that are in memory and not begun: a long request on its way, and those that wait.
+"""Memory of requests that have not begun: a long request that is arriving, and requests in the backlog.
 
-Knows sizes alone. They count in the door's sums, so that four thousand half-read requests cannot add up unseen.
+Knows sizes alone. They count towards the server's total, `kafka.max_inflight_total_bytes`; without that, four thousand
+half-received requests could take any amount of memory.
 """
 
 from collections.abc import Iterable, Sized
@@ -8,47 +9,47 @@ from typing import Final
 
 from logboom.kafka.metrics import KafkaMetrics
 
-CROWDED: Final = "requests on their way take half of kafka.max_inflight_total_bytes: no room for a long one more"
+SHARE_EXCEEDED: Final = "requests on their way take half of kafka.max_inflight_total_bytes: no room for a long one more"
 
 
-class Unbegun:
-    """Life: that of the connection."""
+class ReceiveBudget:
+    """One connection's part."""
 
-    __slots__ = ("_metrics", "arriving", "waiting")
+    __slots__ = ("_metrics", "arriving_bytes", "waiting_bytes")
 
     def __init__(self, metrics: KafkaMetrics) -> None:
         self._metrics = metrics
-        self.arriving = 0
-        """Room of a long request on its way."""
-        self.waiting = 0
-        """Bytes of whole requests that wait to be begun."""
+        self.arriving_bytes = 0
+        """The buffer of a long request that is arriving."""
+        self.waiting_bytes = 0
+        """Requests in the backlog."""
 
-    def note_arriving(self, room_bytes: int) -> None:
-        """So much room is taken by a long request on its way."""
-        self._metrics.arriving_bytes += room_bytes - self.arriving
-        self.arriving = room_bytes
+    def set_arriving(self, buffer_bytes: int) -> None:
+        """The size of the buffer of a long request that is arriving; 0 for none."""
+        self._metrics.arriving_bytes += buffer_bytes - self.arriving_bytes
+        self.arriving_bytes = buffer_bytes
 
-    def note_waiting(self, requests: Iterable[Sized]) -> None:
-        """These are whole, and wait."""
-        waiting = sum(len(request) for request in requests)
-        self._metrics.waiting_bytes += waiting - self.waiting
-        self.waiting = waiting
+    def set_waiting(self, backlog: Iterable[Sized]) -> None:
+        """The requests in the backlog."""
+        waiting_bytes = sum(len(request) for request in backlog)
+        self._metrics.waiting_bytes += waiting_bytes - self.waiting_bytes
+        self.waiting_bytes = waiting_bytes
 
     @property
-    def alone(self) -> bool:
-        """Whether the request on its way is all that the door has in hand: for whom should it wait?"""
+    def pausing_frees_nothing(self) -> bool:
+        """Whether the arriving request is all that the server has in memory, so that nothing could end a pause."""
         metrics = self._metrics
-        return metrics.inflight_bytes + metrics.waiting_bytes + metrics.arriving_bytes == self.arriving
+        return metrics.inflight_bytes + metrics.waiting_bytes + metrics.arriving_bytes == self.arriving_bytes
 
     def release(self) -> None:
         """Give everything back."""
-        self.note_arriving(0)
-        self.note_waiting(())
+        self.set_arriving(0)
+        self.set_waiting(())
 
-    def crowds_out(self, limit_bytes: int) -> bool:
-        """Whether requests on their way, this one among several, take more than half of what there is.
+    def exceeds_share(self, limit_bytes: int) -> bool:
+        """Whether arriving requests, this one among several, take more than half of the server's total.
 
-        The other half is for requests that are whole: they can be answered, so that room comes back.
+        The other half is for requests that have arrived whole: they can be answered, so that memory is freed.
         """
         total = self._metrics.arriving_bytes
-        return bool(self.arriving) and total > limit_bytes // 2 and total > self.arriving
+        return bool(self.arriving_bytes) and total > limit_bytes // 2 and total > self.arriving_bytes

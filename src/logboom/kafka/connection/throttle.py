@@ -1,44 +1,41 @@
-"""A connection that is made to wait: it begins no request and reads nothing for so long (KIP-219).
+"""Making a connection wait for a quota (KIP-219): it begins no request and is not read for a while.
 
-Knows the loop's timers; not why anybody waits, nor what a connection does meanwhile.
+Knows the loop's timers; not what the quota is, nor what a connection does meanwhile.
 """
 
 import asyncio
 from collections.abc import Callable
 
 
-class Muting:
-    """One connection's wait. Life: that of the connection; `end` forgets the timer."""
+class Throttle:
+    """One connection's wait; `cancel` drops the timer when the connection closes."""
 
-    __slots__ = ("_loop", "_on_change", "_timer", "on")
+    __slots__ = ("_loop", "_on_change", "_timer")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[bool], None]) -> None:
+        """`on_change` is called with whether the connection waits, when a wait begins, is extended and ends."""
         self._loop = loop
         self._on_change = on_change
         self._timer: asyncio.TimerHandle | None = None
-        self.on = False
-        """Whether it waits now."""
 
-    def wait(self, wait_ms: int) -> None:
-        """Wait for so long from now, or longer where that was asked for before."""
-        until_s = self._loop.time() + wait_ms / 1_000
+    def wait(self, throttle_ms: int) -> None:
+        """Wait for so long from now. A wait that ends later stays as it is."""
+        until_s = self._loop.time() + throttle_ms / 1_000
         if self._timer is not None:
             if self._timer.when() >= until_s:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(until_s, self.lift)
-        self.on = True
-        self._on_change()
+        self._on_change(True)
 
     def lift(self) -> None:
-        """Wait no more. Idempotent."""
+        """End the wait. Idempotent."""
         if self._timer is not None:
-            self.end()
-            self._on_change()
+            self.cancel()
+            self._on_change(False)
 
-    def end(self) -> None:
-        """The connection is gone."""
+    def cancel(self) -> None:
+        """Drop the timer without a call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.on = False

@@ -1,13 +1,13 @@
-"""Fetches that wait for records: who waits for which partitions, for how long, and how many at most.
+"""Delayed fetches: which of them wait for which partitions, how long, and how many at most.
 
-It wakes a fetch when something moved in a partition it reads, or when its time is over; what the fetch then does is its
-own affair (`logboom.kafka.fetch.fetch`).
+The purgatory wakes a fetch when a partition it reads has changed or its time is over; it does not know what the fetch
+does then (`fetch.fetch`). The word is Kafka's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,89 +15,92 @@ if TYPE_CHECKING:
     from logboom.broker.partition.replica import Partition
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.metrics import KafkaMetrics
+    from logboom.kafka.rate_limited_log import RateLimitedLog
 
 
-class Sleeper(Protocol):
-    """What waits."""
+class DelayedOperation(Protocol):
+    """What waits in the purgatory."""
 
-    def moved(self) -> None:
-        """Something happened in a partition that is watched; called at most once a turn of the loop."""
+    def try_complete(self) -> None:
+        """A watched partition has changed; called at most once per turn of the loop."""
 
-    def time_is_over(self) -> None:
-        """The wait has lasted as long as it may."""
+    def on_expiration(self) -> None:
+        """The time is over."""
 
 
-class Wait:
-    """One sleeper's watches and timer. Life: from `FetchPurgatory.enter` to `leave`, which it survives unharmed."""
+class Watch:
+    """The partition watches and the timer of one operation, from `FetchPurgatory.watch` to `cancel`."""
 
-    __slots__ = ("_handles", "_loop", "_purgatory", "_scheduled", "_timer", "sleeper")
+    __slots__ = ("_handles", "_loop", "_purgatory", "_scheduled", "_timer", "operation")
 
-    def __init__(self, purgatory: FetchPurgatory, sleeper: Sleeper) -> None:
+    def __init__(self, purgatory: FetchPurgatory, operation: DelayedOperation) -> None:
         self._purgatory = purgatory
         self._loop = asyncio.get_running_loop()
         self._handles: list[tuple[Partition, int]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
-        self.sleeper = sleeper
+        self.operation = operation
 
-    def begin(self, partitions: Iterable[Partition], wait_s: float) -> None:
-        self._handles = [(partition, partition.watch(self._on_news)) for partition in partitions]
-        self._timer = self._loop.call_later(wait_s, self.sleeper.time_is_over)
+    def start(self, partitions: Iterable[Partition], wait_s: float) -> None:
+        """Watch the partitions for so many seconds."""
+        self._handles = [(partition, partition.watch(self._partition_changed)) for partition in partitions]
+        self._timer = self._loop.call_later(wait_s, self.operation.on_expiration)
 
-    def _on_news(self) -> None:
-        # A flush moves many partitions in one turn: the fetch looks once, when all have moved.
+    def _partition_changed(self) -> None:
+        # One flush changes many partitions in one turn of the loop: the fetch looks once, after all of them.
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
         self._scheduled = False
-        if self in self._purgatory.waits:
-            self.sleeper.moved()
+        if self in self._purgatory.watches:
+            self.operation.try_complete()
 
-    def leave(self) -> None:
-        """Wait no more. Idempotent."""
+    def cancel(self) -> None:
+        """Stop watching. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
         for partition, handle in self._handles:
             partition.unwatch(handle)
         self._handles = []
-        self._purgatory.forget(self)
+        self._purgatory.remove(self)
 
 
 class FetchPurgatory:
-    """Every wait of one door."""
+    """Every delayed fetch of one server."""
 
-    def __init__(
-        self, config: Current[KafkaConfig], metrics: KafkaMetrics, crossed: Callable[[str, str], None]
-    ) -> None:
-        self._crossed = crossed
+    def __init__(self, config: Current[KafkaConfig], metrics: KafkaMetrics, log: RateLimitedLog) -> None:
+        self._log = log
         self._config = config
         self._metrics = metrics
         self._open = True
-        self.waits: dict[Wait, None] = {}
+        self.watches: dict[Watch, None] = {}
+        """In the order in which they came."""
 
-    def enter(self, sleeper: Sleeper, partitions: Iterable[Partition], wait_s: float) -> Wait | None:
-        """Begin to wait; None where there are as many waits as allowed, or the door is closing."""
+    def watch(self, operation: DelayedOperation, partitions: Iterable[Partition], wait_s: float) -> Watch | None:
+        """Let an operation wait; None where `kafka.max_waiting_fetches` wait already, or the server stops."""
         most = self._config.now.max_waiting_fetches
         if not self._open:
             return None
-        if len(self.waits) >= most:
-            self._crossed("kafka.max_waiting_fetches", f"{most} fetches wait; others are answered with what is there")
+        if len(self.watches) >= most:
+            self._log.limit_reached(
+                "kafka.max_waiting_fetches", f"{most} fetches wait; others are answered with what is there"
+            )
             return None
-        wait = Wait(self, sleeper)
-        self.waits[wait] = None
-        self._metrics.waiting_fetches = len(self.waits)
-        wait.begin(partitions, wait_s)
-        return wait
+        watch = Watch(self, operation)
+        self.watches[watch] = None
+        self._metrics.waiting_fetches = len(self.watches)
+        watch.start(partitions, wait_s)
+        return watch
 
-    def forget(self, wait: Wait) -> None:
-        """A wait is over."""
-        self.waits.pop(wait, None)
-        self._metrics.waiting_fetches = len(self.waits)
+    def remove(self, watch: Watch) -> None:
+        """Forget a watch that was cancelled."""
+        self.watches.pop(watch, None)
+        self._metrics.waiting_fetches = len(self.watches)
 
     def close(self) -> None:
-        """Nobody waits any more: everybody is told that the time is over."""
+        """Let every operation end now, as if its time were over, and accept no more."""
         self._open = False
-        for wait in tuple(self.waits):
-            wait.sleeper.time_is_over()
+        for watch in tuple(self.watches):
+            watch.operation.on_expiration()

@@ -1,12 +1,12 @@
-"""Incremental fetch sessions (KIP-227): what a consumer fetches is remembered here, so that it names only what changed.
+"""Incremental fetch sessions (KIP-227): the server remembers what a consumer fetches, so that it sends changes alone.
 
-Pure: requests come in as positions, results go out as a selection of them; the time and the new ids are given. Kafka
-4.1's FetchManager is the reference for epochs, errors and eviction. Sessions of followers (Kafka calls them privileged)
-belong to replication and are no affair of this module.
+Pure: requests come in as positions, and a selection of the results goes out; the time and new ids are arguments. Kafka
+4.1's FetchManager is the reference for epochs, errors and eviction. The sessions of followers, which Kafka calls
+privileged, belong to replication and are not handled here.
 
-A full fetch (epoch 0) is answered whole and begins a session where there is room; an incremental one (epoch 1, 2, ...)
-is answered with the partitions that have records, moved or fail. What had records goes to the end of the line, so that
-no partition starves behind a busy one.
+A full fetch (epoch 0) is answered whole and creates a session if there is room. An incremental fetch (epoch 1, 2, ...)
+is answered with the partitions that have records, whose offsets have changed, or that fail. A partition that had
+records is read last the next time, so that a busy partition cannot keep the others from the response's bytes.
 """
 
 from bisect import bisect_left, insort
@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from logboom.kafka.metrics import FetchSessionMetrics
+
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
-UNTOLD: Final = -1
+NEVER_SENT: Final = -1
 
 EVICTION_MS: Final = 120_000
-"""As in Kafka: a session unused for so long gives way to any other, and one that is so old to any larger one."""
+"""As in Kafka: a session unused for so long may be evicted by any other, and one that is so old by any larger one."""
 
 Key: TypeAlias = tuple[Hashable, int]
 """A topic, by name or by id as the request has it, and a partition's index."""
@@ -30,59 +32,59 @@ Key: TypeAlias = tuple[Hashable, int]
 
 @dataclass(slots=True)
 class Position:
-    """Where a consumer reads one partition, and what it was last told of it."""
+    """Where a consumer reads one partition, and the offsets it was last sent."""
 
     topic: Hashable
     index: int
     offset: int
     max_bytes: int
     leader_epoch: int
-    told_high_watermark: int = UNTOLD
-    told_log_start: int = UNTOLD
+    last_sent_high_watermark: int = NEVER_SENT
+    last_sent_log_start: int = NEVER_SENT
 
     @property
     def key(self) -> Key:
         return (self.topic, self.index)
 
 
-class Found(Protocol):
-    """What was found of a position."""
+class PartitionResult(Protocol):
+    """What was read of one position."""
 
     @property
     def position(self) -> Position:
-        """Which one."""
+        """The position."""
 
     @property
     def high_watermark(self) -> int:
-        """As it is told; -1 with an error."""
+        """As it is sent; -1 with an error."""
 
     @property
     def log_start_offset(self) -> int:
-        """As it is told; -1 with an error."""
+        """As it is sent; -1 with an error."""
 
     @property
     def has_records(self) -> bool:
-        """Whether there is anything to read."""
+        """Whether records are sent."""
 
     @property
     def failed(self) -> bool:
-        """Whether it is told as an error."""
+        """Whether an error is sent."""
 
 
-F = TypeVar("F", bound=Found)
+F = TypeVar("F", bound=PartitionResult)
 
 
-class Refusal(Enum):
-    """Why a session cannot be continued; every client then begins a new one."""
+class SessionError(Enum):
+    """Why a session cannot be continued; clients then create a new one."""
 
     NOT_FOUND = "no such session"
-    WRONG_EPOCH = "another request of the session came before"
+    WRONG_EPOCH = "not the next request of the session"
     TOPIC_IDS = "a session names its topics by name or by id, from first to last"
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAsked:
-    """One request as far as sessions are concerned."""
+class SessionRequest:
+    """The part of a Fetch request that concerns sessions."""
 
     session_id: int
     epoch: int
@@ -105,11 +107,11 @@ class Session:
     owner: Hashable
     last_used_ms: int = 0
     epoch: int = 1
-    """That of the next request."""
+    """The epoch that the next request must have."""
     counted: int = 0
-    """Positions as they are in the cache's sum."""
+    """The number of positions that the cache's total includes."""
     ranked: tuple[int, int] | None = None
-    """Its place among those that a larger session may push out."""
+    """Its entry in the list of sessions that a larger one may evict."""
 
 
 class Kind(Enum):
@@ -126,144 +128,132 @@ class FetchPlan:
 
     kind: Kind
     positions: Sequence[Position]
-    asked: FetchAsked
+    request: SessionRequest
     session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAnswer(Generic[F]):
-    """What to tell."""
+class SessionResponse(Generic[F]):
+    """What to send."""
 
     session_id: int
-    found: Sequence[F]
-    refusal: Refusal | None = None
-
-
-@dataclass(slots=True)
-class SessionCounts:
-    """How it goes; plain ints for `/metrics`."""
-
-    sessions: int = 0
-    partitions: int = 0
-    evictions: int = 0
-    declined: int = 0
-    """Full fetches that got no session for lack of room."""
-    incremental: int = 0
-    """Fetches answered with changes alone."""
+    partitions: Sequence[F]
+    error: SessionError | None = None
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch behind one that is no FINAL_EPOCH; 0 is used once."""
+    """The epoch after `epoch`, which is not FINAL_EPOCH; INITIAL_EPOCH is used once."""
     return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
 @dataclass(slots=True)
 class FetchSessions:
-    """The sessions of one door, bounded in number and in partitions. Life: that of the door.
+    """The sessions of one server, bounded in number and in partitions.
 
-    A request goes through `begin`; once its partitions are read, through `conclude`.
+    A request goes through `begin`; once its partitions are read, through `finish`.
     """
 
     sessions_max: int
     partitions_max: int
     draw_id: Callable[[], int]
-    """A random id from 1 to 2^31 - 1, perhaps one that is taken."""
-    counts: SessionCounts = field(default_factory=SessionCounts)
+    """Returns a random id from 1 to 2^31 - 1, which may be in use already."""
+    counts: FetchSessionMetrics = field(default_factory=FetchSessionMetrics)
     _sessions: dict[int, Session] = field(default_factory=dict)
-    """The one that was used longest ago comes first."""
+    """By id, least recently used first."""
     _ranked: list[tuple[int, int]] = field(default_factory=list)
-    """(positions, id) of the sessions old enough to give way to a larger one, rising."""
+    """(positions, id) of the sessions that are old enough to be evicted by a larger one, ascending."""
     _owned: dict[Hashable, set[int]] = field(default_factory=dict)
-    _left: dict[int, None] = field(default_factory=dict)
-    """Sessions whose connection is closed: their consumers begin anew, so they go first."""
+    _orphaned: dict[int, None] = field(default_factory=dict)
+    """Sessions whose connection was closed. Their consumers mostly create new ones, so these are evicted first."""
 
-    # --- a request comes ----------------------------------------------------------------------------------------
+    # --- before the partitions are read -------------------------------------------------------------------------
 
-    def begin(self, asked: FetchAsked, now_ms: int) -> FetchPlan | Refusal:
-        """What to read, or why not."""
-        if asked.epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._continue(asked, now_ms)
-        # A full fetch ends the session it names.
-        self._remove(asked.session_id)
-        kind = Kind.SESSIONLESS if asked.epoch == FINAL_EPOCH else Kind.FULL
-        return FetchPlan(kind, asked.positions, asked)
+    def begin(self, request: SessionRequest, now_ms: int) -> FetchPlan | SessionError:
+        """What to read for a request, or the error to answer with."""
+        if request.epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self._continue(request, now_ms)
+        # As in Kafka, a full fetch ends the session that it names.
+        self._remove(request.session_id)
+        kind = Kind.SESSIONLESS if request.epoch == FINAL_EPOCH else Kind.FULL
+        return FetchPlan(kind, request.positions, request)
 
-    def _continue(self, asked: FetchAsked, now_ms: int) -> FetchPlan | Refusal:
-        session = self._sessions.get(asked.session_id)
+    def _continue(self, request: SessionRequest, now_ms: int) -> FetchPlan | SessionError:
+        session = self._sessions.get(request.session_id)
         if session is None:
-            return Refusal.NOT_FOUND
-        if session.epoch != asked.epoch:
-            return Refusal.WRONG_EPOCH
-        if session.by_id is not asked.by_id:
-            return Refusal.TOPIC_IDS
-        _update(session.positions, asked)
+            return SessionError.NOT_FOUND
+        if session.epoch != request.epoch:
+            return SessionError.WRONG_EPOCH
+        if session.by_id is not request.by_id:
+            return SessionError.TOPIC_IDS
+        _update(session.positions, request)
         if not session.positions:
             self._remove(session.id)
-            return FetchPlan(Kind.SESSIONLESS, (), asked)
-        self._use(session, asked.owner, now_ms)
+            return FetchPlan(Kind.SESSIONLESS, (), request)
+        self._use(session, request.owner, now_ms)
         if not self._make_room(len(session.positions) - session.counted, 0, now_ms):
             self._remove(session.id)
-            return Refusal.NOT_FOUND
-        session.epoch = next_epoch(asked.epoch)
+            return SessionError.NOT_FOUND
+        session.epoch = next_epoch(request.epoch)
         self._count(session, now_ms)
         self.counts.incremental += 1
-        return FetchPlan(Kind.INCREMENTAL, tuple(session.positions.values()), asked, session)
+        return FetchPlan(Kind.INCREMENTAL, tuple(session.positions.values()), request, session)
 
-    # --- its partitions are read --------------------------------------------------------------------------------
+    # --- after the partitions were read -------------------------------------------------------------------------
 
-    def conclude(self, plan: FetchPlan, found: Sequence[F], now_ms: int) -> FetchAnswer[F]:
-        """What to tell of what was found; the plan's own order."""
+    def finish(self, plan: FetchPlan, results: Sequence[F], now_ms: int) -> SessionResponse[F]:
+        """What to send of the results, which are in the plan's order."""
         if plan.kind is Kind.SESSIONLESS:
-            return FetchAnswer(NO_SESSION, found)
+            return SessionResponse(NO_SESSION, results)
         if plan.kind is Kind.FULL:
-            return FetchAnswer(self._create(plan.asked, found, now_ms), found)
+            return SessionResponse(self._create(plan.request, results, now_ms), results)
         session = plan.session
         assert session is not None
-        if session.epoch != next_epoch(plan.asked.epoch):
-            return FetchAnswer(session.id, (), Refusal.WRONG_EPOCH)
-        return FetchAnswer(session.id, [one for one in found if _is_news(session.positions, one)])
+        if session.epoch != next_epoch(plan.request.epoch):
+            return SessionResponse(session.id, (), SessionError.WRONG_EPOCH)
+        return SessionResponse(session.id, [one for one in results if _has_changed(session.positions, one)])
 
-    def _create(self, asked: FetchAsked, found: Iterable[Found], now_ms: int) -> int:
-        positions = {position.key: position for position in asked.positions}
+    def _create(self, request: SessionRequest, results: Iterable[PartitionResult], now_ms: int) -> int:
+        positions = {position.key: position for position in request.positions}
         if self.sessions_max == 0 or not self._make_room(len(positions), 1, now_ms):
             self.counts.declined += 1
             return NO_SESSION
-        for one in found:
-            _note(one)
+        for one in results:
+            _note_sent(one)
         while (new := self.draw_id()) in self._sessions:
             pass
-        session = self._sessions[new] = Session(new, asked.by_id, positions, now_ms, asked.owner)
-        self._use(session, asked.owner, now_ms)
+        session = self._sessions[new] = Session(new, request.by_id, positions, now_ms, request.owner)
+        self._use(session, request.owner, now_ms)
         self._count(session, now_ms)
         return new
 
-    # --- the connection closes ----------------------------------------------------------------------------------
+    # --- the connection was closed ------------------------------------------------------------------------------
 
-    def owner_gone(self, owner: Hashable) -> None:
-        """The connection is closed. Its sessions may be continued on another one until their room is needed."""
-        self._left.update(dict.fromkeys(self._owned.pop(owner, ())))
+    def connection_closed(self, owner: Hashable) -> None:
+        """A connection was closed. Its sessions may be continued on another one until their room is needed."""
+        self._orphaned.update(dict.fromkeys(self._owned.pop(owner, ())))
 
     # --- room ---------------------------------------------------------------------------------------------------
 
     def _make_room(self, partitions: int, sessions: int, now_ms: int) -> bool:
-        """Whether there is room for so many more, after less useful sessions have gone."""
+        """Evict less useful sessions; whether there is room for so many more partitions and sessions then."""
         if partitions > self.partitions_max:
             return False
         while (
             len(self._sessions) + sessions > self.sessions_max
             or self.counts.partitions + partitions > self.partitions_max
         ):
-            victim = self._victim(partitions if sessions else 0, now_ms)
-            if victim is None:
+            evicted = self._to_evict(partitions if sessions else 0, now_ms)
+            if evicted is None:
                 return False
-            self._remove(victim)
+            self._remove(evicted)
             self.counts.evictions += 1
         return True
 
-    def _victim(self, size: int, now_ms: int) -> int | None:
-        """The session that goes first: left by its connection, else long unused, else old and smaller than `size`."""
-        for left in self._left:
-            return left
+    def _to_evict(self, size: int, now_ms: int) -> int | None:
+        """The session to evict: one whose connection was closed, else unused for long, else old and smaller than
+        `size`; None where no session may be evicted."""
+        for orphaned in self._orphaned:
+            return orphaned
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return None
@@ -274,7 +264,7 @@ class FetchSessions:
         return None
 
     def _use(self, session: Session, owner: Hashable, now_ms: int) -> None:
-        """It is in use, on this connection."""
+        """Note that a session is in use on a connection."""
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
         self._disown(session)
@@ -282,7 +272,7 @@ class FetchSessions:
         self._owned.setdefault(owner, set()).add(session.id)
 
     def _count(self, session: Session, now_ms: int) -> None:
-        """Its size may have changed, and it may have become old."""
+        """Update the totals and ranks after a session's size or age may have changed."""
         self._unrank(session)
         size = len(session.positions)
         self.counts.partitions += size - session.counted
@@ -298,7 +288,7 @@ class FetchSessions:
             session.ranked = None
 
     def _disown(self, session: Session) -> None:
-        self._left.pop(session.id, None)
+        self._orphaned.pop(session.id, None)
         owned = self._owned.get(session.owner)
         if owned is not None:
             owned.discard(session.id)
@@ -315,32 +305,34 @@ class FetchSessions:
         self.counts.sessions = len(self._sessions)
 
 
-def _update(positions: dict[Key, Position], asked: FetchAsked) -> None:
-    """Put in what a request names and take out what it forgets."""
-    for new in asked.positions:
+def _update(positions: dict[Key, Position], request: SessionRequest) -> None:
+    """Add what a request names and remove what it forgets."""
+    for new in request.positions:
         known = positions.get(new.key)
         if known is None:
             positions[new.key] = new
         else:
             known.offset, known.max_bytes, known.leader_epoch = new.offset, new.max_bytes, new.leader_epoch
-    for key in asked.forgotten:
+    for key in request.forgotten:
         positions.pop(key, None)
 
 
-def _note(found: Found) -> bool:
-    """Remember what is told of a partition; whether it was told otherwise before."""
-    position = found.position
-    # An error is told each time, and what follows it is news again.
-    high_watermark = UNTOLD if found.failed else found.high_watermark
-    moved = position.told_high_watermark != high_watermark or position.told_log_start != found.log_start_offset
-    position.told_high_watermark, position.told_log_start = high_watermark, found.log_start_offset
-    return moved
+def _note_sent(result: PartitionResult) -> bool:
+    """Remember what is sent for a partition; whether that differs from what was sent last."""
+    position = result.position
+    # An error is sent every time, and what follows it is a change again.
+    high_watermark = NEVER_SENT if result.failed else result.high_watermark
+    changed = (
+        position.last_sent_high_watermark != high_watermark or position.last_sent_log_start != result.log_start_offset
+    )
+    position.last_sent_high_watermark, position.last_sent_log_start = high_watermark, result.log_start_offset
+    return changed
 
 
-def _is_news(positions: dict[Key, Position], found: Found) -> bool:
-    moved = _note(found)
-    if found.has_records:
-        key = found.position.key
+def _has_changed(positions: dict[Key, Position], result: PartitionResult) -> bool:
+    changed = _note_sent(result)
+    if result.has_records:
+        key = result.position.key
         positions[key] = positions.pop(key)
         return True
-    return moved or found.failed
+    return changed or result.failed

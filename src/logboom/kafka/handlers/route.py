@@ -1,43 +1,26 @@
-"""Every API that is served, and how to get from the first eight bytes of a request to its handler.
-
-An API is a module in `logboom.kafka.apis` with a HANDLER; being there is being served. Nothing else lists them.
-"""
+"""From the first eight bytes of a request to its handler, and all that is looked up once per API version."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
-from types import MappingProxyType
 
-from logboom.kafka import apis
 from logboom.kafka.handlers.handler import Handler
 from logboom.kafka.metrics import ApiMetrics, KafkaMetrics
 from logboom.kafka.wire.messages import request_class, response_class
 from logboom.kafka.wire.reading import Reader, reader_for
 
 
-@cache
-def load_handlers() -> Mapping[int, Handler]:
-    """The handlers by API key."""
-    modules = [import_module(f"{apis.__name__}.{module.name}") for module in iter_modules(apis.__path__)]
-    handlers = {module.HANDLER.api_key: module.HANDLER for module in modules}
-    assert len(handlers) == len(modules), "two modules serve one API"
-    return MappingProxyType(dict(sorted(handlers.items())))
-
-
 class Route:
-    """One API at one version, with all that is looked up once: reader, header kinds, writer, counters."""
+    """One API at one version: its handler, reader, header versions and counters."""
 
-    __slots__ = ("alone", "handler", "metrics", "read", "request_tags", "response_tags", "version")
+    __slots__ = ("exclusive", "handler", "metrics", "read", "request_tags", "response_tags", "version")
 
     def __init__(self, handler: Handler, version: int, metrics: ApiMetrics) -> None:
         request, response = request_class(handler.api_key, version), response_class(handler.api_key, version)
         self.handler = handler
         self.version = version
         self.metrics = metrics
-        self.alone = handler.alone
+        self.exclusive = handler.exclusive
         self.read: Reader = reader_for(handler.api_key, version)
         self.request_tags: bool = request.__header_schema__.__flexible__
         # ApiVersions is answered under a version 0 header at any version: the client may not know the newer one.

@@ -1,6 +1,8 @@
-"""The usual requests that a door has seen: what they begin with, kept for all its connections, so many and no more.
+"""Requests that differ from an earlier one in their payload alone, recognised by comparing bytes.
 
-Knows bytes and routes; what is usual is the affair of each API (`handler.Usual`).
+A producer sends the same header, stream, partition and acks with every batch. So what such a request begins with is
+kept, for all connections of the server, and the next request that begins with the same bytes is not parsed. This module
+knows bytes and routes; which requests have a template is each API's to say (`handler.RequestTemplate`).
 """
 
 from __future__ import annotations
@@ -9,106 +11,110 @@ from collections import deque
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from logboom.kafka.handlers.handler import RequestContext, Usual
+from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.handler import RequestTemplate
 from logboom.kafka.handlers.route import Route
 
-BEGIN_AT: Final = 8
-"""Behind API key, version and correlation id, which differs in each request."""
+PREFIX_START: Final = 8
+"""Behind API key, version and correlation id; the last of these differs in each request."""
 
-ELEMENTS: Final = 2
-"""What a usual request is reckoned to hold beside its payload: a stream and a partition."""
+TEMPLATE_ELEMENTS: Final = 2
+"""Elements that a matching request is taken to have besides its payload: a stream and a partition."""
 
 _CORRELATION_AT: Final = 4
 _CORRELATION_ID: Final = Struct(">i")
-_BEGIN_BYTES_MAX: Final = 512
-_KEPT_MAX: Final = 4096
+_PREFIX_BYTES_MAX: Final = 512
+_TEMPLATES_MAX: Final = 4096
 
-_ENDS_MAX: Final = 4
-"""Lengths of beginnings that are tried on a request: a client has few client ids and lengths of streams' names."""
+_LENGTHS_MAX: Final = 4
+"""Prefix lengths that are tried on a request: a client uses few client ids, and few lengths of stream names."""
 
 
-class Known(NamedTuple):
-    """A kind of request that was seen before."""
+class CachedTemplate(NamedTuple):
+    """A template, and the client and route it belongs to."""
 
     route: Route
-    usual: Usual
+    template: RequestTemplate
     client: bytes
-    """Client id in its header."""
+    """The client id in the request header."""
 
 
-class Run(NamedTuple):
-    """Requests of one kind that came one behind the other."""
+class RequestRun(NamedTuple):
+    """Requests that came one behind the other and match one template."""
 
-    known: Known
+    cached: CachedTemplate
     correlation_ids: list[int]
     payloads: list[memoryview]
     size_bytes: int
-    """Bytes of the requests."""
+    """The size of the requests together."""
 
 
-class Usuals:
-    """Life: that of the door."""
+class TemplateCache:
+    """The templates of one server."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_templates",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Known] = {}
+        self._templates: dict[bytes, CachedTemplate] = {}
 
-    def find(self, frame: bytearray, end: int, client: bytes) -> Known | None:
-        """The kind that begins as `frame` does up to `end`, as far as its client is this one."""
-        known = self._known.get(bytes(frame[BEGIN_AT:end]))
-        return known if known is not None and known.client == client else None
+    def find(self, frame: bytearray, prefix_end: int, client: bytes) -> CachedTemplate | None:
+        """The template whose prefix is the request's bytes up to `prefix_end`, if it belongs to this client."""
+        cached = self._templates.get(bytes(frame[PREFIX_START:prefix_end]))
+        return cached if cached is not None and cached.client == client else None
 
-    def keep(self, known: Known) -> bool:
-        """Remember a kind; False where it begins with more bytes than are worth it."""
-        begin = known.usual.begin
-        if len(begin) > _BEGIN_BYTES_MAX:
+    def add(self, cached: CachedTemplate) -> bool:
+        """Remember a template; False where its prefix is too long to be worth it."""
+        prefix = cached.template.prefix
+        if len(prefix) > _PREFIX_BYTES_MAX:
             return False
-        if len(self._known) >= _KEPT_MAX:
-            self._known.clear()  # those in use come back with their next request
-        self._known[begin] = known
+        if len(self._templates) >= _TEMPLATES_MAX:
+            self._templates.clear()  # those in use come back with their next request
+        self._templates[prefix] = cached
         return True
 
 
-class Recent:
-    """The usual requests of one connection, whose client is known. Life: that of the connection."""
+class TemplateMatcher:
+    """Matches the requests of one connection, whose client id is known."""
 
-    __slots__ = ("_client", "_ends", "_last", "_usuals")
+    __slots__ = ("_cache", "_client", "_last", "_prefix_ends")
 
-    def __init__(self, usuals: Usuals) -> None:
-        self._usuals = usuals
-        self.forget(b"")
+    def __init__(self, cache: TemplateCache) -> None:
+        self._cache = cache
+        self.reset(b"")
 
-    def forget(self, client: bytes) -> None:
-        """Another client id speaks from now on."""
+    def reset(self, client: bytes) -> None:
+        """Forget what was matched before: the client id is another from now on."""
         self._client = client
-        self._last: Known | None = None
-        self._ends: tuple[int, ...] = ()
+        self._last: CachedTemplate | None = None
+        self._prefix_ends: tuple[int, ...] = ()
 
     def learn(self, route: Route, context: RequestContext, frame: bytearray, position: int, request: Any) -> None:
-        """Keep what a request that was read in full begins with, where more of its kind may come."""
-        assert route.handler.usual is not None
-        usual = route.handler.usual(context, frame, position, request)
-        if usual is None:
+        """Make a template of a request that was parsed, where its API finds one."""
+        assert route.handler.template_of is not None
+        template = route.handler.template_of(context, frame, position, request)
+        if template is None:
             return
-        known = Known(route, usual, self._client)
-        if self._usuals.keep(known):
-            self._last = known
-            if usual.end not in self._ends:
-                self._ends = (*self._ends[1 - _ENDS_MAX :], usual.end)
+        cached = CachedTemplate(route, template, self._client)
+        if self._cache.add(cached):
+            self._last = cached
+            if template.prefix_end not in self._prefix_ends:
+                self._prefix_ends = (*self._prefix_ends[1 - _LENGTHS_MAX :], template.prefix_end)
 
-    def take_run(self, backlog: deque[bytearray], requests_max: int, elements_bytes: int, bytes_max: int) -> Run | None:
-        """Take the requests at the head of the backlog that are of one kind, at least one; None where the first is new.
+    def take_run(
+        self, backlog: deque[bytearray], requests_max: int, elements_bytes: int, bytes_max: int
+    ) -> RequestRun | None:
+        """Take the requests at the head of the backlog that match one template; None where the first matches none.
 
-        No more than `requests_max`, and none once `bytes_max` are taken, each with `elements_bytes` beside its own.
+        At most `requests_max`, and no more once they have `bytes_max` bytes, counting `elements_bytes` for each beside
+        its own size.
         """
-        known, payload = self._like(backlog[0])
-        if known is None:
+        cached, payload = self._match(backlog[0])
+        if cached is None:
             return None
         correlation_ids: list[int] = []
         payloads: list[memoryview] = []
         size_bytes = 0
-        payload_of = known.usual.payload_of
+        payload_of = cached.template.payload_of
         while payload is not None:
             frame = backlog.popleft()
             payloads.append(payload)
@@ -117,16 +123,16 @@ class Recent:
             count = len(payloads)
             more = backlog and count < requests_max and size_bytes + count * elements_bytes < bytes_max
             payload = payload_of(backlog[0]) if more else None
-        return Run(known, correlation_ids, payloads, size_bytes)
+        return RequestRun(cached, correlation_ids, payloads, size_bytes)
 
-    def _like(self, frame: bytearray) -> tuple[Known, memoryview] | tuple[None, None]:
-        """The kind a request is of, if that was seen before, and its payload; mostly it is as the one before it."""
-        known = self._last
-        if known is not None and (payload := known.usual.payload_of(frame)) is not None:
-            return known, payload
-        for end in self._ends:
-            known = self._usuals.find(frame, end, self._client)
-            if known is not None and (payload := known.usual.payload_of(frame)) is not None:
-                self._last = known
-                return known, payload
+    def _match(self, frame: bytearray) -> tuple[CachedTemplate, memoryview] | tuple[None, None]:
+        """The template of a request, and its payload. Mostly it is that of the request before."""
+        cached = self._last
+        if cached is not None and (payload := cached.template.payload_of(frame)) is not None:
+            return cached, payload
+        for prefix_end in self._prefix_ends:
+            cached = self._cache.find(frame, prefix_end, self._client)
+            if cached is not None and (payload := cached.template.payload_of(frame)) is not None:
+                self._last = cached
+                return cached, payload
         return None, None

@@ -1,57 +1,59 @@
-"""The arithmetic of quotas: how much somebody used, and how long they have to wait (KIP-13, KIP-124, KIP-219).
+"""The arithmetic of quotas: what was used, and how long the client has to wait (KIP-13, KIP-124, KIP-219).
 
-Pure: time is passed in, in milliseconds of any clock that does not go back. Who is measured and who makes them wait is
-not known here.
+Pure: the time is an argument, in milliseconds of any clock that does not go back. It does not know what is measured,
+nor how a client is made to wait.
 
-What was used is paid off at the rate that is allowed; as much as a window holds may be used ahead. Steady use and the
-first wait come out as Kafka's samples do (Rate, QuotaUtils). But Kafka forgets a sample with its window, and with it
-what one request used beyond a whole window: twice the rate passes there, and here it does not.
+Usage is paid off at the rate of the quota, and as much as one window allows may be used ahead. Under steady use the
+throttle times are those of Kafka's samples (Rate, QuotaUtils). They differ for a request that is larger than a whole
+window: Kafka forgets its excess with the sample, so that twice the rate gets through; here it is paid off in full.
 """
 
 from math import ceil
 from typing import Final
 
 THROTTLE_MS_MAX: Final = 2**31 - 1
-"""What the protocol's field can carry, some 24 days."""
+"""The largest value of the protocol's field, some 24 days."""
 
 
 class Meter:
-    """One quota of one client: what it may use, and what it used and has not paid off."""
+    """One quota of one client: the allowed rate, and the usage that is not paid off."""
 
-    __slots__ = ("_at_ms", "_most_ms", "_used", "_window_ms", "bound")
+    __slots__ = ("_at_ms", "_throttle_ms_max", "_used", "_window_ms", "bound")
 
-    def __init__(self, bound: float, window_ms: int, most_ms: int = THROTTLE_MS_MAX) -> None:
-        """`bound` is the rate in a second, `most_ms` the longest wait that is ever asked for."""
+    def __init__(self, bound: float, window_ms: int, throttle_ms_max: int = THROTTLE_MS_MAX) -> None:
+        """`bound` is the allowed amount per second, `throttle_ms_max` the longest throttle time that is returned."""
         self.bound = bound
         self._window_ms = window_ms
-        self._most_ms = most_ms
+        self._throttle_ms_max = throttle_ms_max
         self._used = 0.0
         self._at_ms = 0
 
     @property
     def window_amount(self) -> float:
-        """What may be used at once by somebody who used nothing for a while."""
+        """What a client may use at once after it has used nothing for a while."""
         return self.bound * self._window_ms / 1_000
 
     def used(self, now_ms: int) -> float:
-        """What is not paid off yet."""
+        """The amount that is not paid off yet."""
         self._used = max(0.0, self._used - self.bound * (now_ms - self._at_ms) / 1_000)
         self._at_ms = now_ms
         return self._used
 
     def charge(self, amount: float, now_ms: int) -> int:
-        """It used so much: how long it has to wait before it goes on, 0 where it has not to."""
+        """Add to the usage. Returns the throttle time in milliseconds, 0 for none."""
         self._used = self.used(now_ms) + amount
-        return self._wait_ms(self.window_amount)
+        return self._throttle_ms(self.window_amount)
 
     def charge_unless_above(self, amount: float, now_ms: int) -> int:
-        """As `charge` of what can still be held back: where it would be too much nothing is used, and this is how
-        long to wait until it can be asked for again. What no window holds comes once nothing is left to pay off."""
-        wait_ms = self._wait_ms(max(0.0, self.window_amount - amount)) if self.used(now_ms) else 0
-        if not wait_ms:
-            self._used += amount
-        return wait_ms
+        """Add to the usage unless it is too much. Returns 0 if it was added, else the milliseconds until it can be.
 
-    def _wait_ms(self, allowed: float) -> int:
+        An amount that is larger than a window is added once everything else is paid off.
+        """
+        throttle_ms = self._throttle_ms(max(0.0, self.window_amount - amount)) if self.used(now_ms) else 0
+        if not throttle_ms:
+            self._used += amount
+        return throttle_ms
+
+    def _throttle_ms(self, allowed: float) -> int:
         excess = self._used - allowed
-        return 0 if excess <= 0 else min(ceil(excess / self.bound * 1_000), self._most_ms)
+        return 0 if excess <= 0 else min(ceil(excess / self.bound * 1_000), self._throttle_ms_max)

@@ -5,21 +5,16 @@ knows kio's schema and nothing of connections or brokers.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
-from struct import Struct
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from logboom.base.ports import Bytes
-from logboom.kafka.handlers.handler import Encoded
-
 E = TypeVar("E")
-_THROTTLE: Final = Struct(">i")
 
 _Kind: TypeAlias = Literal[EntityType.request, EntityType.response]
 _KINDS: dict[str, _Kind] = {"request": EntityType.request, "response": EntityType.response}
@@ -61,23 +56,6 @@ def make(cls: type[E], /, **fields: object) -> E:
             _assert_some_version_has(entity, name)
         fields = {name: value for name, value in fields.items() if name in known}
     return cls(**fields)
-
-
-def make_wait(response: Any, throttle_ms: int) -> Any:
-    """The response with the time that the client is told to wait; as it is where its version cannot tell."""
-    cls: Any = type(response)  # what lru_cache wants to see hashable
-    if "throttle_time" not in field_names(cls):
-        return response
-    return dataclasses.replace(response, throttle_time=milliseconds(throttle_ms))
-
-
-def put_wait(response: Encoded, throttle_ms: int) -> Sequence[Bytes]:
-    """The same for a response that is bytes already, which others may share; a longer wait that it tells of stays."""
-    if response.throttle_at < 0 or response.throttle_ms >= throttle_ms:
-        return response.pieces
-    head = bytearray(response.pieces[0])
-    _THROTTLE.pack_into(head, response.throttle_at, throttle_ms)
-    return (head, *response.pieces[1:])
 
 
 def milliseconds(value: int) -> timedelta:

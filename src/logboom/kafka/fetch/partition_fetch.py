@@ -1,0 +1,105 @@
+"""One partition of a fetch, and the byte budget that all partitions of one fetch share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import NO_EPOCH
+from logboom.kafka.admin.lookup import find_partition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from logboom.base.ports import Bytes
+    from logboom.broker.broker import Broker
+    from logboom.broker.partition.replica import Partition
+    from logboom.kafka.fetch.sessions import Position
+
+NO_RECORDS: Final = b""
+
+
+@dataclass(slots=True)
+class PartitionFetch:
+    """One partition of a fetch, and what was read of it."""
+
+    position: Position
+    partition: Partition | None
+    """None with an error."""
+    error: LogboomError | None
+    records: Bytes = NO_RECORDS
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    size_bytes: int = 0
+    """The partition's size when it was read, if the fetch waits for more than one byte: growth since then is new."""
+    offline: bool = False
+
+    @property
+    def has_records(self) -> bool:
+        return len(self.records) > 0
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
+
+    def fail(self, error: LogboomError) -> None:
+        """Answer for this partition with an error."""
+        self.error = error
+        self.records = NO_RECORDS
+        self.high_watermark = self.log_start_offset = -1
+
+    def prepare(self, *, note_size: bool) -> bool:
+        """Note where the partition stands; False where there is nothing to read.
+
+        Most partitions of a large fetch are at their end every time; that is found out without asking the log.
+        """
+        self.records = NO_RECORDS
+        partition, position = self.partition, self.position
+        if partition is None or self.error is not None:
+            return False
+        if position.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
+            try:
+                partition.check_leader_epoch(position.leader_epoch)
+            except LogboomError as error:
+                self.fail(error)
+                return False
+        self.high_watermark = high_watermark = partition.high_watermark
+        self.log_start_offset = partition.log_start_offset
+        self.offline = offline = partition.offline
+        if note_size:
+            self.size_bytes = partition.size_bytes
+        return offline or position.offset != high_watermark
+
+
+def partition_fetch(broker: Broker, position: Position) -> PartitionFetch:
+    """The fetch of one position; one that cannot be read carries the error."""
+    try:
+        partition = find_partition(broker, cast("str | UUID | None", position.topic), position.index)
+    except LogboomError as error:
+        return PartitionFetch(position, None, error)
+    return PartitionFetch(position, partition, None)
+
+
+class ByteBudget:
+    """The bytes of one pass over the partitions: whole batches up to a limit, the very first batch always (KIP-74)."""
+
+    __slots__ = ("is_empty", "limit_bytes", "taken_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.taken_bytes = 0
+        self.is_empty = True
+        """Whether nothing was taken, so that the next batch is returned whatever its size."""
+
+    def allowed(self, fetch: PartitionFetch) -> int:
+        """How many bytes this partition may bring."""
+        return max(0, min(fetch.position.max_bytes, self.limit_bytes - self.taken_bytes))
+
+    def take(self, fetch: PartitionFetch, records: Bytes, allowed: int) -> None:
+        """Keep what was read, unless it is a batch that is too large and not the first."""
+        size = len(records)
+        if size and (self.is_empty or size <= allowed):
+            self.is_empty = False
+            self.taken_bytes += size
+            fetch.records = records

@@ -1,0 +1,33 @@
+"""What all fetches of one server share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logboom.base.dynamic import Current
+    from logboom.broker.broker import Broker
+    from logboom.kafka.config import KafkaConfig
+    from logboom.kafka.fetch.purgatory import FetchPurgatory
+    from logboom.kafka.fetch.reply_budget import ReplyBudget
+    from logboom.kafka.fetch.sessions import FetchSessions
+    from logboom.kafka.metrics import KafkaMetrics
+    from logboom.kafka.quota.clients import ClientQuotaManager
+
+
+@dataclass(frozen=True, slots=True)
+class FetchServices:
+    """Made once per server."""
+
+    broker: Broker
+    config: Current[KafkaConfig]
+    metrics: KafkaMetrics
+    quotas: ClientQuotaManager
+    sessions: FetchSessions
+    purgatory: FetchPurgatory
+    budget: ReplyBudget
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds."""
+        return int(self.broker.clock.monotonic_s() * 1_000)
