@@ -39,9 +39,9 @@ FAULTS = {
     "attributes.path = '/'": "write variant_get(attributes, '$.path', 'string')",
     "attributes['url.path'] = '/'": "write variant_get(attributes, '$[\"url.path\"]', 'string')",
     "attributes:path = '/'": "a value of attributes has no type of its own; write variant_get(attributes, '$.path'",
-    "reflect('java.lang.System', 'getenv', 'HOME') = 'x'": "reflect() calls Java by name",
-    "`java_method`/**/('java.lang.Math', 'random') = 'x'": "java_method() calls Java by name",
-    "monotonically_increasing_id() = 1": "monotonically_increasing_id() gives another value when a batch is replayed",
+    "reflect('java.lang.System', 'getenv', 'HOME') = 'x'": "reflect() cannot be used here",
+    "`java_method`/**/('java.lang.Math', 'random') = 'x'": "java_method() cannot be used here",
+    "monotonically_increasing_id() = 1": "it gives another value when a batch is replayed",
     "explode(array(1)) = 1": "aggregates, window functions and generators",
 }
 

@@ -30,6 +30,9 @@ def _predicates() -> st.SearchStrategy[str]:
     named, counted = st.sampled_from(_TEXT_COLUMNS), st.sampled_from(("severity_number", "`offset`".strip("`")))
     negation = st.sampled_from(("", "NOT "))
     patterns = st.sampled_from(("'%'", "'e%'", "'%r'", "'%r%'", "'error'", "''", "'%\n%'", "'50%%'"))
+    expressions = st.sampled_from(
+        ("'^e'", "'(?i)ERR|r$'", "''", r"r'^\w+$'", r"r'\s|\bx'", "'(a|e|r)*$'", "'.r.'", "'[^e]$'")
+    )
     return st.one_of(
         st.builds("{} {} {}".format, named, signs, texts),
         st.builds("{} {} {}".format, counted, signs, numbers),
@@ -38,6 +41,7 @@ def _predicates() -> st.SearchStrategy[str]:
         st.builds("{} {}BETWEEN {} AND {}".format, counted, negation, numbers, numbers),
         st.builds("{} {}BETWEEN {} AND {}".format, named, negation, texts, texts),
         st.builds("{} {}LIKE {}".format, named, negation, patterns),
+        st.builds("{} {}{} {}".format, named, negation, st.sampled_from(("RLIKE", "regexp")), expressions),
         st.builds("{} IS {}NULL".format, st.one_of(named, counted), negation),
         st.sampled_from(("true", "FALSE")),
     )
@@ -115,7 +119,9 @@ def test_conditions_are_answered_as_spark_answers_them(spark: Any) -> None:
         "variant_get(attributes, '$.a', 'int') = 1",
         "lower(service) = 'a'",
         "service LIKE 'a_b'",
-        "service RLIKE 'a'",
+        "service RLIKE '\\\\d'",
+        "service RLIKE '(?=a)'",
+        "severity_number RLIKE '1'",
         "service <=> 'a'",
         "service IS TRUE",
         "service IN ()",

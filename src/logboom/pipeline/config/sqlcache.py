@@ -17,7 +17,16 @@ import msgspec
 
 from logboom.pipeline.plan.nodes import Expression
 
-_JUDGES: Final = ("config/sqlcheck.py", "spark/catalyst.py", "spark/settings.py")
+_JUDGES: Final = (
+    "config/sqlcheck.py",
+    "parse/grok.py",
+    "spark/catalyst.py",
+    "spark/settings.py",
+    "sql/functions.py",
+    "sql/regex.py",
+    "sql/review.py",
+    "sql/tree.py",
+)
 _KEPT_MAX: Final = 2_000
 
 

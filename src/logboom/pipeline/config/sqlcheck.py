@@ -18,13 +18,8 @@ from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
 from logboom.pipeline.spark.jars import cache_dir
-
-REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("reflect", "java_method", "try_reflect"), "calls Java by name, which a pipeline's file may not do"
-    ),
-}
-"""Built-in functions that no condition may call, and why, as the rest of a sentence about them."""
+from logboom.pipeline.sql.review import review
+from logboom.pipeline.sql.tree import Tree
 
 _RANDOM: Final = frozenset(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"))
 _OPERATORS: Final = frozenset(
@@ -73,6 +68,7 @@ class SqlCheck:
 
     def __init__(self, catalyst: Catalyst) -> None:
         self._catalyst = catalyst
+        self._tree = Tree(catalyst.jvm)
 
     def fault(self, expression: Expression) -> str | None:
         """One sentence, or None for an expression that may run."""
@@ -94,15 +90,10 @@ class SqlCheck:
         return None
 
     def _call_fault(self, parsed: Any) -> str | None:
-        """Why a function may not be called that the expression calls by name."""
+        """Why what the expression is written with may not be used on records, whatever their values."""
         if parsed.nodeName() == "Alias":
             return f"ends too early: Spark takes '{parsed.name()}' for a name given to what stands before it"
-        for node in self._catalyst.nodes(parsed):
-            if node.nodeName() == "UnresolvedFunction":
-                name = str(self._catalyst.listed(node.nameParts())[-1]).lower()
-                if name in REFUSED_FUNCTIONS:
-                    return f"{name}() {REFUSED_FUNCTIONS[name]}"
-        return None
+        return review(self._tree, parsed)
 
     def _analysed_fault(self, parsed: Any, expression: Expression) -> str | None:
         analysed = self._catalyst.project(parsed, expression.columns)
@@ -115,7 +106,22 @@ class SqlCheck:
         found = str(resolved.dataType().sql()).lower()
         if expression.wants == "boolean" and found != "boolean":
             return f"must be true or false, but is of type {found}"
-        return self._literal_fault(resolved) if _QUOTED.search(expression.sql) else None
+        if not _QUOTED.search(expression.sql):
+            return None
+        return self._literal_fault(resolved) or self._format_fault(analysed)
+
+    def _format_fault(self, analysed: Any) -> str | None:
+        """What is wrong with a format of times: Spark reads these when it writes the Java code of a projection."""
+        replaced = self._tree.module("org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(analysed)
+        bind = self._tree.module("org.apache.spark.sql.catalyst.expressions.BindReferences")
+        attributes = self._tree.new("package$AttributeSeq", replaced.child().output())
+        bound = bind.bindReference(replaced.expressions().head(), attributes, False)
+        try:
+            bound.genCode(self._catalyst.of("expressions.codegen.CodegenContext")())
+        except Py4JJavaError as error:  # BETWEEN, of which the optimiser makes something else first, has no code either
+            said = re.search(r"Fail to recognize ('.*' pattern)", str(error.java_exception.getMessage()))
+            return f"Spark does not know the {said[1]} of a time" if said is not None else None
+        return None
 
     def _replay_fault(self, resolved: Any) -> str | None:
         """What would give another answer when a batch is done again after a crash."""

@@ -7,7 +7,7 @@ else happens in the stages between (see `logboom.pipeline.execute.stages`).
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
@@ -24,6 +24,8 @@ from logboom.pipeline.execute.stages import (
 from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Condition, KernelPass, Layer, Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, ParseTransform
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.sql.regex import OnRe2
+from logboom.pipeline.sql.tree import Tree
 
 _TEXT: Final = "attributes_text"
 _ATTRIBUTES: Final = re.compile(r"\battributes\b", re.IGNORECASE)
@@ -90,7 +92,7 @@ class Flow:
             cases = " ".join(
                 f"WHEN at = {weight.at} AND {weight.column} = {TRUE} THEN {weight.sql}\n" for weight in layer.weights
             )
-            rows = rows.withColumn("weight", F.expr(f"CASE {cases} ELSE weight END"))
+            rows = rows.withColumn("weight", _untried(self._spark, f"CASE {cases} ELSE weight END"))
         return rows.withColumn("attributes", F.col(_TEXT)).drop(_TEXT) if as_variant else rows
 
     def _verdict(self, condition: Condition) -> Column:
@@ -100,9 +102,24 @@ class Flow:
 
 def tried(spark: SparkSession, sql: str) -> Column:
     """1 where true, 0 where false or null, FAILED where evaluating raises: one record must not stop a batch."""
-    verdict = F.expr(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+    verdict = _expression(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
     jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
     assert jvm is not None
-    bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(bridge.expression(verdict._jc))  # noqa: SLF001
-    return F.coalesce(Column(bridge.column(caught)), F.lit(FAILED))
+    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(verdict)
+    return F.coalesce(Column(_bridge(jvm).column(caught)), F.lit(FAILED))
+
+
+def _untried(spark: SparkSession, sql: str) -> Column:
+    """The value of SQL that cannot raise where it is asked for."""
+    return Column(_bridge(spark._jvm).column(_expression(spark, sql)))  # noqa: SLF001
+
+
+def _expression(spark: SparkSession, sql: str) -> Any:
+    """Catalyst's expression of SQL from a file, its regular expressions on RE2."""
+    tree = Tree(spark._jvm)  # noqa: SLF001
+    return OnRe2(tree).rewrite(tree.parse(sql))
+
+
+def _bridge(jvm: Any) -> Any:
+    """Spark's way between its columns and Catalyst's expressions."""
+    return jvm.org.apache.spark.sql.classic.ExpressionUtils

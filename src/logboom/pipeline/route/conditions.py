@@ -1,8 +1,8 @@
 """Conditions that the kernels can answer themselves, on whole Arrow columns, without Spark.
 
 A condition is Spark SQL. What is read here is the part of it that routes and filters mostly use and whose meaning is
-the same everywhere: columns of text and whole numbers compared with literals, IN, BETWEEN, LIKE with `%`, IS NULL,
-AND, OR, NOT. Anything else, and anything in doubt, is not read and stays Spark's: `simple_condition` says None.
+the same everywhere: columns of text and whole numbers compared with literals, IN, BETWEEN, LIKE with `%`, RLIKE, IS
+NULL, AND, OR, NOT. Anything else, and anything in doubt, is not read and stays Spark's: `simple_condition` says None.
 
 It knows SQL's grammar and its three truth values. It must not know the graph. No such condition can fail on a record.
 """
@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.parse.grok import PatternError, check_search
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS
 
 Answer = Callable[[pa.RecordBatch], pa.Array]
@@ -23,7 +24,9 @@ Answer = Callable[[pa.RecordBatch], pa.Array]
 
 _INTS: Final = {name: pa.int64() if kind == "bigint" else pa.int32() for name, kind in EVENT_COLUMNS if "int" in kind}
 _TEXTS: Final = frozenset(name for name, kind in EVENT_COLUMNS if kind == "string")
-_TOKEN: Final = re.compile(r"\s*(?:([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)(?![\w.])|'([^'\\]*)'|(<>|!=|<=|>=|==|[=<>(),-]))")
+_TOKEN: Final = re.compile(
+    r"\s*(?:[rR]'([^']*)'|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)(?![\w.])|'([^'\\]*)'|(<>|!=|<=|>=|==|[=<>(),-]))"
+)
 _COMPARE: Final[dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
     "=": pc.equal,
     "==": pc.equal,
@@ -65,10 +68,12 @@ def _tokens(sql: str) -> list[_Token]:
     position, text = 0, sql.rstrip()
     while position < len(text):
         match = _TOKEN.match(text, position)
-        # Two texts side by side are one to Spark; a quote right behind a quote is one of that kind or an escape.
-        if match is None or (match[3] is not None and found and found[-1].kind == "text"):
+        if match is None:
             raise _OtherSqlError
-        kind = ("word", "number", "text", "sign")[(match.lastindex or 0) - 1]
+        kind = ("text", "word", "number", "text", "sign")[(match.lastindex or 0) - 1]
+        # Two texts side by side are one to Spark; a quote right behind a quote is one of that kind or an escape.
+        if kind == "text" and found and found[-1].kind == "text":
+            raise _OtherSqlError
         value = match[match.lastindex or 0]
         found.append(_Token(kind, value.lower() if kind == "word" else value))
         position = match.end()
@@ -159,11 +164,21 @@ class _Reader:
             return _joined(pc.and_kleene, low, _compared(pc.less_equal, name, self._literal(name)))
         if self._take("word", "in"):
             return self._in(name)
+        if name in _TEXTS and (self._take("word", "rlike") or self._take("word", "regexp")):
+            return self._rlike(name)
         self._need("word", "like")
         pattern = self._next("text")
         if name not in _TEXTS or _LIKE_SPECIAL.search(pattern):
             raise _OtherSqlError
         return lambda batch: pc.match_like(batch.column(name), pattern)
+
+    def _rlike(self, name: str) -> Answer:
+        pattern = self._next("text")
+        try:
+            check_search(pattern)
+        except PatternError:
+            raise _OtherSqlError from None  # the check of the file has refused it, with a sentence
+        return lambda batch: pc.match_substring_regex(batch.column(name), pattern)
 
     def _in(self, name: str) -> Answer:
         self._need("sign", "(")

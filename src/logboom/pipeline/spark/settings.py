@@ -9,5 +9,7 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.ansi.enabled": "false",
     # This rule moves the guard around a condition into its branches, behind the condition that it is to guard.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
+    # What two conditions share would be evaluated before both, outside the guard around each.
+    "spark.sql.subexpressionElimination.enabled": "false",
 }
 """What a condition means depends on these."""

@@ -1,0 +1,291 @@
+r"""Regular expressions of conditions on RE2/J instead of `java.util.regex`.
+
+Java's expressions backtrack: `'^(a|b)*$'` ends the JVM with a stack overflow on a line of 60,000 characters, and
+`'^(.*a){20}$'` takes years on forty. RE2/J (https://github.com/google/re2j) takes time proportional to the text. It is
+part of the Hadoop client that Spark brings, and its `Pattern` can be a constant of a Catalyst expression, so what is
+made here is compiled into the same Java code as the rest of the condition and stands inside the same guard.
+
+The language is that of RE2, as everywhere in a pipeline's file: no look-around, no back-references, and `$` is the very
+end of the text. LIKE means what it means in Spark; its simplest forms are left to Spark, which searches for them as
+plain texts.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from logboom.pipeline.parse.grok import PatternError, check_search
+from logboom.pipeline.sql.tree import Tree
+
+_RE2J: Final = "org.apache.hadoop.shaded.com.google.re2j"
+_SIMPLE_LIKE: Final = re.compile(r"%?[^%_\\]*%?|[^%_\\]+%[^%_\\]+")
+"""What Spark answers with startsWith, endsWith, contains and =."""
+_LIKE_SPECIAL: Final = frozenset("%_")
+_ESCAPE_DEFAULT: Final = "\\"
+_LINEAR_SPLIT: Final = re.compile(
+    r"(?:[^\\^$.|?*+()\[\]{}]|\\[\\^$.|?*+()\[\]{}/-])*"  # a plain text
+    r"|(?:[^\\^$.|?*+()\[\]{}]|\\[\\^$.|?*+()\[\]{}sSdDwWtn/-]|\[\^?(?:[^\[\]\\^&-]|\\[sdwtn\\-])+\])\+?"
+)
+"""One plain text, or one character or class of characters, perhaps several in a row: nothing to go back for."""
+
+
+def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | None:
+    """Why the call of one of REGEX_FUNCTIONS cannot be answered in bounded time, None where it can."""
+    if name in ("like", "ilike"):
+        return _like_fault(tree, node, children)
+    pattern = tree.text(children[1]) if len(children) > 1 else ""
+    if pattern is None:
+        return "its pattern should be a constant text"
+    if name == "split":
+        fits = _LINEAR_SPLIT.fullmatch(pattern)
+        return None if fits else "splits at a plain text or at one class of characters alone; use regexp_extract"
+    try:
+        check_search(pattern)
+        groups = tree.re2j.Pattern.compile(pattern).groupCount()
+    except PatternError as error:
+        return f"the pattern {error}"
+    except Exception as error:  # noqa: BLE001 - py4j's, whose class depends on who installed which handler of errors
+        return f"the pattern is no RE2 expression: {_reason(error)}"
+    return _argument_fault(tree, name, children, groups)
+
+
+def _argument_fault(tree: Tree, name: str, children: list[Any], groups: int) -> str | None:
+    if name == "regexp_extract" and len(children) > 2:
+        group = tree.whole_number(children[2])
+        if group is None or not 0 <= group <= groups:
+            return f"the pattern has {groups} groups; the third argument names one of them, or 0 for the whole match"
+    if name == "regexp_extract" and len(children) == 2 and groups == 0:
+        return "the pattern has no group; give 0 as third argument for the whole match"
+    if name == "regexp_replace":
+        replacement = tree.text(children[2]) if len(children) == 3 else None
+        if replacement is None:
+            return "takes a text, a pattern and a replacement, which is a constant"
+        if any(int(number) > groups for number in re.findall(r"(?<!\\)\$([0-9]+)", replacement)):
+            return f"the pattern has {groups} groups, and the replacement names another one"
+    return None
+
+
+def _reason(error: Exception) -> str:
+    said = re.search(r"PatternSyntaxException: (.*)", str(error))
+    return said[1] if said is not None else type(error).__name__
+
+
+class OnRe2:
+    """Exchanges what uses `java.util.regex` in parsed expressions that `review` has let pass."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._templates: dict[str, Any] = {}
+
+    def rewrite(self, node: Any) -> Any:
+        """The expression with the same meaning on RE2/J."""
+        tree = self._tree
+        before = tree.children(node)
+        children = [self.rewrite(child) for child in before]
+        name = tree.function(node)
+        make = _MAKERS.get(name or "")
+        made = None if make is None else make(self, node, children)
+        if made is not None:
+            return made
+        changed = any(child is not old for child, old in zip(children, before, strict=True))
+        return tree.with_children(node, children) if changed else node
+
+    # --- what the functions become -------------------------------------------------------------------------------
+
+    def rlike(self, node: Any, children: list[Any]) -> Any:
+        return self._find(children[0], self._text(children[1]))
+
+    def like(self, node: Any, children: list[Any]) -> Any:
+        """LIKE, ILIKE, and LIKE ALL, LIKE ANY with their negations, whose patterns are no children of the node."""
+        kind = self._tree.kind(node)
+        if kind in _SEVERAL_LIKES:
+            return self._several_likes(kind, node, children[0])
+        pattern, escape = self._text(children[1]), _escape_of(self._tree, node, children)
+        if self._tree.function(node) == "ilike":
+            subject = self._call("lower(x)", children[0])
+            return self._like(subject, _lower(children[1]), escape)
+        return None if _SIMPLE_LIKE.fullmatch(pattern) else self._like(children[0], pattern, escape)
+
+    def _several_likes(self, kind: str, node: Any, subject: Any) -> Any:
+        patterns = node.patterns()
+        texts = [str(patterns.apply(index).toString()) for index in range(patterns.size())]
+        negated, join = _SEVERAL_LIKES[kind]
+        found = [self._like(subject, text, _ESCAPE_DEFAULT) for text in texts]
+        found = [self._tree.new("Not", each) if negated else each for each in found]
+        whole = found[0]
+        for each in found[1:]:
+            whole = self._tree.new(join, whole, each)
+        return whole
+
+    def _like(self, subject: Any, pattern: str, escape: str) -> Any:
+        return self._find(subject, like_expression(pattern, escape))
+
+    def extract(self, node: Any, children: list[Any]) -> Any:
+        group = self._tree.whole_number(children[2]) if len(children) > 2 else 1
+        # Where there is no find the result is an empty text, where there is no text it is null.
+        empty = self._call("left(x, 0)", self._call("string(x)", children[0]))
+        return self._call("if(x, x, x)", *self._extracted(children, group or 0), empty)
+
+    def substring(self, node: Any, children: list[Any]) -> Any:
+        return self._call("if(x, x, NULL)", *self._extracted(children, 0))
+
+    def _extracted(self, children: list[Any], group: int) -> tuple[Any, Any]:
+        """Whether the pattern is found, and the text of a group of the first find.
+
+        A matcher is made anew in each expression, so the group is had by replacing the whole text by it.
+        """
+        pattern = self._text(children[1])
+        whole = rf"\A(?s:.*?)({pattern})(?s:.*)\z"
+        replaced = self._invoke(self._matcher(children[0], whole), "replaceFirst", _STRING, [f"${group + 1}"])
+        return self._find(children[0], pattern), self._spark_text(replaced)
+
+    def replace(self, node: Any, children: list[Any]) -> Any:
+        matcher = self._matcher(children[0], self._text(children[1]))
+        return self._spark_text(self._invoke(matcher, "replaceAll", _STRING, [self._text(children[2])]))
+
+    # --- pieces --------------------------------------------------------------------------------------------------
+
+    def _text(self, node: Any) -> str:
+        text = self._tree.text(node)
+        assert text is not None, "reviewed expressions have constant patterns"
+        return text
+
+    def _call(self, template: str, *arguments: Any) -> Any:
+        """SQL with expressions in the place of each `x`, from left to right."""
+        if template not in self._templates:
+            self._templates[template] = self._tree.parse(template)
+        found = self._templates[template]
+        given = iter(arguments)
+        children = self._tree.children(found)
+        return self._tree.with_children(
+            found, [next(given) if self._tree.kind(child) == "UnresolvedAttribute" else child for child in children]
+        )
+
+    def _find(self, subject: Any, pattern: str) -> Any:
+        return self._invoke(self._matcher(subject, pattern), "find", self._tree.types.BooleanType, [])
+
+    def _matcher(self, subject: Any, pattern: str) -> Any:
+        compiled = self._constant(self._compiled(pattern), f"{_RE2J}.Pattern")
+        text = self._invoke(self._call("string(x)", subject), "toString", _STRING, [])
+        return self._invoke(compiled, "matcher", f"{_RE2J}.Matcher", [text])
+
+    def _compiled(self, pattern: str) -> Any:
+        """A pattern that means the same once it has travelled to a task.
+
+        RE2/J 1.1 compiles a pattern that it reads back with the flags of `Pattern.compile(text, flags)` in the place
+        of RE2's own, which makes it one of POSIX: no `(?i)`, `\\d` or `.*?`. So RE2's own are written there before.
+        """
+        found = self._tree.re2j.Pattern.compile(pattern)
+        flags = self._tree.java_class(f"{_RE2J}.Pattern").getDeclaredField("flags")
+        flags.setAccessible(True)
+        flags.setInt(found, _RE2_PERL)
+        return found
+
+    def _constant(self, value: Any, java_class: str) -> Any:
+        return self._tree.new("Literal", value, self._tree.object_type(java_class))
+
+    def _invoke(self, target: Any, method: str, gives: Any, arguments: list[Any]) -> Any:
+        """A call of a method of a Java object; null where the object or an argument is."""
+        tree = self._tree
+        data_type = tree.object_type(gives) if isinstance(gives, str) else gives
+        given = [self._constant(text, _STRING) if isinstance(text, str) else text for text in arguments]
+        none = tree.seq([])
+        return tree.new("objects.Invoke", target, method, data_type, tree.seq(given), none, True, True, True)
+
+    def _spark_text(self, node: Any) -> Any:
+        """Spark's own text of a Java one."""
+        tree = self._tree
+        owner, given = tree.java_class("org.apache.spark.unsafe.types.UTF8String"), tree.seq([node])
+        none = tree.module("scala.None")
+        return tree.new(
+            "objects.StaticInvoke",
+            owner,
+            tree.types.StringType,
+            "fromString",
+            given,
+            tree.seq([]),
+            True,
+            True,
+            True,
+            none,
+        )
+
+
+_STRING: Final = "java.lang.String"
+_RE2_PERL: Final = 4 | 16 | 64 | 128
+"""RE2.PERL: CLASS_NL, ONE_LINE, PERL_X and UNICODE_GROUPS, with which `Pattern.compile(text)` compiles."""
+_SEVERAL_LIKES: Final = {
+    "LikeAll": (False, "And"),
+    "LikeAny": (False, "Or"),
+    "NotLikeAll": (True, "And"),
+    "NotLikeAny": (True, "Or"),
+}
+_MAKERS: Final[Mapping[str, Callable[[OnRe2, Any, list[Any]], Any]]] = {
+    "rlike": OnRe2.rlike,
+    "regexp": OnRe2.rlike,
+    "regexp_like": OnRe2.rlike,
+    "regexp_extract": OnRe2.extract,
+    "regexp_substr": OnRe2.substring,
+    "regexp_replace": OnRe2.replace,
+    "like": OnRe2.like,
+    "ilike": OnRe2.like,
+}
+REGEX_FUNCTIONS: Final = frozenset((*_MAKERS, "split"))
+"""Functions whose arguments are looked at by `regex_fault`."""
+
+
+def like_expression(pattern: str, escape: str) -> str:
+    r"""The RE2 expression that finds what a LIKE pattern matches. ValueError where nothing to escape is escaped.
+
+    >>> like_expression(r"a.%\_", "\\")
+    '(?s)\\Aa\\..*_\\z'
+    """
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None or (escaped not in _LIKE_SPECIAL and escaped != escape):
+                raise ValueError(f"the escape character {escape!r} stands before '%', '_' or itself alone")
+            parts.append(_quoted(escaped))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character) or _quoted(character))
+    return rf"(?s)\A{''.join(parts)}\z"
+
+
+def _quoted(character: str) -> str:
+    """A character for itself. Only ASCII punctuation has another meaning."""
+    return (
+        f"\\{character}"
+        if character.isascii() and not character.isalnum() and character not in "_ \t\r\n"
+        else character
+    )
+
+
+def _like_fault(tree: Tree, node: Any, children: list[Any]) -> str | None:
+    if tree.kind(node) in _SEVERAL_LIKES:
+        patterns = node.patterns()
+        texts: list[str | None] = [str(patterns.apply(index).toString()) for index in range(patterns.size())]
+    else:
+        texts = [tree.text(child) for child in children[1:2]]
+    for text in texts:
+        if text is None:
+            return "its pattern should be a constant text"
+        try:
+            check_search(like_expression(text, _escape_of(tree, node, children)))
+        except ValueError as error:  # PatternError is one
+            return f"the pattern {error}"
+    return None
+
+
+def _escape_of(tree: Tree, node: Any, children: list[Any]) -> str:
+    """The escape character of a LIKE: an attribute of the operator, the third argument of the function."""
+    if tree.kind(node) in ("Like", "ILike"):
+        return str(node.escapeChar())
+    given = tree.text(children[2]) if len(children) > 2 else None
+    return given[0] if given else _ESCAPE_DEFAULT
+
+
+def _lower(literal: Any) -> str:
+    """As Spark makes lower case."""
+    return str(literal.value().toLowerCase().toString())

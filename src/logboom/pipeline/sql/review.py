@@ -1,0 +1,151 @@
+"""Whether a condition is of the SQL that no record can stop: one sentence why not, or None.
+
+Knows trees and the rules of functions. Must not know types: that every function is given what it takes is for Spark's
+analyser to say, afterwards.
+"""
+
+import re
+from typing import Any, Final
+
+from logboom.pipeline.sql.functions import ALLOWED, COUNT_MAX, GROWTH_MAX, REFUSED, Rule
+from logboom.pipeline.sql.regex import REGEX_FUNCTIONS, regex_fault
+from logboom.pipeline.sql.tree import ALIAS, COLUMN, LAMBDA, LITERAL, PARAMETER, Tree
+
+_DEPTH_MAX: Final = 100
+_LEAVES: Final = frozenset((COLUMN, LITERAL, PARAMETER))
+_TYPES_OF_TEXT: Final = frozenset(("from_json", "variant_get", "try_variant_get"))
+_DECIMAL: Final = re.compile(r"\b(?:decimal|dec|numeric)\b", re.IGNORECASE)
+_INTERVAL: Final = re.compile(r"\binterval\b", re.IGNORECASE)
+_NOT_HERE: Final = {
+    "ScalarSubquery": "subqueries cannot be used here: there are no tables",
+    "InSubquery": "subqueries cannot be used here: there are no tables",
+    "Exists": "subqueries cannot be used here: there are no tables",
+    "ListQuery": "subqueries cannot be used here: there are no tables",
+    "PosParameter": "there are no parameters here; write the value",
+    "NamedParameter": "there are no parameters here; write the value",
+    "UnresolvedStar": "name the columns; '*' stands for none here",
+}
+_GROUP_REFERENCE: Final = re.compile(r"\$(?:[0-9]|\{)")
+
+
+class _RefusedError(Exception):
+    """Carries the sentence."""
+
+
+def review(tree: Tree, node: Any) -> str | None:
+    """Why the expression may not be used, None where it may. Functions that Spark does not know are left to it."""
+    try:
+        growth = _Review(tree).size(node, 0, None)
+    except _RefusedError as refused:
+        return str(refused)
+    if growth > GROWTH_MAX:
+        return f"may make {growth:.0f} times as much text of a record as it has; at most {GROWTH_MAX} times is allowed"
+    return None
+
+
+class _Review:
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def size(self, node: Any, depth: int, parameters: frozenset[str] | None) -> float:
+        """The size that the node's value can have, in sizes of the record; constants have none.
+
+        `parameters`: those of the function of an array that the node belongs to. Raises _RefusedError.
+        """
+        if depth > _DEPTH_MAX:
+            raise _RefusedError(f"is nested deeper than {_DEPTH_MAX}")
+        kind = self._tree.kind(node)
+        if kind in _LEAVES:
+            # The parser takes every name in such a function for a parameter.
+            if parameters is not None and kind != LITERAL and str(node.nameParts().head()) not in parameters:
+                raise _RefusedError("a function of an array may use its own parameters and constants alone")
+            return 0.0 if kind == LITERAL else 1.0
+        if kind in _NOT_HERE:
+            raise _RefusedError(_NOT_HERE[kind])
+        children = self._tree.children(node)
+        name = self._tree.function(node)
+        if kind == ALIAS and self._tree.kind(children[0]) == "SemiStructuredExtract":  # how `attributes:name` is read
+            return self.size(self._tree.children(children[0])[0], depth + 1, parameters)
+        if kind == ALIAS:
+            return self.size(children[0], depth + 1, parameters)  # a fault that the checker has words for
+        if name is None:
+            raise _RefusedError(f"{node.prettyName()} cannot be used here")
+        rule = self._rule(name)
+        if rule is None:
+            return sum(self.size(child, depth + 1, parameters) for child in children)
+        sizes = []
+        for child in children:
+            if self._tree.kind(child) == LAMBDA:
+                sizes.append(self._lambda(name, rule, child, depth, parameters))
+            else:
+                sizes.append(self.size(child, depth + 1, parameters))
+        self._check(name, rule, node, children)
+        return sum(sizes) * max(rule.growth, self._own_growth(name, children))
+
+    def _rule(self, name: str) -> Rule | None:
+        """None for a function that nobody knows: Spark's analyser suggests another."""
+        if name in REFUSED:
+            raise _RefusedError(
+                REFUSED[name] if _is_sentence(name) else f"{name}() cannot be used here: {REFUSED[name]}"
+            )
+        return ALLOWED.get(name)
+
+    def _lambda(self, name: str, rule: Rule, node: Any, depth: int, parameters: frozenset[str] | None) -> float:
+        if not rule.lambda_argument:
+            raise _RefusedError(f"{name} takes no function here")
+        if parameters is not None:
+            raise _RefusedError("a function of an array cannot have another one inside")
+        body, *names = self._tree.children(node)
+        self.size(body, depth + 1, frozenset(str(each.nameParts().head()) for each in names))
+        return 0.0
+
+    def _check(self, name: str, rule: Rule, node: Any, children: list[Any]) -> None:
+        if len(children) > rule.arguments_max:
+            raise _RefusedError(f"{name} takes at most {rule.arguments_max} arguments here")
+        constant = [self._tree.is_constant(child) for child in children]
+        if rule.one_column and constant.count(False) > 1:
+            raise _RefusedError(f"{name}: all its arguments but one should be constants")
+        if any(position < len(children) and not constant[position] for position in rule.constants):
+            raise _RefusedError(f"{name}: its first argument should be a constant")
+        if rule.counts:
+            for child in children[1:]:
+                number = self._tree.whole_number(child)
+                if number is None and self._tree.text(child) is None:
+                    raise _RefusedError(f"{name}: lengths and numbers of digits should be constants")
+                if number is not None and abs(number) > COUNT_MAX:
+                    raise _RefusedError(f"{name}: {number} is too much; at most {COUNT_MAX} is allowed")
+        if name in ("cast", *_TYPES_OF_TEXT):
+            self._check_types(name, node, children)
+        if name in REGEX_FUNCTIONS:
+            fault = regex_fault(self._tree, name, node, children)
+            if fault is not None:
+                raise _RefusedError(f"{name}: {fault}")
+
+    def _check_types(self, name: str, node: Any, children: list[Any]) -> None:
+        if name == "cast":
+            types = str(node.dataType().sql())
+        else:
+            types = " ".join(self._tree.text(child) or "" for child in children[1:])
+        if _DECIMAL.search(types):
+            raise _RefusedError(f"{name} to decimal cannot be used here: {REFUSED['decimal']}")
+        if _INTERVAL.search(types):
+            raise _RefusedError("texts are not read as intervals here; write INTERVAL 1 HOUR")
+
+    def _own_growth(self, name: str, children: list[Any]) -> float:
+        """The growth that the constants of a call add to its rule's."""
+        texts = [self._tree.text(child) or "" for child in children]
+        if name == "replace" and len(texts) == 3:
+            return max(1.0, len(texts[2].encode()) / max(len(texts[1].encode()), 1))
+        if name == "regexp_replace" and len(texts) >= 3:
+            # An empty match before every character brings the replacement there, and each reference a match again.
+            return 1.0 + len(texts[2].encode()) + len(_GROUP_REFERENCE.findall(texts[2]))
+        if name == "concat_ws":
+            return 1.0 + len(texts[0].encode())
+        if name == "array_join":
+            return 1.0 + sum(len(text.encode()) for text in texts[1:])
+        return 1.0
+
+
+def _is_sentence(name: str) -> bool:
+    """Whether what is said of a function is said of its whole kind and need not name it."""
+    return REFUSED[name].startswith(("aggregates", "random values", "the current time"))

@@ -1,0 +1,163 @@
+"""The tree that Spark's parser makes of an SQL expression, read and changed from Python through py4j.
+
+Knows which classes of Catalyst stand for which SQL. Must not know what is allowed. A `Tree` belongs to one JVM: the
+bare one that `check` starts, or that of a Spark session.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+_CATALYST: Final = "org.apache.spark.sql.catalyst"
+
+OPERATORS: Final = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "And": "and",
+    "Or": "or",
+    "Not": "not",
+    "In": "in",
+    "IsNull": "isnull",
+    "IsNotNull": "isnotnull",
+    "Add": "+",
+    "Subtract": "-",
+    "Multiply": "*",
+    "Divide": "/",
+    "IntegralDivide": "div",
+    "Remainder": "%",
+    "UnaryMinus": "negative",
+    "UnaryPositive": "positive",
+    "BitwiseAnd": "&",
+    "BitwiseOr": "|",
+    "BitwiseXor": "^",
+    "BitwiseNot": "~",
+    "ShiftLeft": "<<",
+    "ShiftRight": ">>",
+    "ShiftRightUnsigned": ">>>",
+    "CaseWhen": "case",
+    "Cast": "cast",
+    "Concat": "concat",
+    "Like": "like",
+    "ILike": "ilike",
+    "RLike": "rlike",
+    "LikeAll": "like",
+    "LikeAny": "like",
+    "NotLikeAll": "like",
+    "NotLikeAny": "like",
+    "Lower": "lower",
+    "StringTrim": "trim",
+    "StringTrimLeft": "ltrim",
+    "StringTrimRight": "rtrim",
+    "StringLocate": "locate",
+    "Substring": "substring",
+    "Overlay": "overlay",
+    "TimestampAdd": "dateadd",
+    "TimestampDiff": "datediff",
+    "CreateNamedStruct": "named_struct",
+    "UnresolvedExtractValue": "element_at",
+    "SemiStructuredExtract": "get_json_object",
+    "Collate": "collate",
+    "First": "first",
+    "Last": "last",
+    "AggregateExpression": "any_value",
+    "WindowExpression": "row_number",
+}
+"""Classes that the parser makes for an operator or for syntax of its own, and the function that does the same."""
+
+COLUMN: Final = "UnresolvedAttribute"
+PARAMETER: Final = "UnresolvedNamedLambdaVariable"
+LAMBDA: Final = "LambdaFunction"
+LITERAL: Final = "Literal"
+ALIAS: Final = "Alias"
+
+
+class Tree:
+    """Nodes of one JVM; a node is py4j's handle of an expression."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+        self._parser = self.module(f"{_CATALYST}.parser.CatalystSqlParser")
+
+    def parse(self, sql: str) -> Any:
+        """The expression as the parser gives it, nothing of it looked up."""
+        return self._parser.parseExpression(sql)
+
+    def kind(self, node: Any) -> str:
+        """The name of the node's class; anonymous ones, of which `IS UNKNOWN` is made, have that of their base."""
+        java_class = node.getClass()
+        return str(java_class.getSimpleName() or java_class.getSuperclass().getSimpleName())
+
+    def function(self, node: Any) -> str | None:
+        """The function's name, in lower case, that is called or that an operator stands for; None for other nodes."""
+        kind = self.kind(node)
+        if kind == "UnresolvedFunction":
+            return str(node.nameParts().mkString(".")).lower()
+        return OPERATORS.get(kind)
+
+    def children(self, node: Any) -> list[Any]:
+        children = node.children()
+        return [children.apply(index) for index in range(children.size())]
+
+    def with_children(self, node: Any, children: Sequence[Any]) -> Any:
+        """The node with other children."""
+        return node.withNewChildren(self.seq(children))
+
+    def walk(self, node: Any) -> Iterator[Any]:
+        """The node and all below it."""
+        yield node
+        for child in self.children(node):
+            yield from self.walk(child)
+
+    def text(self, node: Any) -> str | None:
+        """The value of a literal text; None for everything else."""
+        if self.kind(node) != LITERAL or node.value() is None or str(node.dataType().simpleString()) != "string":
+            return None
+        return str(node.value().toString())
+
+    def whole_number(self, node: Any) -> int | None:
+        """The value of a literal whole number, perhaps negative; None for everything else."""
+        if self.kind(node) == "UnaryMinus":
+            inner = self.whole_number(self.children(node)[0])
+            return None if inner is None else -inner
+        value = node.value() if self.kind(node) == LITERAL else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def is_constant(self, node: Any) -> bool:
+        """Whether it is a literal, perhaps with a sign."""
+        kind = self.kind(node)
+        return kind == LITERAL or (kind in ("UnaryMinus", "UnaryPositive") and self.is_constant(self.children(node)[0]))
+
+    def java_class(self, name: str) -> Any:
+        """A class of the JVM, also of jars that only Spark's own loader knows."""
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        return self._jvm.java.lang.Class.forName(name, True, loader)
+
+    def module(self, name: str) -> Any:
+        """A Scala object."""
+        return self.java_class(f"{name}$").getField("MODULE$").get(None)
+
+    def seq(self, items: Sequence[Any]) -> Any:
+        """A Scala sequence."""
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(list(items)).toSeq()
+
+    def new(self, name: str, *arguments: Any) -> Any:
+        """A new expression; `name` is its class below Catalyst's package of expressions."""
+        made = getattr(self._jvm, f"{_CATALYST}.expressions.{name}")
+        return made(*arguments)
+
+    def object_type(self, name: str) -> Any:
+        """Spark's type for values that are objects of a Java class."""
+        return self._jvm.org.apache.spark.sql.types.ObjectType(self.java_class(name))
+
+    @property
+    def types(self) -> Any:
+        """Spark's own types by name."""
+        return self._jvm.org.apache.spark.sql.types.DataTypes
+
+    @property
+    def re2j(self) -> Any:
+        """The package of RE2/J, which comes with Spark's Hadoop client."""
+        return self._jvm.org.apache.hadoop.shaded.com.google.re2j
