@@ -213,7 +213,9 @@ def test_a_fault_of_ours_stops_one_log_only() -> None:
         await target.told()
         other.stage(house.flusher)
         await other.told()
-        assert house.flusher.is_blocked(target)
+        target.stage(house.flusher)
+        await house.flusher.run(lambda: None)
+        assert target.log.flushes == 1, "it is not flushed again"
         assert "cannot be" in str(target.errors[0])
         assert other.ends == [1]
         assert house.flusher.failure is None
@@ -310,5 +312,17 @@ def test_an_append_that_an_ack_brings_waits_for_the_next_turn() -> None:
         while target.log.durable < 5:
             await target.told()
         assert target.deepest == 1
+
+    run(body)
+
+
+def test_a_job_begins_once_the_loop_has_taken_back_what_failed() -> None:
+    """The loop takes it back under the log's lock, which a job that hangs would hold."""
+
+    async def body(house: House) -> None:
+        target = Target()
+        target.log.fault = DiskFullError("no room")
+        target.stage(house.flusher)
+        assert await house.flusher.run(lambda: list(target.errors)) == [target.log.fault]
 
     run(body)

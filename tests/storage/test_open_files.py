@@ -92,3 +92,16 @@ def test_two_hundred_logs_share_twenty_files(tmp_path: Path) -> None:
     for log in logs:
         log.close()
     assert (len(files), opened(tmp_path)) == (0, 0)
+
+
+def test_a_read_that_must_not_wait_opens_no_file(tmp_path: Path) -> None:
+    """Not even where a read before it ended, which is remembered: opening may wait for a disk that hangs."""
+    log = PartitionLog.open(OsDisk(tmp_path), "log", LogConfig(), now_ms=0, report=Reports(), open_files=OpenFiles())
+    for value in (b"a", b"b"):
+        append(log, value)
+    first = log.read(Offset(0), 1, ceiling=Offset(2), cached_only=True)
+    assert first is not None
+    log.active.drop_handle()
+    assert log.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is None
+    assert log.read(Offset(1), 1, ceiling=Offset(2)) is not None
+    assert log.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is not None

@@ -8,9 +8,9 @@ Life: `start` (recovers and leads everything), then any number of calls on the l
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -30,6 +30,7 @@ from logboom.broker.health import Health
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import ReadCache
+from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.replicas import Replicas
 from logboom.broker.runtime import Runtime
@@ -41,7 +42,6 @@ _BACKGROUND: Final[tuple[tuple[maintenance.Work, Callable[[BrokerConfig], float]
     (maintenance.checkpoints, lambda config: config.checkpoint_interval_s),
     (maintenance.background_syncs, lambda config: config.background_sync_interval_s),
     (maintenance.retention, lambda config: config.retention_check_interval_s),
-    (maintenance.watch_disk_stall, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG),
 )
 
 
@@ -69,7 +69,7 @@ class Broker:
         self.dynamic_settings = DynamicSettings(log.error, *settings_layers(image, self.identity.broker_id))
         self._config = self.dynamic_settings.add("broker", config)
         config = self._config.now
-        self._readers = runtime.workers.pool("read", config.read_threads)
+        self._readers = ReaderThreads(runtime.workers.pool("read", config.read_threads), clock)
         self._read_cache = ReadCache(config.shared_read_bytes)
         self.flusher = Flusher(
             runtime=runtime,
@@ -95,7 +95,7 @@ class Broker:
         self.replicas = Replicas(
             PartitionStore(disk, runtime, self.flusher, services, log, open_threads=config.open_threads)
         )
-        self.health = Health(self.replicas, self.flusher, disk, data_dir.path, self._config)
+        self.health = Health(self.replicas, self.flusher, self._readers, disk, data_dir.path, self._config)
         self.catalog = Catalog(
             image,
             metadata_log,
@@ -167,9 +167,9 @@ class Broker:
             await self.replicas.open(self.catalog.image)
             for work, interval_s in _BACKGROUND:
                 pause = maintenance.Pause(self._config, interval_s)
-                task = asyncio.create_task(work(self.replicas.__iter__, self.flusher, pause, self.log))
-                task.add_done_callback(self._background_ended)
-                self._background.append(task)
+                self._start_background(work(self.replicas.__iter__, self.flusher, pause, self.log))
+            pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
+            self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas
             self.catalog.shorten_soon()
         except BaseException:
@@ -183,6 +183,11 @@ class Broker:
             partitions=len(self.replicas),
             data_dir=str(self._data_dir.path),
         )
+
+    def _start_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._background_ended)
+        self._background.append(task)
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
@@ -242,7 +247,7 @@ class Broker:
                 await asyncio.to_thread(self._metadata_log.log.close)
             except StorageError as error:  # a full disk: the next start recovers it
                 self.log.error("the metadata log is not closed cleanly", reason=str(error))
-        self._readers.shutdown(wait=False)
+        self._readers.shutdown()
         self._read_cache.close()
         self._data_dir.close()
 

@@ -55,7 +55,7 @@ class FlushTarget(Protocol):
 
 
 class GroupCommit(Protocol):
-    """Group commit of one log dir, as its targets see it. Everything is called on the loop but `is_blocked`."""
+    """Group commit of one log dir, as its targets see it. On the loop."""
 
     @property
     def failure(self) -> StorageError | None:
@@ -70,9 +70,8 @@ class GroupCommit(Protocol):
     async def run(self, function: Callable[[], Result]) -> Result:
         """Run a function of a log where alone its files may be changed, after all that was enqueued before.
 
+        Targets whose flush failed before have by then taken back what they had staged.
+
         A StorageError or OSError from it takes the log dir offline, RetriableStorageError excepted, and is raised here
         too.
         """
-
-    def is_blocked(self, target: FlushTarget) -> bool:
-        """Any thread: whether a flush of `target` failed and the target has not yet taken back what was staged."""

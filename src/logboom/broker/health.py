@@ -14,6 +14,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_dir import LogDirState, log_dir_state
 from logboom.broker.disk.store import Key
+from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.replicas import Replicas
 
 _NAMED_MAX: Final = 10
@@ -24,10 +25,17 @@ class Health:
     """See the module."""
 
     def __init__(
-        self, replicas: Replicas, flusher: Flusher, disk: Disk, log_dir: Path, config: Current[BrokerConfig]
+        self,
+        replicas: Replicas,
+        flusher: Flusher,
+        readers: ReaderThreads,
+        disk: Disk,
+        log_dir: Path,
+        config: Current[BrokerConfig],
     ) -> None:
         self._replicas = replicas
         self._flusher = flusher
+        self._readers = readers
         self._disk = disk
         self._log_dir = log_dir
         self._config = config
@@ -40,6 +48,16 @@ class Health:
     def log_dir(self) -> LogDirState:
         """The state of the one log dir. Asks the file system, which may hang: call it off the loop."""
         return log_dir_state(self._disk, self._log_dir, self._flusher.failure)
+
+    @property
+    def read_busy_s(self) -> float:
+        """Seconds for which the oldest read from the disk has been running; 0 where none is."""
+        return self._readers.busy_s
+
+    @property
+    def disk_busy_s(self) -> float:
+        """Seconds for which the disk has not answered what it was asked first, be it a write, a sync or a read."""
+        return max(self._flusher.busy_s, self._readers.busy_s)
 
     @property
     def flush_busy_s(self) -> float:
@@ -56,6 +74,8 @@ class Health:
             return str(self.log_dir_failure)
         if (stalled_s := self._flusher.busy_s) >= self._config.now.disk_hang_s:
             return f"the disk hangs: a write or sync that began {stalled_s:.0f} s ago has not ended; reads go on"
+        if (stalled_s := self._readers.busy_s) >= self._config.now.disk_hang_s:
+            return f"the disk hangs: a read that began {stalled_s:.0f} s ago has not ended"
         offline = self._replicas.offline()
         if not offline:
             return None

@@ -52,7 +52,7 @@ class OsFile:
 
     def read_cached(self, offset: int, length: int) -> bytes | memoryview | None:
         if not self._nowait:
-            return self.read(offset, length)
+            return None
         buffer = raw_buffer(length)
         try:
             got = os.preadv(self._fd, (buffer,), offset, self._nowait)
@@ -61,9 +61,9 @@ class OsFile:
         except OSError as error:
             if error.errno not in _NOWAIT_REFUSED:
                 raise
-            # This file system knows no RWF_NOWAIT: every read waits if it must.
+            # This file system knows no RWF_NOWAIT (FUSE, NFS): any read may wait for it, so threads do them all.
             self._nowait = 0
-            return self.read(offset, length)
+            return None
         if got == length:
             return memoryview(buffer).toreadonly()
         # Short: either the end of the file or the rest is not in memory.

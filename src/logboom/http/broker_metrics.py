@@ -60,6 +60,11 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
         "How long the disk has been at what it was told to write or sync; 0 where nothing waits for it.",
         value=broker.health.flush_busy_s,
     )
+    yield GaugeMetricFamily(
+        "logboom_read_running_seconds",
+        "How long the oldest read from the disk has been running; 0 where none is.",
+        value=broker.health.read_busy_s,
+    )
     yield _counter_by(
         "segments_deleted", "Segments deleted, by what deleted them.", "reason", broker.counters.segments_deleted
     )

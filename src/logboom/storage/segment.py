@@ -482,6 +482,8 @@ class Segment:
         return (data if at == size else memoryview(data)[:at]), expected, position + at
 
     def _read_at_least_one(self, position: int, max_bytes: int, cached_only: bool) -> bytes | memoryview:
+        if cached_only and self._file is None:
+            raise NotCachedError  # opening it may wait for the disk
         room = self.size_bytes - position
         data = read_some(self.file, position, min(max(max_bytes, HEADER_BYTES), room), cached_only)
         if len(data) < HEADER_BYTES:

@@ -69,6 +69,7 @@ class CommitThread:
         self._log = log
         self._deliver = deliver
         self._mailbox: Mailbox[Round | Job | None] = runtime.workers.mailbox()
+        self._caught_up: Mailbox[None] = runtime.workers.mailbox()
         self._busy_since_ns = 0
         self._lanes_max = threads
         self._helpers = runtime.workers.pool("flush", threads)
@@ -99,6 +100,7 @@ class CommitThread:
                 ended = start + ROUND_MAX >= len(targets)
                 self._flush_round(targets[start : start + ROUND_MAX], size_bytes if ended else 0)
             if job is not None:
+                self._wait_for_loop()
                 self._busy_since_ns = self._clock.monotonic_ns()
                 self._run_job(job)
             self._busy_since_ns = 0
@@ -160,6 +162,16 @@ class CommitThread:
                 error = fault_error(fault)
         self.blocked.add(target)
         return error
+
+    def _wait_for_loop(self) -> None:
+        """Return once the targets of failed flushes have taken back what they had staged.
+
+        They do so on the loop and under the log's lock, for which the loop would wait as long as a job of that log
+        holds it; on a disk that hangs that is for ever. Nor may a job write what is about to be taken back.
+        """
+        if self.blocked:
+            self._loop.call_soon_threadsafe(self._caught_up.put, None)
+            self._caught_up.get()
 
     def _run_job(self, job: Job) -> None:
         result: Any = None

@@ -153,10 +153,6 @@ class Flusher:
         self._thread.put(Job(function, future))
         return await future
 
-    def is_blocked(self, target: FlushTarget) -> bool:
-        """Any thread: whether a flush of `target` failed and the target has not yet taken back what was staged."""
-        return target in self._thread.blocked
-
     def disk_failed(self, error: OSError) -> None:
         """Any thread: a sync of this log dir failed elsewhere, so it takes no more writes either."""
         self._failure.report(error)

@@ -73,7 +73,8 @@ async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Paus
         for partition in partitions():
             behind = partition.log.durable_end < partition.log.written_end
             if behind and not partition.syncs and not partition.offline:
-                await left.unless_done(flusher, partition, partial(_sync, flusher, partition))
+                # What is staged meanwhile goes along; its waiters are answered by its own flush.
+                await left.unless_done(flusher, partition, partial(partition.log.flush, sync=True))
         left.say(log)
 
 
@@ -94,25 +95,22 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
                 log.info("old segments deleted", partition=str(partition), segments=gone, log_start_offset=start)
 
 
-async def watch_disk_stall(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
-    """Say, once, that the disk hangs, and that it goes on: nobody is told otherwise, since nothing has failed yet."""
+async def watch_disk_stall(busy_s: Callable[[], float], pause: Pause, log: FilteringBoundLogger) -> None:
+    """Log, once, that the disk hangs, and that it answers again. `busy_s`: how long it has not answered.
+
+    Nothing else would say so, since nothing has failed yet. Each pause is a part of the time after which it hangs.
+    """
     told = False
     while True:
         await pause.over()
-        hanging_s = flusher.busy_s
-        if hanging_s >= LOOKS_PER_HANG * pause.length_s:
+        stalled_s = busy_s()
+        if stalled_s >= LOOKS_PER_HANG * pause.length_s:
             if not told:
-                log.error("the disk hangs: writes wait for it", seconds=round(hanging_s, 1))
+                log.error("the disk hangs: what was asked of it waits", seconds=round(stalled_s, 1))
             told = True
         elif told:
             log.info("the disk answers again")
             told = False
-
-
-def _sync(flusher: Flusher, partition: Partition) -> None:
-    """On the flusher's thread: what is staged meanwhile goes along; its waiters are answered by its own flush."""
-    if not flusher.is_blocked(partition):
-        partition.log.flush(sync=True)
 
 
 class _Left:

@@ -69,7 +69,7 @@ class RecordDeletion:
     def _detach_before(self, offset: Offset) -> tuple[Segment, ...]:
         """On the flusher's thread."""
         # Streams with flush=none may have committed what is not synced yet, and the start never passes the durable end.
-        if self._log.durable_end < offset and not self._services.flusher.is_blocked(self._target):
+        if self._log.durable_end < offset:
             self._log.flush(sync=True)
         return self._log.detach_before(offset)
 

@@ -5,7 +5,6 @@ Knows the log, the high-water mark and the read cache; nothing of appends, leade
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageErro
 from logboom.base.ids import Offset
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import CachedRead, ReadCache
+from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.storage import PartitionLog, TimedOffset
 
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ class CommittedReads:
     __slots__ = ("_cache", "_closed", "_counters", "_ended", "_log", "_name", "_running", "_threads", "high_watermark")
 
     def __init__(
-        self, name: str, log: PartitionLog, *, cache: ReadCache, threads: Executor, counters: Counters
+        self, name: str, log: PartitionLog, *, cache: ReadCache, threads: ReaderThreads, counters: Counters
     ) -> None:
         self.high_watermark = Offset(0)
         """Everything below is committed. Moved by the leadership."""
@@ -45,8 +45,7 @@ class CommittedReads:
         Nothing at the high-water mark, or between it and the log's end. Raises OffsetOutOfRangeError, StorageError for
         a damaged batch, UnknownStreamError once the stream is deleted.
         """
-        if self._closed is not None:
-            raise self._closed.with_traceback(None)
+        self._check_open()
         ceiling, counters, log = self.high_watermark, self._counters, self._log
         if offset >= ceiling:
             return self._nothing_at(offset)
@@ -70,7 +69,10 @@ class CommittedReads:
         if data is not None:
             return data
         ceiling = self.high_watermark
-        found = await self.in_thread(partial(self._read_log, offset, max_bytes, ceiling, cached_only=False))
+        self._check_open()
+        found = await self._until_ended(
+            self._threads.read(partial(self._read_log, offset, max_bytes, ceiling, cached_only=False))
+        )
         assert found is not None
         data = found[0]
         self._counters.reads_disk += 1
@@ -143,11 +145,13 @@ class CommittedReads:
     # --- threads ------------------------------------------------------------------------------------------------
 
     async def in_thread(self, function: Callable[[], Result]) -> Result:
-        """Run a read on the readers' threads; the log's files stay open until it has ended."""
-        if self._closed is not None:
-            raise self._closed.with_traceback(None)
+        """Run a search or other long work on the readers' threads."""
+        self._check_open()
+        return await self._until_ended(self._threads.run(function))
+
+    async def _until_ended(self, future: "asyncio.Future[Result]") -> Result:
+        """The result of work on a thread; until it has ended the log's files stay open."""
         self._running += 1
-        future = asyncio.get_running_loop().run_in_executor(self._threads, function)
         # The awaiting task may be cancelled while the thread goes on reading: it is the thread's end that counts.
         future.add_done_callback(self._thread_ended)
         return await asyncio.shield(future)
@@ -158,6 +162,10 @@ class CommittedReads:
             future.exception()  # retrieved, so that asyncio does not complain where the awaiting task is gone
         if not self._running and self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
 
     def close(self, error: LogboomError) -> None:
         """Answer every read with `error` from now on."""

@@ -1,6 +1,5 @@
 """What the partitions of one broker share: the group commit, threads, counters, caches and settings."""
 
-from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
 from logboom.base.dynamic import Current
@@ -11,6 +10,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import ReadCache
+from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.storage import OpenFiles
 
 
@@ -30,7 +30,7 @@ class PartitionServices(NamedTuple):
     broker_id: BrokerId
     clock: Clock
     flusher: GroupCommit
-    readers: Executor
+    readers: ReaderThreads
     counters: Counters
     rejections: Rejections
     config: Current[BrokerConfig]
