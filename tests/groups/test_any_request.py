@@ -2,10 +2,9 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.groups.town import replayed, subscription
+from tests.groups.harness import replayed, subscription
 
 from logboom.groups import (
-    Asked,
     Commit,
     Coordinator,
     DeleteGroup,
@@ -23,6 +22,7 @@ from logboom.groups import (
     Persisted,
     Protocol,
     Reply,
+    Request,
     RequestBody,
     Sync,
     Tick,
@@ -89,8 +89,8 @@ def test_any_request_is_answered_once_or_waits(requests: list[tuple[RequestBody,
     coordinator.start(now)
     for number, (body, delay_ms) in enumerate(requests):
         if isinstance(body, Join):
-            object.__setattr__(body, "fresh_id", str(number))
-        events: list[Event] = [Asked(Token(number), body), Tick()]
+            object.__setattr__(body, "unique_id", str(number))
+        events: list[Event] = [Request(Token(number), body), Tick()]
         while events:
             for effect in coordinator.step(events.pop(0), now):
                 if isinstance(effect, Reply):

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.groups.town import subscription
+from tests.groups.harness import subscription
 from tests.kafka.door import Client, Running, run, running
 
 from logboom.kafka.apis import (

@@ -228,7 +228,7 @@ def test_no_acked_commit_is_forgotten_by_kills_of_the_broker(tmp_path: Path) -> 
         finally:
             stop.set()
             thread.join(WAIT_S)
-        assert "offsets stream written anew" in broker.log_text()
+        assert "offsets stream rewritten" in broker.log_text()
 
 
 def test_a_join_that_waits_is_answered_when_the_broker_is_told_to_end(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.groups.town import G, Town, kind, replayed, subscription
+from tests.groups.harness import G, Harness, kind, replayed, subscription
 
 from logboom.base.errors import DiskFullError
 from logboom.groups import GroupLimits, JoinReply, Leaver, LeaveReply, Protocol, Sync, SyncReply, Token
@@ -39,7 +39,7 @@ class Client:
 class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.town = Town(LIMITS)
+        self.harness = Harness(LIMITS)
         self.clients: list[Client] = []
         self.assigned: dict[int, dict[str, bytes]] = {}
         """What the leader of each generation handed out; the first hand-out counts."""
@@ -63,7 +63,7 @@ class Lives(RuleBasedStateMachine):
 
     def send_join(self, client: Client, *, v9: bool = False) -> None:
         client.reply, client.synced = None, False
-        client.token = self.town.ask(
+        client.token = self.harness.ask(
             Join(
                 group_id=G,
                 member_id=client.member_id,
@@ -76,7 +76,7 @@ class Lives(RuleBasedStateMachine):
                 protocols=client.protocols(),
                 member_id_required=client.instance_id is None,
                 can_skip_assignment=v9,
-                fresh_id=str(self.town.asked),
+                unique_id=str(self.harness.asked),
             )
         )
         self.hear()
@@ -93,7 +93,7 @@ class Lives(RuleBasedStateMachine):
         if reply.leader == reply.member_id and not reply.skip_assignment:
             assignments = {m.member_id: f"{reply.generation}:{m.member_id}".encode() for m in reply.members}
             self.assigned.setdefault(reply.generation, assignments)
-        client.token = self.town.ask(
+        client.token = self.harness.ask(
             Sync(
                 group_id=G,
                 generation=reply.generation,
@@ -117,7 +117,7 @@ class Lives(RuleBasedStateMachine):
             member_id=client.member_id,
             instance_id=client.instance_id,
         )
-        error = kind(self.town.answer(self.town.ask(body), HeartbeatReply).error)
+        error = kind(self.harness.answer(self.harness.ask(body), HeartbeatReply).error)
         if error is not None:
             self.told(client, error)
 
@@ -133,7 +133,7 @@ class Lives(RuleBasedStateMachine):
             instance_id=client.instance_id,
             offsets=(OffsetToCommit("clicks", 0, offset, -1, ""),),
         )
-        self.commits[self.town.ask(body)] = offset
+        self.commits[self.harness.ask(body)] = offset
         self.hear()
 
     @precondition(lambda self: self.clients)
@@ -151,7 +151,7 @@ class Lives(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from([client for client in self.clients if client.member_id]))
-        self.town.ask(Leave(group_id=G, leavers=(Leaver(client.member_id, client.instance_id),)))
+        self.harness.ask(Leave(group_id=G, leavers=(Leaver(client.member_id, client.instance_id),)))
         self.clients.remove(client)
         self.hear()
 
@@ -159,25 +159,25 @@ class Lives(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([0, 100, 1_000, 3_000, 5_000, 11_000]))
     def time_passes(self, ms: int) -> None:
-        self.town.sleep(ms)
+        self.harness.sleep(ms)
         self.hear()
 
     @rule(slow=st.booleans(), broken=st.booleans())
     def disk(self, slow: bool, broken: bool) -> None:
-        self.town.slow_disk = slow
-        self.town.disk_error = DiskFullError("full") if broken else None
+        self.harness.slow_disk = slow
+        self.harness.disk_error = DiskFullError("full") if broken else None
         if not slow:
-            self.town.flush()
+            self.harness.flush()
         self.hear()
 
     @rule()
     def disk_catches_up(self) -> None:
-        self.town.flush()
+        self.harness.flush()
         self.hear()
 
     @rule()
     def kill_and_restart(self) -> None:
-        self.town.restart()
+        self.harness.restart()
         self.commits.clear()
         for client in self.clients:
             if client.token is not None:  # its connection broke
@@ -187,17 +187,17 @@ class Lives(RuleBasedStateMachine):
 
     def hear(self) -> None:
         for client in self.clients:
-            if client.token is not None and not self.town.waits(client.token):
-                answer = self.town.replies[client.token]
+            if client.token is not None and not self.harness.waits(client.token):
+                answer = self.harness.replies[client.token]
                 client.token = None
                 if isinstance(answer, JoinReply):
                     self.heard_join(client, answer)
                 elif isinstance(answer, SyncReply):
                     self.heard_sync(client, answer)
         for token, offset in list(self.commits.items()):
-            if not self.town.waits(token):
+            if not self.harness.waits(token):
                 del self.commits[token]
-                if self.town.answer(token, CommitReply).results[0] is None:
+                if self.harness.answer(token, CommitReply).results[0] is None:
                     self.committed[token] = offset
 
     def heard_join(self, client: Client, answer: JoinReply) -> None:
@@ -242,7 +242,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def the_books_add_up(self) -> None:
-        group = self.town.coordinator._desk.groups.get(G)
+        group = self.harness.coordinator._context.groups.get(G)
         if group is None:
             return
         waiting = [member for member in group.members.values() if member.join_token is not None]
@@ -261,53 +261,55 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def everyone_who_waits_is_known_to_the_group(self) -> None:
-        group = self.town.coordinator._desk.groups.get(G)
+        group = self.harness.coordinator._context.groups.get(G)
         members = [] if group is None else group.members.values()
         known = {token for member in members for token in (member.join_token, member.sync_token)}
         known |= {
-            token for waiting in self.town.coordinator._membership._static_under_way.values() for token, _ in waiting
+            token
+            for waiting in self.harness.coordinator._membership._pending_static_writes.values()
+            for token, _ in waiting
         }
         for client in self.clients:
             assert client.token is None or client.token in known, "an answer was lost"
 
     @invariant()
     def no_two_work_under_one_instance_id(self) -> None:
-        if self.town.coordinator.describe(G) is None or self.town.state != "Stable":
+        if self.harness.coordinator.describe(G) is None or self.harness.state != "Stable":
             return
-        group = self.town.group()
+        group = self.harness.group()
         ids = {member.member_id for member in group.members}
         assert len({m.instance_id for m in group.members if m.instance_id}) == sum(
             m.instance_id is not None for m in group.members
         )
-        generation = self.town.coordinator._desk.groups[G].generation
+        generation = self.harness.coordinator._context.groups[G].generation
         for client in self.working():
             assert client.reply is not None
             assert client.reply.generation <= generation or client.member_id not in ids
 
     @invariant()
     def the_last_commit_stands(self) -> None:
-        if not self.committed or self.commits or self.town.coordinator.describe(G) is None:
+        if not self.committed or self.commits or self.harness.coordinator.describe(G) is None:
             return
-        assert self.town.offset() == self.committed[max(self.committed)]
+        assert self.harness.offset() == self.committed[max(self.committed)]
 
     @invariant()
     def the_log_says_the_same(self) -> None:
-        town = self.town
-        if town.writes or town.coordinator.describe(G) is None:
+        harness = self.harness
+        if harness.writes or harness.coordinator.describe(G) is None:
             return
-        other = replayed(town.log, LIMITS, town.now)
-        assert other.committed(G) == town.coordinator.committed(G)
-        if town.state == "Stable":
-            assert other.describe(G) == town.group()
-        shorter = replayed(list(town.coordinator.living()), LIMITS, town.now)
+        other = replayed(harness.log, LIMITS, harness.now)
+        assert other.committed(G) == harness.coordinator.committed(G)
+        if harness.state == "Stable":
+            assert other.describe(G) == harness.group()
+        shorter = replayed(list(harness.coordinator.live_records()), LIMITS, harness.now)
         assert shorter.describe(G) == other.describe(G)
         assert shorter.committed(G) == other.committed(G)
 
     def teardown(self) -> None:
         """Left alone with a good disk, the living settle; without them the group ends empty."""
-        town = self.town
-        town.slow_disk, town.disk_error = False, None
-        town.flush()
+        harness = self.harness
+        harness.slow_disk, harness.disk_error = False, None
+        harness.flush()
         self.hear()
         for _ in range(60):
             for client in self.idle():
@@ -317,18 +319,18 @@ class Lives(RuleBasedStateMachine):
                     self.send_sync(client)
                 else:
                     self.send_join(client)
-            town.sleep(2_000)
+            harness.sleep(2_000)
             self.hear()
             self.the_books_add_up()
         members = len(self.idle())
-        state = "none" if town.coordinator.describe(G) is None else town.state
+        state = "none" if harness.coordinator.describe(G) is None else harness.state
         if members:
             assert state == "Stable", state
             assert len(self.working()) == min(members, LIMITS.group_members_max)
         else:
             assert state in ("Empty", "none"), state
         assert not [client for client in self.clients if client.token is not None and not client.dead]
-        for answer in town.replies.values():
+        for answer in harness.replies.values():
             assert not isinstance(answer, LeaveReply) or len(answer.results) == 1
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.groups.town import subscription
+from tests.groups.harness import subscription
 
 from logboom.groups import Coordinator, GroupLimits, LogRecord, Now
 from logboom.groups.errors import GroupRecordError

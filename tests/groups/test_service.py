@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
-from tests.groups.town import kind, subscription
+from tests.groups.harness import kind, subscription
 from tests.support.clock import ManualClock
 
 from logboom.base.ids import Offset

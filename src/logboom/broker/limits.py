@@ -14,7 +14,7 @@ def broker_limit_hits(broker: Broker) -> dict[str, int]:
 def broker_limits(broker: Broker) -> Iterator[LimitUsage]:
     """Every limit that fills up; of those for each group, the group that is nearest to it."""
     config, streams = broker.config, broker.catalog.streams()
-    groups, members = broker.groups.most()
+    groups, members = broker.groups.usage()
     yield LimitUsage("broker.max_partitions", config.max_partitions, sum(one.partitions for one in streams.values()))
     yield LimitUsage("broker.max_streams", config.max_streams, len(streams))
     yield LimitUsage("broker.max_quotas", config.max_quotas, len(broker.catalog.quotas))

@@ -6,7 +6,6 @@ tasks or where records are kept: `broker.group_service` performs the effects.
 
 from logboom.groups.coordinator import Coordinator, GroupDescription, GroupOverview, MemberDescription
 from logboom.groups.events import (
-    Asked,
     Commit,
     CommitReply,
     DeleteGroup,
@@ -30,6 +29,7 @@ from logboom.groups.events import (
     Persisted,
     Protocol,
     Reply,
+    Request,
     RequestBody,
     Resign,
     StreamsDeleted,
@@ -44,7 +44,6 @@ from logboom.groups.placement import partition_of_group
 from logboom.groups.records import CommittedOffset, LogRecord
 
 __all__ = [
-    "Asked",
     "Commit",
     "CommitReply",
     "CommittedOffset",
@@ -75,6 +74,7 @@ __all__ = [
     "Persisted",
     "Protocol",
     "Reply",
+    "Request",
     "RequestBody",
     "Resign",
     "StreamsDeleted",

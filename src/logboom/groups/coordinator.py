@@ -1,8 +1,8 @@
 """The coordinator of all groups of one partition of `__consumer_offsets`: events in, effects out.
 
-Life: made empty; `replay` for every record of its partition; `start`; then `step` for each event until `Resign`.
-It performs nothing. Effects are performed in their order; a Persist's fate comes back as a Persisted event, and the
-fates of writes come back in the order in which the writes became durable.
+Life: created empty; `replay` for every record of its partition; `start`; then `step` for each event until `Resign`.
+The coordinator performs nothing itself. The caller performs the effects in their order, and reports the outcome of each
+Persist as a Persisted event, in the order in which the writes became durable.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logboom.base.errors import LogboomError
-from logboom.groups.desk import Desk
+from logboom.groups.context import CoordinatorContext
 from logboom.groups.errors import GroupRecordError
 from logboom.groups.events import (
-    Asked,
     Commit,
     DeleteGroup,
     DeleteOffsets,
@@ -24,6 +23,7 @@ from logboom.groups.events import (
     Leave,
     Now,
     Persisted,
+    Request,
     RequestBody,
     Resign,
     StreamsDeleted,
@@ -52,7 +52,7 @@ _EXPIRE = "expire"
 
 
 class GroupOverview(NamedTuple):
-    """A group in a list."""
+    """A group in the answer to ListGroups."""
 
     group_id: str
     protocol_type: str
@@ -61,7 +61,7 @@ class GroupOverview(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member as tools see it."""
+    """A member in the answer to DescribeGroups."""
 
     member_id: str
     instance_id: str | None
@@ -73,7 +73,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as tools see it. Protocol, metadata and assignments are known while it is stable."""
+    """A group in the answer to DescribeGroups. Protocol, metadata and assignments are set while it is stable."""
 
     group_id: str
     state: str
@@ -86,19 +86,19 @@ class Coordinator:
     """See the module."""
 
     def __init__(self, limits: GroupLimits) -> None:
-        self._desk = Desk(limits)
-        self._rebalance = Rebalance(self._desk)
-        self._membership = Membership(self._desk, self._rebalance)
-        self._offsets = Offsets(self._desk, self._rebalance)
+        self._context = CoordinatorContext(limits)
+        self._rebalance = Rebalance(self._context)
+        self._membership = Membership(self._context, self._rebalance)
+        self._offsets = Offsets(self._context, self._rebalance)
 
     def configure(self, limits: GroupLimits) -> None:
-        """Keep other limits from now on; what is beyond them already stays until it goes by itself."""
-        self._desk.limits = limits
+        """Apply other limits from now on; what exceeds them already is not removed."""
+        self._context.limits = limits
 
     # --- loading ------------------------------------------------------------------------------------------------
 
     def replay(self, record: LogRecord, now: Now) -> None:
-        """Take in one record of the log. GroupRecordError where it is none: nothing was changed, carry on."""
+        """Apply one record of the log. Raises GroupRecordError for an unreadable one, which changes nothing."""
         key = decode_key(record.key)
         if isinstance(key, OffsetKey):
             value = None if record.value is None else decode_offset_value(record.value)
@@ -124,18 +124,18 @@ class Coordinator:
             raise
 
     def _group_to_replay(self, group_id: str, now: Now) -> Group:
-        return self._desk.groups.setdefault(group_id, Group(group_id, now.wall_ms))
+        return self._context.groups.setdefault(group_id, Group(group_id, now.wall_ms))
 
     def _forget_if_empty(self, group_id: str) -> None:
-        if self._desk.groups[group_id].is_disposable:
-            del self._desk.groups[group_id]
+        if self._context.groups[group_id].is_disposable:
+            del self._context.groups[group_id]
 
-    def living(self) -> Iterator[LogRecord]:
-        """What the log has to say for all that is committed to be known, a record for each key that is alive.
+    def live_records(self) -> Iterator[LogRecord]:
+        """The committed state as records: one per key that is not deleted.
 
         Nothing may be persisted between the first and the last of them.
         """
-        for group in list(self._desk.groups.values()):
+        for group in list(self._context.groups.values()):
             if group.stored is not None:
                 yield LogRecord(encode_group_key(group.group_id), group.stored)
             for (stream, partition), value in group.offsets.items():
@@ -143,35 +143,35 @@ class Coordinator:
                 yield LogRecord(key, encode_offset_value(value))
 
     def start(self, now: Now) -> list[Effect]:
-        """All records were replayed: sessions run from now, members keep their generation."""
-        self._desk.begin(now)
-        for group in list(self._desk.groups.values()):
+        """All records were replayed: begin to serve. Sessions start now; members keep their generation."""
+        self._context.begin(now)
+        for group in list(self._context.groups.values()):
             for member in group.members.values():
                 self._rebalance.expect_heartbeat(group, member)
-            if len(group.members) > self._desk.limits.group_members_max:
-                self._rebalance.prepare(group, "the group has more members than it may")
+            if len(group.members) > self._context.limits.group_members_max:
+                self._rebalance.prepare(group, "the group has more members than allowed")
         self._schedule_expiry()
-        return self._desk.finish()
+        return self._context.finish()
 
     # --- events -------------------------------------------------------------------------------------------------
 
     def step(self, event: Event, now: Now) -> list[Effect]:
-        """What an event leads to."""
-        self._desk.begin(now)
+        """Process an event: the effects to perform."""
+        self._context.begin(now)
         match event:
-            case Asked(token, body):
-                self._asked(token, body)
+            case Request(token, body):
+                self._request(token, body)
             case Persisted(ticket, error):
-                self._desk.persisted(ticket, error)
+                self._context.persisted(ticket, error)
             case Tick():
                 self._tick()
             case StreamsDeleted(streams):
                 self._offsets.streams_deleted(streams)
             case Resign():
                 self._resign()
-        return self._desk.finish()
+        return self._context.finish()
 
-    def _asked(self, token: Token, body: RequestBody) -> None:
+    def _request(self, token: Token, body: RequestBody) -> None:
         match body:
             case Heartbeat():
                 self._membership.heartbeat(token, body)
@@ -189,57 +189,57 @@ class Coordinator:
                 self._offsets.delete_group(token, body)
 
     def _tick(self) -> None:
-        now_ms = self._desk.now.monotonic_ms
-        while (key := self._desk.timers.pop_due(now_ms)) is not None:
+        now_ms = self._context.now.monotonic_ms
+        while (key := self._context.timers.pop_due(now_ms)) is not None:
             match key:
                 case (what, group_id, member_id) if what == HEARTBEAT:
-                    if (group := self._living(group_id)) is not None:
+                    if (group := self._find(group_id)) is not None:
                         self._membership.session_ended(group, member_id)
                 case (what, group_id) if what == JOIN:
-                    if (group := self._living(group_id)) is not None:
+                    if (group := self._find(group_id)) is not None:
                         self._rebalance.join_timed_out(group)
                 case (what, group_id) if what == SYNC:
-                    if (group := self._living(group_id)) is not None:
+                    if (group := self._find(group_id)) is not None:
                         self._rebalance.sync_timed_out(group)
                 case _:
                     self._offsets.expire()
                     self._schedule_expiry()
 
-    def _living(self, group_id: str) -> Group | None:
+    def _find(self, group_id: str) -> Group | None:
         try:
-            return self._desk.find(group_id)
+            return self._context.find(group_id)
         except LogboomError:
             return None
 
     def _schedule_expiry(self) -> None:
-        self._desk.set_timer(self._desk.limits.offsets_retention_check_ms, _EXPIRE)
+        self._context.set_timer(self._context.limits.offsets_retention_check_ms, _EXPIRE)
 
     def _resign(self) -> None:
-        for group in self._desk.groups.values():
+        for group in self._context.groups.values():
             self._rebalance.resign(group)
-        self._desk.timers.clear()
+        self._context.timers.clear()
 
     def deadline_ms(self) -> int | None:
-        """When a Tick is due, on the monotonic clock."""
-        return self._desk.timers.next_ms()
+        """When the next Tick is due, on the monotonic clock; None while no timer runs."""
+        return self._context.timers.next_ms()
 
-    # --- questions, answered from what is committed -------------------------------------------------------------
+    # --- queries: committed state only --------------------------------------------------------------------------
 
     def overview(self) -> list[GroupOverview]:
         """All groups."""
         return [
             GroupOverview(group.group_id, group.protocol_type or "", group.state.value)
-            for group in self._desk.groups.values()
+            for group in self._context.groups.values()
         ]
 
-    def most(self) -> tuple[int, int]:
-        """How many groups there are, and the members of the largest."""
-        groups = self._desk.groups
+    def usage(self) -> tuple[int, int]:
+        """The number of groups, and of members in the largest group."""
+        groups = self._context.groups
         return len(groups), max((len(group.members) for group in groups.values()), default=0)
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """One group; None where there is none."""
-        group = self._desk.groups.get(group_id)
+        group = self._context.groups.get(group_id)
         if group is None:
             return None
         stable = group.is_in(State.STABLE)
@@ -263,9 +263,9 @@ class Coordinator:
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """All offsets a group has committed."""
-        group = self._desk.groups.get(group_id)
+        group = self._context.groups.get(group_id)
         return {} if group is None or group.is_in(State.DEAD) else group.offsets
 
     def streams(self) -> frozenset[str]:
         """Streams for which any group has offsets."""
-        return frozenset(stream for group in self._desk.groups.values() for stream, _ in group.offsets)
+        return frozenset(stream for group in self._context.groups.values() for stream, _ in group.offsets)

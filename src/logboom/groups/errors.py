@@ -1,7 +1,4 @@
-"""What a member of a group, or a tool that asks about one, can be told. Each class maps to one Kafka error code.
-
-Knows nothing of the wire: the table of codes is `logboom.kafka.errors`.
-"""
+"""Errors in the answers to group requests. Each class maps to one Kafka error code, in `logboom.kafka.errors`."""
 
 from logboom.base.errors import (
     LogboomError,
@@ -16,7 +13,7 @@ from logboom.base.errors import (
 
 
 class GroupError(LogboomError):
-    """Base of what a coordinator answers."""
+    """Base of the errors that a coordinator answers."""
 
 
 class InvalidGroupIdError(GroupError):
@@ -24,11 +21,11 @@ class InvalidGroupIdError(GroupError):
 
 
 class CoordinatorLoadInProgressError(GroupError):
-    """The coordinator is reading its state from the log; ask again soon (COORDINATOR_LOAD_IN_PROGRESS)."""
+    """The coordinator is reading its state from the log; retry (COORDINATOR_LOAD_IN_PROGRESS)."""
 
 
 class CoordinatorNotAvailableError(GroupError):
-    """The coordinator cannot serve the group now; ask again soon (COORDINATOR_NOT_AVAILABLE)."""
+    """The coordinator cannot serve the group now; retry (COORDINATOR_NOT_AVAILABLE)."""
 
 
 class NotCoordinatorError(GroupError):
@@ -36,7 +33,7 @@ class NotCoordinatorError(GroupError):
 
 
 class UnknownMemberError(GroupError):
-    """The group has no such member: join anew (UNKNOWN_MEMBER_ID)."""
+    """The group has no such member; join as a new one (UNKNOWN_MEMBER_ID)."""
 
 
 class MemberIdRequiredError(GroupError):
@@ -48,7 +45,7 @@ class FencedInstanceIdError(GroupError):
 
 
 class IllegalGenerationError(GroupError):
-    """The member speaks of a generation that is not the current one (ILLEGAL_GENERATION)."""
+    """The request names a generation that is not the current one (ILLEGAL_GENERATION)."""
 
 
 class RebalanceInProgressError(GroupError):
@@ -64,7 +61,7 @@ class InvalidSessionTimeoutError(GroupError):
 
 
 class GroupMaxSizeReachedError(GroupError):
-    """The group has as many members as it may (GROUP_MAX_SIZE_REACHED, KIP-389)."""
+    """The group has as many members as allowed (GROUP_MAX_SIZE_REACHED, KIP-389)."""
 
 
 class NonEmptyGroupError(GroupError):
@@ -80,7 +77,7 @@ class GroupSubscribedToStreamError(GroupError):
 
 
 class OffsetMetadataTooLargeError(GroupError):
-    """The text beside a committed offset is too long (OFFSET_METADATA_TOO_LARGE)."""
+    """The metadata of a committed offset is too long (OFFSET_METADATA_TOO_LARGE)."""
 
 
 class InvalidCommitOffsetSizeError(GroupError):
@@ -88,7 +85,7 @@ class InvalidCommitOffsetSizeError(GroupError):
 
 
 class GroupRecordError(LogboomError):
-    """Bytes in the offsets stream that are no record of it; reported and passed over."""
+    """A record of the offsets stream that cannot be read; it is logged and skipped."""
 
 
 class GroupTooLargeError(GroupError):
@@ -96,7 +93,7 @@ class GroupTooLargeError(GroupError):
 
 
 def metadata_store_error(error: LogboomError) -> LogboomError:
-    """What members are told when the group's metadata could not be stored."""
+    """The error that members are answered when writing the group's metadata failed (Kafka's mapping)."""
     if isinstance(error, RetriableStorageError | UnknownStreamError | NotEnoughReplicasError):
         return CoordinatorNotAvailableError(str(error))
     if isinstance(error, NotLeaderError | StorageError):
@@ -107,7 +104,7 @@ def metadata_store_error(error: LogboomError) -> LogboomError:
 
 
 def offset_store_error(error: LogboomError) -> LogboomError:
-    """What a committer is told when its offsets could not be stored."""
+    """The error that OffsetCommit is answered when writing the offsets failed (Kafka's mapping)."""
     if isinstance(error, MessageTooLargeError | RecordListTooLargeError):
         return InvalidCommitOffsetSizeError(str(error))
     return metadata_store_error(error)

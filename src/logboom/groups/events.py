@@ -1,8 +1,8 @@
-"""What goes into the coordinator and what comes out of it: plain values, no behaviour.
+"""The coordinator's input (events) and output (effects): plain values without behaviour.
 
-A request that expects an answer comes as `Asked(token, body)` and is answered by exactly one `Reply(token, ...)`, now
-or after later events. What must be durable first comes out as `Persist(ticket, ...)`; its fate comes back as
-`Persisted(ticket, ...)`.
+A client's request comes as `Request(token, body)` and is answered by exactly one `Reply(token, ...)`, at once or after
+later events. Records that must be durable first are put out as `Persist(ticket, ...)`; the outcome of the write comes
+back as `Persisted(ticket, ...)`.
 """
 
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from logboom.base.errors import LogboomError
 from logboom.groups.records import LogRecord
 
 Token = NewType("Token", int)
-"""Names a request that waits for its answer."""
+"""Identifies a request until it is answered."""
 
 Ticket = NewType("Ticket", int)
-"""Names a write that waits for its fate."""
+"""Identifies a write until its outcome is known."""
 
 NO_MEMBER = ""
-"""Member id of one who has none yet."""
+"""Member id in the first join of a member, which has none yet."""
 
 NO_GENERATION = -1
 
 
 class Now(NamedTuple):
-    """The moment of an event. Sessions run on the clock that never jumps, stored timestamps on the wall's."""
+    """The time of an event. Sessions are measured with the monotonic clock; stored timestamps are wall time."""
 
     monotonic_ms: int
     wall_ms: int
 
 
 class Protocol(NamedTuple):
-    """An assignment protocol a member can do, with its metadata for it (opaque)."""
+    """An assignment protocol that a member supports, with the member's opaque metadata for it."""
 
     name: str
     metadata: bytes
@@ -51,11 +51,11 @@ class Join:
     protocol_type: str
     protocols: tuple[Protocol, ...]
     member_id_required: bool
-    """A newcomer is first given an id and must join again with it (KIP-394, v4 and later)."""
+    """A new member is first given an id and must join again with it (KIP-394, v4 and later)."""
     can_skip_assignment: bool
-    """A static leader that returns may be told not to assign anew (KIP-814, v9 and later)."""
-    fresh_id: str = ""
-    """What makes a new member's id unique; the shell rolls the dice."""
+    """A static leader that returns can be told to skip the assignment (KIP-814, v9 and later)."""
+    unique_id: str = ""
+    """Makes the id of a new member unique. The shell draws it, because this core has no random numbers."""
     reason: str | None = None
 
 
@@ -83,7 +83,7 @@ class Heartbeat:
 
 
 class Leaver(NamedTuple):
-    """One who leaves: by member id, by instance id alone (an administrator removes it), or by both."""
+    """A leaving member: named by member id, by instance id alone (removed by an administrator), or by both."""
 
     member_id: str
     instance_id: str | None = None
@@ -110,7 +110,7 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """OffsetCommit; generation -1 with no member is a simple consumer or a tool."""
+    """OffsetCommit; generation -1 without a member id comes from a consumer without a group protocol, or a tool."""
 
     group_id: str
     generation: int
@@ -118,9 +118,9 @@ class Commit:
     instance_id: str | None = None
     offsets: tuple[OffsetToCommit, ...]
     retention_ms: int = -1
-    """How long these offsets stay, where the committer says so (v2 to v4)."""
+    """How long these offsets are kept; -1 follows the broker's setting (the field exists in v2 to v4)."""
     tells_missing_group: bool = False
-    """The client knows GROUP_ID_NOT_FOUND (v9 and later); older ones are told ILLEGAL_GENERATION."""
+    """The client knows GROUP_ID_NOT_FOUND (v9 and later); older clients are answered ILLEGAL_GENERATION."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +142,8 @@ RequestBody: TypeAlias = Join | Sync | Heartbeat | Leave | Commit | DeleteOffset
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that must be answered once."""
+class Request:
+    """A request of a client, to be answered exactly once."""
 
     token: Token
     body: RequestBody
@@ -151,7 +151,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """The fate of a write: committed, or the error that stopped it."""
+    """The outcome of a write: committed, or the error."""
 
     ticket: Ticket
     error: LogboomError | None
@@ -159,29 +159,29 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class StreamsDeleted:
-    """These streams are gone, and with them all offsets committed for them."""
+    """These streams were deleted, so all offsets committed for them are to be deleted too."""
 
     streams: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; due at `Coordinator.deadline_ms` or later."""
+    """Time has passed; to be sent at `Coordinator.deadline_ms` or later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """This broker stops coordinating: everyone who waits is sent to look for another coordinator."""
+    """This broker stops coordinating: pending requests are answered NOT_COORDINATOR."""
 
 
-Event: TypeAlias = Asked | Persisted | StreamsDeleted | Tick | Resign
+Event: TypeAlias = Request | Persisted | StreamsDeleted | Tick | Resign
 
 
 # --- answers ----------------------------------------------------------------------------------------------------
 
 
 class JoinedMember(NamedTuple):
-    """A member as its leader sees it."""
+    """A member in the answer to the leader's join."""
 
     member_id: str
     instance_id: str | None
@@ -200,7 +200,7 @@ class JoinReply:
     skip_assignment: bool = False
     member_id: str = NO_MEMBER
     members: tuple[JoinedMember, ...] = ()
-    """For the leader alone."""
+    """All members; empty for every member but the leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +222,7 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveReply:
-    """Answer to Leave: what became of each leaver, in the order asked."""
+    """Answer to Leave: one result per leaver, in the order of the request."""
 
     error: LogboomError | None = None
     results: tuple[LogboomError | None, ...] = ()
@@ -230,14 +230,14 @@ class LeaveReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReply:
-    """Answer to Commit: one result for each offset, in the order asked."""
+    """Answer to Commit: one result per offset, in the order of the request."""
 
     results: tuple[LogboomError | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsetsReply:
-    """Answer to DeleteOffsets: an error of the whole, or one result for each partition, in the order asked."""
+    """Answer to DeleteOffsets: one error for the whole request, or one result per partition, in its order."""
 
     error: LogboomError | None = None
     results: tuple[LogboomError | None, ...] = ()
@@ -268,7 +268,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Append these records as one batch and give back its fate, in the order of the effects."""
+    """Append these records as one batch. Outcomes are reported in the order of the effects."""
 
     ticket: Ticket
     records: tuple[LogRecord, ...]
@@ -276,7 +276,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something an operator wants to read in the log."""
+    """A line for the broker's log."""
 
     text: str
     group_id: str

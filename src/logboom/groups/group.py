@@ -1,7 +1,7 @@
-"""One group: its members, its state and what follows from them. It decides nothing and speaks to nobody.
+"""One group: its members, its state and what can be derived from them. It makes no decisions and has no effects.
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance ...
-    PreparingRebalance -> Empty      when everyone left
+    PreparingRebalance -> Empty      when all members left
     Empty -> Dead                    while the group is being deleted
 
 Invariants: the leader is a member whenever there are members; `awaiting_join_count` counts the members with a join
@@ -20,11 +20,11 @@ from logboom.groups.protocol import CONSUMER_PROTOCOL_TYPE, subscribed_streams
 from logboom.groups.records import CommittedOffset, StoredGroup, StoredMember, decode_group_value
 
 GENERATION_MAX: Final = (1 << 31) - 1
-"""What fits on the wire; nobody gets there in a lifetime, but a damaged record may say so."""
+"""The largest value on the wire. No group gets there by itself, but a damaged record can hold it."""
 
 
 class State(Enum):
-    """The value is the name Kafka's tools know."""
+    """The values are the names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -44,7 +44,7 @@ _NEXT_STATES = {
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One member. Its tokens are the requests of it that wait for an answer."""
+    """One member. Its tokens are its requests that wait for an answer."""
 
     member_id: str
     instance_id: str | None
@@ -57,7 +57,7 @@ class Member:
     join_token: Token | None = None
     sync_token: Token | None = None
     is_new: bool = False
-    """Has not got its first JoinGroup answer, so it cannot send heartbeats and times out by another rule."""
+    """Its first JoinGroup is not answered yet: it has no id to send heartbeats with, and another timeout applies."""
 
     @property
     def is_static(self) -> bool:
@@ -65,11 +65,11 @@ class Member:
         return self.instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its metadata for a protocol; empty where it does not know it."""
+        """Its metadata for a protocol; empty where it does not support it."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate it likes best."""
+        """The candidate that comes first in its list."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
 
@@ -88,20 +88,20 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
         self.pending_joins: set[str] = set()
-        """Ids given out with MEMBER_ID_REQUIRED whose owners have not come back yet."""
+        """Ids given out with MEMBER_ID_REQUIRED with which no member has joined yet."""
         self.pending_syncs: set[str] = set()
         self.awaiting_join_count = 0
         self.new_member_added = False
-        """A member came during the initial delay, so it may be prolonged."""
+        """A member joined during the initial delay, which may therefore be extended."""
         self.assigned_generation = -1
-        """The generation whose assignment the leader has given; a second one for it is not written."""
+        """The generation for which the leader sent an assignment; a second one for it is ignored."""
         self.stored: bytes | None = None
-        """The metadata the log holds of this group; often of an older generation than this one."""
+        """The group's metadata as last committed to the log; often of an older generation."""
         self.subscribed: frozenset[str] | None = None
-        """Streams the members read; None where the coordinator cannot know."""
+        """Streams that the members read; None where the subscriptions cannot be parsed."""
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self.pending_offsets: Counter[tuple[str, int]] = Counter()
-        """Commits on their way to the disk."""
+        """How many commits of an offset are being written."""
         self.writes_under_way = 0
         self._supported: Counter[str] = Counter()
 
@@ -119,7 +119,7 @@ class Group:
 
     @property
     def is_disposable(self) -> bool:
-        """Nothing would be lost without this object."""
+        """Whether the group holds nothing that would be lost with it."""
         return (
             self.state is State.EMPTY
             and self.stored is None
@@ -130,7 +130,7 @@ class Group:
     # --- members ------------------------------------------------------------------------------------------------
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take in a member whose protocols were found to fit."""
+        """Add a member whose protocols were checked."""
         assert member.member_id not in self.members
         if member.instance_id is not None:
             assert member.instance_id not in self.static_ids
@@ -145,7 +145,7 @@ class Group:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let a member or a pending id go; nobody waits for an answer to it any more."""
+        """Remove a member or a pending id. Its requests have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
             assert member.join_token is None, "answer first"
@@ -160,7 +160,7 @@ class Group:
         self.pending_syncs.discard(member_id)
 
     def rename_static(self, instance_id: str, new_id: str) -> Member:
-        """Give the member of an instance id a new member id; nobody waits under the old one."""
+        """Give the member of an instance id a new member id. Its requests under the old one have been answered."""
         old_id = self.static_ids[instance_id]
         member = self.members.pop(old_id)
         assert member.join_token is None, "answer first"
@@ -178,7 +178,7 @@ class Group:
     def update(
         self, member: Member, protocols: tuple[Protocol, ...], session_timeout_ms: int, rebalance_timeout_ms: int
     ) -> None:
-        """Take over what a member says of itself when it joins again."""
+        """Take the protocols and timeouts with which a member joins again."""
         self._supported.subtract(protocol.name for protocol in member.protocols)
         self._supported += Counter()
         self._supported.update(protocol.name for protocol in protocols)
@@ -187,19 +187,19 @@ class Group:
         member.rebalance_timeout_ms = rebalance_timeout_ms
 
     def await_join(self, member: Member, token: Token) -> Token | None:
-        """Park a join; gives back the token of an earlier one that it replaces."""
+        """Hold a join until the join phase ends; the token of an earlier join that this one replaces."""
         replaced, member.join_token = member.join_token, token
         self.awaiting_join_count += replaced is None
         return replaced
 
     def take_join_token(self, member: Member) -> Token | None:
-        """The parked join of a member, to be answered now."""
+        """The held join of a member, which is to be answered now."""
         token, member.join_token = member.join_token, None
         self.awaiting_join_count -= token is not None
         return token
 
     def validate(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that speaks; UnknownMemberError or FencedInstanceIdError where it is not one."""
+        """The member that sent a request. Raises UnknownMemberError or FencedInstanceIdError."""
         if instance_id is not None:
             known = self.static_ids.get(instance_id)
             if known is None:
@@ -213,16 +213,16 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        """Every member waits in a join and no given id is outstanding."""
+        """Whether every member has joined and no pending id is left."""
         return len(self.members) == self.awaiting_join_count and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest any member asks for."""
+        """The longest of all members' rebalance timeouts."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Make sure the leader is one who joined; False where nobody did."""
+        """Make a member that joined the leader; False where none did."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_token is None:
@@ -239,21 +239,21 @@ class Group:
         if self.state is State.EMPTY:
             return protocol_type != "" and any(True for _ in names)
         if not self.members:
-            # Everyone left during the rebalance: only the type binds a newcomer.
+            # All members left during the rebalance, so only the protocol type must match.
             return protocol_type == self.protocol_type and any(True for _ in names)
         count = len(self.members)
         return protocol_type == self.protocol_type and any(self._supported[name] == count for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol all can do with the most votes; the leader's taste decides between equals."""
+        """Of the protocols that all members support, the one with most votes; the leader's order breaks ties."""
         candidates = {name for name, count in self._supported.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         assert self.leader is not None
-        taste = [protocol.name for protocol in self.members[self.leader].protocols]
-        return max(votes, key=lambda name: (votes[name], -taste.index(name)))
+        leader_order = [protocol.name for protocol in self.members[self.leader].protocols]
+        return max(votes, key=lambda name: (votes[name], -leader_order.index(name)))
 
     def start_generation(self, now_wall_ms: int) -> None:
-        """The next generation, of those who are members now."""
+        """Begin the next generation, with the present members."""
         self.generation = self.generation + 1 if self.generation < GENERATION_MAX else 0
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -261,7 +261,7 @@ class Group:
         self.move_to(State.COMPLETING_REBALANCE if self.members else State.EMPTY, now_wall_ms)
 
     def learn_subscription(self) -> None:
-        """Work out which streams the members read, as far as they speak the consumer protocol."""
+        """Parse which streams the members read, where all of them use the consumer protocol."""
         self.subscribed = None
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return
@@ -274,13 +274,13 @@ class Group:
         self.subscribed = frozenset(streams)
 
     def is_subscribed_to(self, stream: str) -> bool:
-        """Whether offsets of a stream are in use; a consumer group of which nothing is known uses them all."""
+        """Whether the group reads a stream; a consumer group with unreadable subscriptions counts as reading all."""
         if self.subscribed is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return stream in self.subscribed
 
     def member_list(self) -> tuple[JoinedMember, ...]:
-        """All members as the leader needs them."""
+        """All members, for the answer to the leader's join."""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
@@ -289,7 +289,7 @@ class Group:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def as_stored(self, assignments: dict[str, bytes]) -> StoredGroup:
-        """This generation with these assignments as a record's value."""
+        """This generation with these assignments, as the value of a record."""
         return StoredGroup(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -312,7 +312,7 @@ class Group:
         )
 
     def restore(self, value: bytes | None) -> None:
-        """Become what the log says, keeping the offsets; None is a tombstone. GroupRecordError: nothing changed."""
+        """Take the state in a record's value, None for a tombstone. Offsets stay. Raises GroupRecordError unchanged."""
         stored = StoredGroup("", 0, None, None, -1, ()) if value is None else decode_group_value(value)
         self.members.clear()
         self.static_ids.clear()

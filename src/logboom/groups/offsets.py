@@ -1,6 +1,6 @@
-"""Committed offsets of groups: commit, delete, expire. What is on its way to the disk counts as not committed yet.
+"""Committed offsets of groups: commit, delete, expire. An offset counts as committed once its write is durable.
 
-Deletions cover what is under way too: a commit that is written before a tombstone must not outlive it in the log.
+Deletions cover pending commits too: a commit that is written before a tombstone must not survive it in the log.
 Sources: OffsetMetadataManager of Apache Kafka 4.0; KIP-211 (expiry), KIP-496 (OffsetDelete).
 """
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from logboom.base.errors import LogboomError
-from logboom.groups.desk import Desk, Stored
+from logboom.groups.context import CoordinatorContext, OnStored
 from logboom.groups.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToStreamError,
@@ -49,13 +49,14 @@ from logboom.groups.records import (
 _INT64_MAX: Final = (1 << 63) - 1
 
 _Place = tuple[str, int]
+"""Stream and partition that an offset is committed for."""
 
 
 class Offsets:
-    """Keeps offsets. One per coordinator."""
+    """Serves requests on offsets. One per coordinator."""
 
-    def __init__(self, desk: Desk, rebalance: Rebalance) -> None:
-        self._desk = desk
+    def __init__(self, context: CoordinatorContext, rebalance: Rebalance) -> None:
+        self._context = context
         self._rebalance = rebalance
 
     # --- commit -------------------------------------------------------------------------------------------------
@@ -66,7 +67,7 @@ class Offsets:
             group = self._committing_group(commit)
             self._validate(group, commit)
         except LogboomError as error:
-            self._desk.reply(token, CommitReply(results=tuple(error for _ in commit.offsets)))
+            self._context.reply(token, CommitReply(results=tuple(error for _ in commit.offsets)))
             return
         member = group.members.get(commit.member_id)
         if member is not None and group.is_in(State.STABLE, State.PREPARING_REBALANCE):
@@ -74,20 +75,20 @@ class Offsets:
         results = self._check_offsets(group, commit.offsets)
         accepted = [offset for offset, error in zip(commit.offsets, results, strict=True) if error is None]
         if not accepted:
-            self._desk.reply(token, CommitReply(results=tuple(results)))
+            self._context.reply(token, CommitReply(results=tuple(results)))
             return
         values = {(item.stream, item.partition): self._value(item, commit) for item in accepted}
         records = tuple(self._record(group, place, value) for place, value in values.items())
         group.pending_offsets.update(values.keys())
-        self._desk.persist(group, records, partial(self._committed, group, token, values, results))
+        self._context.persist(group, records, partial(self._committed, group, token, values, results))
 
     def _committing_group(self, commit: Commit) -> Group:
-        if len(commit.group_id.encode()) > self._desk.limits.name_bytes_max:
-            raise InvalidGroupIdError(f"a group id has at most {self._desk.limits.name_bytes_max} bytes")
+        if len(commit.group_id.encode()) > self._context.limits.name_bytes_max:
+            raise InvalidGroupIdError(f"a group id has at most {self._context.limits.name_bytes_max} bytes")
         if commit.generation < 0:
-            return self._desk.find_or_create(commit.group_id)
+            return self._context.find_or_create(commit.group_id)
         try:
-            return self._desk.find(commit.group_id)
+            return self._context.find(commit.group_id)
         except GroupIdNotFoundError:
             if commit.tells_missing_group:
                 raise
@@ -106,7 +107,7 @@ class Offsets:
             raise RebalanceInProgressError("the group is being rebalanced")
 
     def _check_offsets(self, group: Group, offsets: Iterable[OffsetToCommit]) -> list[LogboomError | None]:
-        limits = self._desk.limits
+        limits = self._context.limits
         room = limits.group_offsets_max - len(group.offsets) - len(group.pending_offsets)
         results: list[LogboomError | None] = []
         for item in offsets:
@@ -124,7 +125,7 @@ class Offsets:
         return results
 
     def _value(self, item: OffsetToCommit, commit: Commit) -> CommittedOffset:
-        now_ms = self._desk.now.wall_ms
+        now_ms = self._context.now.wall_ms
         return CommittedOffset(
             offset=item.offset,
             leader_epoch=item.leader_epoch,
@@ -154,10 +155,10 @@ class Offsets:
                 del group.pending_offsets[place]
         if error is None:
             group.offsets.update(values)
-            self._desk.reply(token, CommitReply(results=tuple(results)))
+            self._context.reply(token, CommitReply(results=tuple(results)))
         else:
             told = offset_store_error(error)
-            self._desk.reply(token, CommitReply(results=tuple(result or told for result in results)))
+            self._context.reply(token, CommitReply(results=tuple(result or told for result in results)))
 
     # --- delete -------------------------------------------------------------------------------------------------
 
@@ -166,25 +167,25 @@ class Offsets:
         try:
             if not request.group_id:
                 raise InvalidGroupIdError("the group id is empty")
-            group = self._desk.find(request.group_id)
+            group = self._context.find(request.group_id)
             if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-                raise NonEmptyGroupError("the group has members, and what they read is not known")
+                raise NonEmptyGroupError("the group has members, and the streams that they read are unknown")
         except LogboomError as error:
-            self._desk.reply(token, DeleteOffsetsReply(error=error))
+            self._context.reply(token, DeleteOffsetsReply(error=error))
             return
         results: list[LogboomError | None] = [
             GroupSubscribedToStreamError(f"the group reads {stream!r}") if group.is_subscribed_to(stream) else None
             for stream, _ in request.partitions
         ]
         accepted = {place for place, error in zip(request.partitions, results, strict=True) if error is None}
-        self._forget(group, accepted, partial(self._offsets_deleted, token, results))
+        self._delete_offsets(group, accepted, partial(self._offsets_deleted, token, results))
 
     def _offsets_deleted(self, token: Token, results: list[LogboomError | None], error: LogboomError | None) -> None:
         told = None if error is None else metadata_store_error(error)
-        self._desk.reply(token, DeleteOffsetsReply(results=tuple(result or told for result in results)))
+        self._context.reply(token, DeleteOffsetsReply(results=tuple(result or told for result in results)))
 
-    def _forget(self, group: Group, places: set[_Place], done: Stored) -> None:
-        """Delete those of these offsets that exist; `done` comes at once where none does."""
+    def _delete_offsets(self, group: Group, places: set[_Place], done: OnStored) -> None:
+        """Delete those of these offsets that exist; `done` is called at once where none does."""
         found = sorted(place for place in places if place in group.offsets or place in group.pending_offsets)
         if not found:
             done(None)
@@ -196,49 +197,49 @@ class Offsets:
                     group.offsets.pop(place, None)
             done(error)
 
-        self._desk.persist(group, tuple(self._record(group, place, None) for place in found), stored)
+        self._context.persist(group, tuple(self._record(group, place, None) for place in found), stored)
 
     def delete_group(self, token: Token, request: DeleteGroup) -> None:
         """One group of DeleteGroups."""
         try:
             if not request.group_id:
                 raise InvalidGroupIdError("the group id is empty")
-            group = self._desk.find(request.group_id)
+            group = self._context.find(request.group_id)
             if not group.is_in(State.EMPTY):
                 raise NonEmptyGroupError(f"group {request.group_id!r} has members")
         except LogboomError as error:
-            self._desk.reply(token, DeleteGroupReply(error=error))
+            self._context.reply(token, DeleteGroupReply(error=error))
             return
         self._delete(group, partial(self._group_deleted, token))
 
     def _group_deleted(self, token: Token, error: LogboomError | None) -> None:
         told = None if error is None else metadata_store_error(error)
-        self._desk.reply(token, DeleteGroupReply(error=told))
+        self._context.reply(token, DeleteGroupReply(error=told))
 
-    def _delete(self, group: Group, done: Stored) -> None:
-        """Write tombstones for all that the log holds of a group; it is Dead meanwhile, and back should that fail."""
+    def _delete(self, group: Group, done: OnStored) -> None:
+        """Write tombstones for all records of a group. It is Dead meanwhile, and Empty again where the write fails."""
         for member_id in sorted(group.pending_joins):
             self._rebalance.expel(group, member_id, UnknownMemberError("the group is being deleted"))
-        group.move_to(State.DEAD, self._desk.now.wall_ms)
+        group.move_to(State.DEAD, self._context.now.wall_ms)
         places = sorted(group.offsets.keys() | group.pending_offsets.keys())
         records = [self._record(group, place, None) for place in places]
         records.append(LogRecord(encode_group_key(group.group_id), None))
 
         def stored(error: LogboomError | None) -> None:
             if error is None:
-                del self._desk.groups[group.group_id]
-                self._desk.note("group deleted", group)
+                del self._context.groups[group.group_id]
+                self._context.note("group deleted", group)
             else:
-                group.move_to(State.EMPTY, self._desk.now.wall_ms)
+                group.move_to(State.EMPTY, self._context.now.wall_ms)
             done(error)
 
-        self._desk.persist(group, tuple(records), stored)
+        self._context.persist(group, tuple(records), stored)
 
     # --- time and streams ---------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Delete what nobody used for the retention time, and groups of which nothing is left (KIP-211)."""
-        for group in list(self._desk.groups.values()):
+        """Delete offsets that were unused for the retention time, and groups that have nothing left (KIP-211)."""
+        for group in list(self._context.groups.values()):
             if group.is_in(State.DEAD):
                 continue
             expired = {place for place, value in group.offsets.items() if self._is_expired(group, place, value)}
@@ -246,15 +247,15 @@ class Offsets:
             if all_gone and group.is_in(State.EMPTY) and not group.pending_joins and not group.writes_under_way:
                 self._delete(group, lambda _error: None)
             elif expired:
-                self._desk.note("offsets expired", group, count=len(expired))
-                self._forget(group, expired, lambda _error: None)
+                self._context.note("offsets expired", group, count=len(expired))
+                self._delete_offsets(group, expired, lambda _error: None)
 
     def _is_expired(self, group: Group, place: _Place, value: CommittedOffset) -> bool:
         if place in group.pending_offsets or group.is_subscribed_to(place[0]):
             return False
-        now_ms, retention_ms = self._desk.now.wall_ms, self._desk.limits.offsets_retention_ms
+        now_ms, retention_ms = self._context.now.wall_ms, self._context.limits.offsets_retention_ms
         if group.protocol_type is None:
-            since_ms = value.commit_timestamp_ms  # a simple consumer: nothing but its commits is known of it
+            since_ms = value.commit_timestamp_ms  # a consumer without a group protocol: its last use is its last commit
         elif group.is_in(State.EMPTY):
             since_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else value.commit_timestamp_ms
         elif group.is_in(State.STABLE) and group.subscribed is not None:
@@ -266,11 +267,11 @@ class Offsets:
         return now_ms - since_ms >= retention_ms
 
     def streams_deleted(self, streams: frozenset[str]) -> None:
-        """Offsets of a stream that is gone would be wrong for the next stream of that name."""
-        for group in list(self._desk.groups.values()):
+        """Delete offsets of deleted streams: they would be wrong for a later stream of the same name."""
+        for group in list(self._context.groups.values()):
             if group.is_in(State.DEAD):
                 continue
             places = {place for place in group.offsets.keys() | group.pending_offsets.keys() if place[0] in streams}
             if places:
-                self._desk.note("offsets of deleted streams removed", group, count=len(places))
-                self._forget(group, places, lambda _error: None)
+                self._context.note("offsets of deleted streams removed", group, count=len(places))
+                self._delete_offsets(group, places, lambda _error: None)

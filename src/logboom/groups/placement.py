@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` a group lives in: Kafka's own rule, so its tools look in the right one."""
+"""The partition of `__consumer_offsets` that holds a group, by Kafka's rule, so that its tools find it."""
 
 
 def java_string_hash(text: str) -> int:
@@ -15,6 +15,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_of_group(group_id: str, partitions: int) -> int:
-    """Utils.abs(hashCode) % partitions, where abs of the smallest int is 0."""
+    """Kafka's `Utils.abs(groupId.hashCode()) % partitions`, where the absolute value of the smallest int is 0."""
     value = java_string_hash(group_id)
     return (0 if value == -(1 << 31) else abs(value)) % partitions

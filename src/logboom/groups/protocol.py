@@ -1,7 +1,7 @@
-"""What the coordinator may know of the embedded consumer protocol: the streams a subscription names.
+"""The embedded consumer protocol, as far as a coordinator reads it: the streams that a subscription names.
 
-The metadata of a member is opaque to a coordinator but for this prefix, which all versions share
-(ConsumerProtocolSubscription v0). Anything that does not parse is simply not known.
+The metadata of a member is opaque to the coordinator but for this prefix, which all versions share
+(ConsumerProtocolSubscription v0). Metadata that does not parse counts as unknown, not as an error.
 """
 
 from logboom.groups.errors import GroupRecordError

@@ -1,13 +1,13 @@
-"""How a group goes from one generation to the next: the steps that joins, syncs, leaves and timeouts share.
+"""The steps from one generation of a group to the next, shared by joins, syncs, leaves and timeouts.
 
-Knows the rules of Kafka's classic protocol (GroupMetadataManager of Apache Kafka 4.0; KIP-62, 134, 345, 389, 394) and
-speaks through the desk alone.
+Follows Kafka's classic protocol (GroupMetadataManager of Apache Kafka 4.0; KIP-62, 134, 345, 389, 394). Effects and
+timers go through the context.
 """
 
 from functools import partial
 
 from logboom.base.errors import LogboomError
-from logboom.groups.desk import Desk, Stored
+from logboom.groups.context import CoordinatorContext, OnStored
 from logboom.groups.errors import (
     GroupError,
     NotCoordinatorError,
@@ -20,7 +20,7 @@ from logboom.groups.group import Group, Member, State
 from logboom.groups.records import LogRecord, encode_group_key, encode_group_value
 
 HEARTBEAT = "heartbeat"
-"""Timer of a member's session, and of an id that was given out."""
+"""Timer of a member's session, or of a pending member id."""
 JOIN = "join"
 """Timer of the join phase, or of the initial delay."""
 SYNC = "sync"
@@ -28,27 +28,27 @@ SYNC = "sync"
 
 
 class Rebalance:
-    """The life of generations. Stateless beside the groups; one per coordinator."""
+    """Moves groups through the phases of a rebalance. One per coordinator."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
         self._initial_left_ms: dict[str, tuple[int, int]] = {}
-        """Groups in their initial delay: how long the running delay is and how much may follow."""
+        """Groups in their initial delay: the length of the running delay, and the time by which it can be extended."""
 
     # --- answers ------------------------------------------------------------------------------------------------
 
     def answer_join(self, group: Group, member: Member, answer: JoinReply) -> None:
-        """Answer a parked join, if there is one."""
-        self._desk.reply(group.take_join_token(member), answer)
+        """Answer the held join of a member, if there is one."""
+        self._context.reply(group.take_join_token(member), answer)
 
     def answer_sync(self, member: Member, answer: SyncReply) -> bool:
-        """Answer a parked sync; whether there was one."""
+        """Answer the held sync of a member; whether there was one."""
         token, member.sync_token = member.sync_token, None
-        self._desk.reply(token, answer)
+        self._context.reply(token, answer)
         return token is not None
 
     def joined(self, group: Group, member: Member) -> JoinReply:
-        """What a member is told of the current generation."""
+        """The answer to a join, for the current generation."""
         return JoinReply(
             generation=group.generation,
             protocol_type=group.protocol_type,
@@ -59,23 +59,23 @@ class Rebalance:
         )
 
     def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """Start a member's session anew."""
+        """Restart a member's session timeout."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
-        self._desk.set_timer(delay_ms, HEARTBEAT, group.group_id, member.member_id)
+        self._context.set_timer(delay_ms, HEARTBEAT, group.group_id, member.member_id)
 
     # --- leaving ------------------------------------------------------------------------------------------------
 
     def expel(self, group: Group, member_id: str, error: GroupError) -> None:
-        """Take a member or a pending id out; who waits under it is told why."""
+        """Remove a member or a pending id; its held requests are answered with `error`."""
         member = group.members.get(member_id)
         if member is not None:
             self.answer_join(group, member, JoinReply(error=error))
             self.answer_sync(member, SyncReply(error=error))
         group.remove(member_id)
-        self._desk.cancel_timer(HEARTBEAT, group.group_id, member_id)
+        self._context.cancel_timer(HEARTBEAT, group.group_id, member_id)
 
     def after_removal(self, group: Group, reason: str, members_gone: int) -> None:
-        """Members or pending ids went: those who remain must share anew, or the join phase may now be complete."""
+        """Members or pending ids were removed: rebalance the rest, or complete the join phase that waited for them."""
         if group.is_in(State.PREPARING_REBALANCE):
             self._complete_if_all_joined(group)
         elif members_gone > 0:
@@ -84,7 +84,7 @@ class Rebalance:
     # --- the join phase -----------------------------------------------------------------------------------------
 
     def prepare_or_complete(self, group: Group, reason: str) -> None:
-        """A member joined or changed: start a rebalance, or finish the one that waited for it."""
+        """A member joined or changed: start a rebalance, or complete the join phase that waited for it."""
         if group.is_in(State.PREPARING_REBALANCE):
             self._complete_if_all_joined(group)
         else:
@@ -92,86 +92,86 @@ class Rebalance:
 
     def prepare(self, group: Group, reason: str) -> None:
         """Ask all members to join again."""
-        desk = self._desk
+        context = self._context
         if group.is_in(State.COMPLETING_REBALANCE):
             self.fail_assignment(group, RebalanceInProgressError(reason))
         group.pending_syncs.clear()
-        desk.cancel_timer(SYNC, group.group_id)
+        context.cancel_timer(SYNC, group.group_id)
         initial = group.is_in(State.EMPTY)
-        group.move_to(State.PREPARING_REBALANCE, desk.now.wall_ms)
-        desk.note("rebalance started", group, generation=group.generation, reason=reason)
+        group.move_to(State.PREPARING_REBALANCE, context.now.wall_ms)
+        context.note("rebalance started", group, generation=group.generation, reason=reason)
         if initial:
             self._start_initial_delay(group)
         elif group.all_joined:
             self.complete_join(group)
         else:
-            desk.set_timer(group.rebalance_timeout_ms, JOIN, group.group_id)
+            context.set_timer(group.rebalance_timeout_ms, JOIN, group.group_id)
 
     def _complete_if_all_joined(self, group: Group) -> None:
-        """The initial delay runs its time even when all who are known have joined: others may be starting."""
+        """Not during the initial delay, which runs to its end because more members may be starting."""
         if group.all_joined and group.previous_state is not State.EMPTY:
             self.complete_join(group)
 
     def _start_initial_delay(self, group: Group) -> None:
-        delay_ms = self._desk.limits.initial_rebalance_delay_ms
+        delay_ms = self._context.limits.initial_rebalance_delay_ms
         left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         self._delay_more(group, delay_ms, left_ms)
 
     def _delay_more(self, group: Group, delay_ms: int, left_ms: int) -> None:
         group.new_member_added = False
         self._initial_left_ms[group.group_id] = (delay_ms, left_ms)
-        self._desk.set_timer(delay_ms, JOIN, group.group_id)
+        self._context.set_timer(delay_ms, JOIN, group.group_id)
 
     def join_timed_out(self, group: Group) -> None:
-        """The join phase, or the initial delay, has lasted long enough."""
+        """The timer of the join phase, or of the initial delay, expired."""
         if not group.is_in(State.PREPARING_REBALANCE):
             return
         delay_ms, left_ms = self._initial_left_ms.get(group.group_id, (0, 0))
         if group.new_member_added and left_ms > 0:
-            next_ms = min(self._desk.limits.initial_rebalance_delay_ms, left_ms)
+            next_ms = min(self._context.limits.initial_rebalance_delay_ms, left_ms)
             self._delay_more(group, next_ms, max(left_ms - delay_ms, 0))
         else:
             self.complete_join(group)
 
     def complete_join(self, group: Group) -> None:
-        """Begin the next generation with those who joined."""
-        desk = self._desk
-        desk.cancel_timer(JOIN, group.group_id)
+        """End the join phase: begin the next generation with the members that joined."""
+        context = self._context
+        context.cancel_timer(JOIN, group.group_id)
         self._initial_left_ms.pop(group.group_id, None)
         for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
             self.expel(group, member.member_id, UnknownMemberError("did not join in time"))
-            desk.note("member did not join in time", group, member=member.member_id)
+            context.note("member did not join in time", group, member=member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none came back yet: wait for them or for their sessions to end.
-            desk.set_timer(group.rebalance_timeout_ms, JOIN, group.group_id)
+            # Only static members are left and none has joined yet: wait for them, or for their sessions to expire.
+            context.set_timer(group.rebalance_timeout_ms, JOIN, group.group_id)
             return
-        group.start_generation(desk.now.wall_ms)
+        group.start_generation(context.now.wall_ms)
         if group.is_in(State.EMPTY):
-            desk.note("group is empty", group, generation=group.generation)
+            context.note("group is empty", group, generation=group.generation)
             self.store(group, {}, lambda _error: None)
             return
         self._start_sync_phase(group)
 
     def _start_sync_phase(self, group: Group) -> None:
-        desk = self._desk
-        desk.note("generation started", group, generation=group.generation, members=len(group.members))
+        context = self._context
+        context.note("generation started", group, generation=group.generation, members=len(group.members))
         for member in group.members.values():
             self.answer_join(group, member, self.joined(group, member))
             self.expect_heartbeat(group, member)
             member.is_new = False
             group.pending_syncs.add(member.member_id)
-        desk.set_timer(group.rebalance_timeout_ms, SYNC, group.group_id)
+        context.set_timer(group.rebalance_timeout_ms, SYNC, group.group_id)
 
     # --- the sync phase -----------------------------------------------------------------------------------------
 
     def synced(self, group: Group, member_id: str) -> None:
-        """A member asked for its assignment."""
+        """A member sent its sync."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
-            self._desk.cancel_timer(SYNC, group.group_id)
+            self._context.cancel_timer(SYNC, group.group_id)
 
     def sync_timed_out(self, group: Group) -> None:
-        """Members that joined but never asked for their assignment are gone."""
+        """The timer of the sync phase expired: remove the members that joined but did not sync."""
         if not group.is_in(State.COMPLETING_REBALANCE, State.STABLE) or not group.pending_syncs:
             return
         late = sorted(group.pending_syncs)
@@ -180,42 +180,41 @@ class Rebalance:
         self.prepare(group, f"{len(late)} members did not sync in time")
 
     def store_assignment(self, group: Group, assignments: dict[str, bytes]) -> None:
-        """Write the leader's assignment; the members hear of it once it is committed."""
+        """Write the leader's assignment; the members are answered once it is committed."""
         self.store(group, assignments, partial(self._assignment_stored, group, group.generation, assignments))
 
     def _assignment_stored(
         self, group: Group, generation: int, assignments: dict[str, bytes], error: LogboomError | None
     ) -> None:
         if not group.is_in(State.COMPLETING_REBALANCE) or group.generation != generation:
-            return  # another rebalance began meanwhile, and everyone who waited was told so
+            return  # another rebalance began meanwhile and has answered the held syncs
         if error is not None:
             self.fail_assignment(group, metadata_store_error(error))
             self.prepare(group, "the assignment could not be stored")
             return
-        group.move_to(State.STABLE, self._desk.now.wall_ms)
+        group.move_to(State.STABLE, self._context.now.wall_ms)
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if self.answer_sync(member, self.assigned(group, member)):
                 self.expect_heartbeat(group, member)
 
     def assigned(self, group: Group, member: Member) -> SyncReply:
-        """What a member is told when the assignment stands."""
+        """The answer to a sync, with the member's assignment."""
         return SyncReply(
             protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
         )
 
     def fail_assignment(self, group: Group, error: LogboomError) -> None:
-        """Tell all who wait for an assignment that this generation gives none."""
+        """Answer all held syncs with `error`: this generation gets no assignment."""
         for member in group.members.values():
             member.assignment = b""
             if self.answer_sync(member, SyncReply(error=error)):
                 self.expect_heartbeat(group, member)
 
-    # --- both ---------------------------------------------------------------------------------------------------
+    # --- both phases --------------------------------------------------------------------------------------------
 
-    def store(self, group: Group, assignments: dict[str, bytes], stored: Stored) -> None:
+    def store(self, group: Group, assignments: dict[str, bytes], stored: OnStored) -> None:
         """Write the group's metadata as it is now, with these assignments."""
-
         value = encode_group_value(group.as_stored(assignments))
 
         def done(error: LogboomError | None) -> None:
@@ -223,10 +222,10 @@ class Rebalance:
                 group.stored = value
             stored(error)
 
-        self._desk.persist(group, (LogRecord(encode_group_key(group.group_id), value),), done)
+        self._context.persist(group, (LogRecord(encode_group_key(group.group_id), value),), done)
 
     def resign(self, group: Group) -> None:
-        """Send everyone who waits to another coordinator."""
+        """Answer all held requests of a group NOT_COORDINATOR."""
         error = NotCoordinatorError("this broker is stopping")
         for member in group.members.values():
             self.answer_join(group, member, JoinReply(error=error, member_id=member.member_id))

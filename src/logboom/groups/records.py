@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`, in Kafka's own format, so that Kafka's tools can read them.
 
-Written: OffsetCommitKey v1 with OffsetCommitValue v3 (v1 where the committer named a retention time, as Kafka does),
+Written: OffsetCommitKey v1 with OffsetCommitValue v3 (v1 where the commit named a retention time, as in Kafka),
 GroupMetadataKey v2 with GroupMetadataValue v3, and null values as tombstones. Read: every version Kafka ever wrote.
-Decoding is total: any bytes give a record, None (a kind of record kept for later protocols) or GroupRecordError.
+Decoding is total: any bytes give a record, None (a kind of record that later protocols use) or GroupRecordError.
 Source: group-coordinator/src/main/resources/common/message in Apache Kafka.
 """
 
@@ -18,7 +18,7 @@ _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION_MAX: Final = 4
 _FLEXIBLE_VALUE_VERSION: Final = 4
 _MEMBER_BYTES_MIN: Final = 8
-"""A member takes more in every version; the least that bounds an array's claim."""
+"""The least that one member takes in any version, which bounds the length of the array."""
 
 _VERSION_AND_LENGTH: Final = Struct(">hh")
 _LENGTH: Final = Struct(">h")
@@ -30,14 +30,14 @@ NO_EXPIRY: Final = -1
 
 
 class LogRecord(NamedTuple):
-    """Key and value as they lie in the log; a null value is a tombstone."""
+    """Key and value of a record; the value None is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset, and of what."""
+    """The key of a committed offset."""
 
     group_id: str
     stream: str
@@ -45,14 +45,14 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Whose metadata."""
+    """The key of a group's metadata."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset a group committed: the next one it will read."""
+    """A committed offset: the next one that the group will read."""
 
     offset: int
     leader_epoch: int
@@ -60,12 +60,12 @@ class CommittedOffset:
     commit_timestamp_ms: int
     """Wall time of the commit."""
     expire_timestamp_ms: int = NO_EXPIRY
-    """Wall time after which it goes, where the committer named one (OffsetCommit v2 to v4)."""
+    """Wall time at which it expires, where the commit named a retention time (OffsetCommit v2 to v4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A member as the log keeps it."""
+    """A member in the value of a record."""
 
     member_id: str
     instance_id: str | None
@@ -125,7 +125,7 @@ def encode_group_value(value: StoredGroup) -> bytes:
 
 
 def decode_key(key: bytes | None) -> OffsetKey | GroupKey | None:
-    """What a record is about; None for the kinds of KIP-848 and later, which are not kept here."""
+    """The key of a record; None for the kinds of KIP-848 and later, which are not used here."""
     if key is None:
         raise GroupRecordError("a record without a key")
     reader = Reader(key)
@@ -160,7 +160,7 @@ def decode_offset_value(value: bytes) -> CommittedOffset:
 
 
 def decode_group_value(value: bytes) -> StoredGroup:
-    """GroupMetadataValue v0 to v4; a generation that contradicts itself is a GroupRecordError too."""
+    """GroupMetadataValue v0 to v4. Raises GroupRecordError also for members that contradict each other."""
     reader = Reader(value)
     version = _value_version(reader)
     flexible = version >= _FLEXIBLE_VALUE_VERSION

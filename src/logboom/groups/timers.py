@@ -1,4 +1,4 @@
-"""Deadlines by key, the next one known at any time. A moment is a plain number in ms; nothing here asks a clock."""
+"""Deadlines by key, of which the earliest is known at any time. Times are plain numbers in ms, of any clock."""
 
 import heapq
 from typing import Final, Generic, TypeVar
@@ -10,7 +10,7 @@ _STALE_MIN: Final = 64
 
 
 class Timers(Generic[K]):
-    """One deadline for each key. Putting one off, as every heartbeat does, touches the heap only when it comes up."""
+    """One deadline per key. Postponing one, as every heartbeat does, costs no heap operation until it is due."""
 
     def __init__(self) -> None:
         self._deadlines: dict[K, int] = {}
@@ -25,11 +25,11 @@ class Timers(Generic[K]):
             self._shrink()
 
     def cancel(self, key: K) -> None:
-        """Forget a deadline, if there is one."""
+        """Drop a deadline, if there is one."""
         self._deadlines.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all."""
         self._deadlines.clear()
         self._heap.clear()
 
@@ -46,7 +46,7 @@ class Timers(Generic[K]):
         return None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """Take out one key whose deadline has come, earliest first."""
+        """Remove and return one key whose deadline has passed, earliest first; None where there is none."""
         next_ms = self.next_ms()
         if next_ms is None or next_ms > now_ms:
             return None
@@ -55,7 +55,7 @@ class Timers(Generic[K]):
         return key
 
     def _shrink(self) -> None:
-        """Cancelled keys leave entries behind; they may not outnumber the living for long."""
+        """Rebuild the heap where stale entries of cancelled keys outnumber the live ones."""
         if len(self._heap) > 2 * len(self._deadlines) + _STALE_MIN:
             self._heap = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items()]
             heapq.heapify(self._heap)

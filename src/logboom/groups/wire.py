@@ -1,6 +1,6 @@
 """Kafka's primitive types, read with every length checked against the bytes that are left.
 
-Knows how numbers, strings and byte runs lie in memory, and nothing of what they mean.
+Knows the encoding of numbers, strings and byte arrays, not what they mean.
 """
 
 import struct
@@ -15,7 +15,7 @@ _VARINT_BYTES_MAX: Final = 5
 
 
 class Reader:
-    """A cursor over bytes that may be anything; raises GroupRecordError and never reads outside them."""
+    """A cursor over untrusted bytes. Raises GroupRecordError instead of reading beyond their end."""
 
     __slots__ = ("_data", "_position")
 
@@ -59,7 +59,7 @@ class Reader:
         raise GroupRecordError("a number that does not end")
 
     def string(self, *, flexible: bool) -> str:
-        """Text that must be there."""
+        """Text that must not be null."""
         value = self.nullable_string(flexible=flexible)
         if value is None:
             raise GroupRecordError("null where text must be")
@@ -76,18 +76,18 @@ class Reader:
             raise GroupRecordError("text that is not UTF-8") from None
 
     def run(self, *, flexible: bool) -> bytes:
-        """A run of bytes that must be there."""
+        """Bytes that must not be null."""
         return self.raw(self.uvarint() - 1 if flexible else self.i32())
 
     def count(self, item_bytes_min: int, *, flexible: bool) -> int:
-        """Length of an array whose items take at least `item_bytes_min` bytes each, so it can be trusted."""
+        """Length of an array, checked against the bytes that are left: each item takes at least `item_bytes_min`."""
         count = self.uvarint() - 1 if flexible else self.i32()
         if not 0 <= count * item_bytes_min <= self.left_bytes:
             raise GroupRecordError(f"{count} items claimed, {self.left_bytes} bytes are left")
         return count
 
     def skip_tags(self) -> None:
-        """Pass over tagged fields (KIP-482): newer writers may add some."""
+        """Skip tagged fields (KIP-482), which newer writers may add."""
         count = self.uvarint()
         if count * 2 > self.left_bytes:
             raise GroupRecordError(f"{count} tagged fields claimed, {self.left_bytes} bytes are left")
@@ -135,5 +135,5 @@ class Writer:
         return self
 
     def done(self) -> bytes:
-        """All that was written."""
+        """The bytes of everything that was written."""
         return bytes(self._buffer)

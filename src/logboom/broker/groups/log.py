@@ -1,8 +1,8 @@
-"""Reading `__consumer_offsets` back: the last value of every key of one partition.
+"""Reads one partition of `__consumer_offsets`: the last value of every key.
 
-Only the last one counts, so nothing older is decoded: this is compaction done while reading. What is damaged is
-reported and passed over; the keys in it fall back to what an earlier record says, which costs a reader some records
-read again and none lost.
+Values are decoded by the caller, once all are read, because only the last one of a key counts. Damaged batches are
+reported and skipped: the keys in them fall back to an earlier value, after which a consumer reads some records again
+and misses none.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ _COMMIT_WAIT_S: Final = 1.0
 async def latest_records(
     partition: Partition, max_decompressed_bytes: int, report: Callable[[str], None]
 ) -> list[LogRecord]:
-    """What the partition says now, one record for each key that is not deleted."""
+    """The last record of each key, of those that were not deleted. `report` gets one sentence per damage."""
     latest: dict[bytes, bytes] = {}
     offset, end = partition.log_start_offset, partition.log_end_offset
     while offset < end:
         try:
             data = await partition.reads.read(offset, _READ_BYTES)
         except StorageError as error:
-            report(f"{partition} is damaged at offset {offset}, what stands there is passed over: {error}")
+            report(f"{partition} is damaged at offset {offset}, skipped: {error}")
             offset = await _behind_damage(partition, offset, end)
             continue
         if not data:
@@ -61,11 +61,11 @@ def _take(
             else:
                 latest[record.key] = record.value
     except (CorruptBatchError, MessageTooLargeError) as error:
-        report(f"the batch at offset {header.base_offset} cannot be read, it is passed over: {error}")
+        report(f"the batch at offset {header.base_offset} cannot be read, skipped: {error}")
 
 
 async def _behind_damage(partition: Partition, offset: Offset, end: Offset) -> Offset:
-    """The next offset that can be read; batches here are small, so they are tried one by one."""
+    """The next readable offset. Found by trying one by one, since the end of a damaged batch is unknown."""
     while offset < end:
         offset = Offset(offset + 1)
         try:
@@ -77,7 +77,7 @@ async def _behind_damage(partition: Partition, offset: Offset, end: Offset) -> O
 
 
 async def _more_committed(partition: Partition, offset: Offset) -> None:
-    """Wait until the high-water mark has passed `offset`, with a look now and then."""
+    """Wait until the high-water mark has passed `offset`, for at most _COMMIT_WAIT_S; the caller tries again."""
     moved = asyncio.Event()
     handle = partition.watch(moved.set)
     try:

@@ -1,10 +1,11 @@
-"""Consumer groups as the doors call them: finds the shard of a group and asks it.
+"""Consumer groups as the doors call them: finds the shard of a group and passes the request on.
 
-Groups and their offsets live in the internal stream `__consumer_offsets`, a group in the partition that Kafka would
-choose for it; each partition has a shard of its own. Requests are answered, never raised at: while a shard loads or
-when it failed the answer says so.
+Groups and their offsets are stored in the internal stream `__consumer_offsets`, each group in the partition that Kafka
+would choose; every partition has one shard. Requests of members never raise: a shard that loads, failed or resigned is
+an error in the answer.
 
-Life: made with the broker; `start` once its partitions are open (loading goes on behind it); `stop` before they close.
+Life: created with the broker; `start` once its partitions are open (shards load in the background); `stop` before they
+close.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ from logboom.metadata import Stream
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
 _SEGMENT_BYTES: Final = 64 * MIB
-"""Small, since whole segments are what is deleted once their records were written anew."""
+"""Small, because only whole segments are deleted once the live records were rewritten behind them."""
 
 
 class EnsureStream(Protocol):
@@ -84,7 +85,7 @@ class GroupService:
     # --- life ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make the stream where there is none, and begin to load."""
+        """Create the stream of offsets where there is none, and start loading the shards."""
         config = self._config.now.groups
         settings = {
             "logboom.flush": "commit",
@@ -107,7 +108,7 @@ class GroupService:
         self._loading = [asyncio.create_task(shard.load(self._living_streams)) for shard in self._shards]
 
     def configure(self, config: GroupsConfig) -> None:
-        """Take other settings; those of the stream itself were fixed when it was made."""
+        """Apply other settings; those of the stream itself are fixed since it was created."""
         for shard in self._shards:
             shard.configure(config.as_limits(), rewrite_records_min=config.offsets_rewrite_records_min)
 
@@ -115,19 +116,19 @@ class GroupService:
         return frozenset(self._stream_names())
 
     async def loaded(self) -> None:
-        """Returns when every shard has loaded, or failed to."""
+        """Return when every shard has loaded, or failed to."""
         await asyncio.gather(*self._loading)
 
     def resign(self) -> None:
-        """Send members to look for another coordinator, those who wait first; what is being written is still answered.
+        """Answer held requests NOT_COORDINATOR and refuse new ones. Requests with a pending write are still answered.
 
-        Called before a door waits for its last answers: a JoinGroup can take minutes.
+        Called before a door waits for its last answers, because a JoinGroup can be held for minutes.
         """
         for shard in self._shards:
             shard.resign()
 
     async def stop(self) -> None:
-        """Resign, if that was not done, and wait for what is being written."""
+        """Resign, if that was not done, and wait for pending writes."""
         for task in self._loading:
             task.cancel()
         await asyncio.gather(*self._loading, return_exceptions=True)
@@ -136,7 +137,7 @@ class GroupService:
             await shard.drain()
 
     def streams_deleted(self, names: frozenset[str]) -> None:
-        """Drop all offsets of streams that are gone."""
+        """Delete all offsets of deleted streams."""
         for shard in self._shards:
             shard.tell_when_serving(StreamsDeleted(names))
 
@@ -150,7 +151,7 @@ class GroupService:
     async def join(self, join: Join) -> JoinReply:
         """JoinGroup; answered when the whole group has joined."""
         try:
-            named = replace(join, fresh_id=str(self._runtime.ids.uuid()))
+            named = replace(join, unique_id=str(self._runtime.ids.uuid()))
             reply: JoinReply = await self._shard(join.group_id).ask(named)
         except LogboomError as error:
             return JoinReply(error=error, member_id=join.member_id)
@@ -165,7 +166,7 @@ class GroupService:
         return reply
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
-        """Heartbeat; blindly welcome while groups are loaded, as in Kafka."""
+        """Heartbeat; accepted unchecked while groups are being loaded, as in Kafka."""
         try:
             reply: HeartbeatReply = await self._shard(heartbeat.group_id).ask(heartbeat)
         except CoordinatorLoadInProgressError:
@@ -208,26 +209,26 @@ class GroupService:
             return DeleteGroupReply(error=error)
         return reply
 
-    # --- questions ----------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
-        """Every committed offset of a group, by stream and partition. Raises where it is not known (yet)."""
+        """Committed offsets of a group, by stream and partition. Raises GroupError while the shard does not serve."""
         return self._shard(group_id).coordinator.committed(group_id)
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """A group; None where there is none. Raises where it is not known (yet)."""
+        """A group; None where there is none. Raises GroupError while the shard does not serve."""
         return self._shard(group_id).coordinator.describe(group_id)
 
     def overview(self) -> list[GroupOverview]:
-        """All groups. Raises while any shard is not loaded: a partial list would pass for a whole one."""
+        """All groups. Raises GroupError while any shard does not serve: clients would take a partial list for all."""
         return [group for shard in self._shards for group in shard.coordinator.overview()]
 
-    def most(self) -> tuple[int, int]:
-        """How many groups the fullest partition of the offsets stream has, and the members of the largest group."""
-        sizes = [shard.coordinator.most() for shard in self._shards if shard.serves]
+    def usage(self) -> tuple[int, int]:
+        """The most groups in any partition of the offsets stream, and the most members in any group."""
+        sizes = [shard.coordinator.usage() for shard in self._shards if shard.serves]
         return max((groups for groups, _ in sizes), default=0), max((members for _, members in sizes), default=0)
 
     def states(self) -> Mapping[str, int]:
-        """How many groups are in each state, of those that are loaded."""
+        """The number of loaded groups by state."""
         serving = [shard.coordinator for shard in self._shards if shard.serves]
         return Counter(group.state for coordinator in serving for group in coordinator.overview())

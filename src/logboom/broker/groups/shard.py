@@ -1,10 +1,14 @@
-"""Drives the coordinator of one partition of `__consumer_offsets`: real time, real writes, replies to those who wait.
+"""Drives the coordinator of one partition of `__consumer_offsets`: performs its effects and reports their outcomes.
 
-Events are taken one by one; what an effect causes at once (a refused append) comes after the effects before it. Writes
-are appended as they come and never waited for, so no group waits for another, and one group's writes keep their order.
+    request -> Coordinator.step -> effects in order: Persist -> GroupWriter.write -> Persisted -> step -> Reply -> future
 
-Life: made; `load` (requests are refused as loading until it is through, for good where it failed); `ask` and `tell`;
-`resign`, then `drain`.
+Events are processed one by one. An event that an effect causes at once (an append that is refused) is queued behind the
+effects of the current one. Appends are not waited for, so no group waits for another's write, and the writes of one
+group keep their order because a partition appends in order.
+
+States: LOADING (requests are answered COORDINATOR_LOAD_IN_PROGRESS) -> SERVING, or FAILED for good -> RESIGNED.
+
+Life: created; `load`; any number of `ask` and `tell`; `resign`, then `drain`.
 """
 
 import asyncio
@@ -22,7 +26,6 @@ from logboom.broker.groups.log import latest_records
 from logboom.broker.groups.writer import GroupWriter
 from logboom.broker.partition.replica import Partition
 from logboom.groups import (
-    Asked,
     Coordinator,
     Effect,
     Event,
@@ -33,6 +36,7 @@ from logboom.groups import (
     Persist,
     Persisted,
     Reply,
+    Request,
     RequestBody,
     Resign,
     StreamsDeleted,
@@ -79,7 +83,11 @@ class GroupShard:
         self._max_decompressed_bytes = max_decompressed_bytes
         self._coordinator = Coordinator(limits)
         self._writer = GroupWriter(
-            find_partition, self._coordinator.living, clock=clock, log=log, rewrite_records_min=rewrite_records_min
+            find_partition,
+            self._coordinator.live_records,
+            clock=clock,
+            log=log,
+            rewrite_records_min=rewrite_records_min,
         )
         self._phase = _Phase.LOADING
         self._events: deque[Event] = deque()
@@ -91,14 +99,14 @@ class GroupShard:
         self._in_grace = False
 
     def configure(self, limits: GroupLimits, *, rewrite_records_min: int) -> None:
-        """Keep other limits from now on."""
+        """Apply other limits from now on."""
         self._coordinator.configure(limits)
         self._writer.rewrite_records_min = rewrite_records_min
 
     # --- loading ------------------------------------------------------------------------------------------------
 
     async def load(self, living_streams: Callable[[], frozenset[str]]) -> None:
-        """Read the state from the log; afterwards requests are served, or refused for good where that failed."""
+        """Read the state from the log and begin to serve, or refuse all requests from then on where that fails."""
         try:
             partition = self._find_partition()
             records = await latest_records(partition, self._max_decompressed_bytes, self._report)
@@ -117,7 +125,7 @@ class GroupShard:
             try:
                 self._coordinator.replay(record, self._now())
             except GroupRecordError as error:
-                self._report(f"a record is passed over: {error}")
+                self._report(f"skipped a record: {error}")
 
     def _serve(self, record_count: int, living_streams: frozenset[str]) -> None:
         self._phase = _Phase.SERVING
@@ -131,12 +139,12 @@ class GroupShard:
 
     @property
     def serves(self) -> bool:
-        """Whether requests are answered: the state is loaded and not given up yet."""
+        """Whether requests are served: the state is loaded and the shard has not resigned."""
         return self._phase is _Phase.SERVING
 
     @property
     def coordinator(self) -> Coordinator:
-        """For questions. Raises what a request would be answered."""
+        """For queries. Raises the error with which a request would be answered now."""
         refusal = self._refusal()
         if refusal is not None:
             raise refusal
@@ -156,18 +164,18 @@ class GroupShard:
     # --- events -------------------------------------------------------------------------------------------------
 
     def ask(self, body: RequestBody) -> asyncio.Future[Any]:
-        """The answer to a request, when it comes. Raises as `coordinator` does."""
+        """Pass a request to the coordinator; the future holds its answer. Raises as `coordinator` does."""
         refusal = self._refusal()
         if refusal is not None:
             raise refusal
         self._last_token += 1
         token = Token(self._last_token)
         future = self._waiting[token] = asyncio.get_running_loop().create_future()
-        self.tell(Asked(token, body))
+        self.tell(Request(token, body))
         return future
 
     def tell(self, event: Event) -> None:
-        """Step through an event and all that it causes at once."""
+        """Process an event, and all events that its effects cause at once."""
         self._events.append(event)
         if self._stepping:
             return
@@ -180,7 +188,7 @@ class GroupShard:
         self._set_timer()
 
     def tell_when_serving(self, event: Event) -> None:
-        """As `tell`; before the state is loaded and after it was given up there is nobody to tell."""
+        """As `tell`, while the shard serves; otherwise the event is dropped."""
         if self.serves:
             self.tell(event)
 
@@ -192,7 +200,7 @@ class GroupShard:
             match effect:
                 case Reply(token, answer):
                     future = self._waiting.pop(token)
-                    if not future.done():  # cancelled where the connection is gone
+                    if not future.done():  # cancelled when its connection was lost
                         future.set_result(answer)
                 case Persist(ticket, records):
                     self._writer.write(records, partial(self._written, ticket))
@@ -205,7 +213,7 @@ class GroupShard:
     # --- time ---------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        """One timer, for the next deadline; one that is set too early is left alone, since deadlines mostly recede."""
+        """Keep one timer for the earliest deadline. One that is set too early stays, since most are postponed."""
         deadline_ms = self._coordinator.deadline_ms()
         if deadline_ms is None or not self.serves:
             return
@@ -221,9 +229,10 @@ class GroupShard:
         self._timer = None
         late_ms = self._now().monotonic_ms - self._timer_ms
         if late_ms > _STALL_MS and not self._in_grace:
-            # The process stood still. Heartbeats that came meanwhile lie in the sockets and are to be read first.
+            # The process was suspended, or its loop was blocked. Heartbeats that members sent meanwhile wait in socket
+            # buffers: give the loop time to read them before any session is declared expired.
             self._in_grace = True
-            self._log.warning("the broker stood still", late_ms=late_ms)
+            self._log.warning("the event loop was blocked", late_ms=late_ms)
             self._timer = asyncio.get_running_loop().call_later(_STALL_GRACE_S, self._timer_fired)
             return
         self._in_grace = False
@@ -232,7 +241,7 @@ class GroupShard:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def resign(self) -> None:
-        """Answer all who wait for others, and refuse what comes from now on."""
+        """Answer the held requests NOT_COORDINATOR, and refuse new ones from now on."""
         if self.serves:
             self.tell(Resign())
         self._phase = _Phase.RESIGNED
@@ -241,7 +250,7 @@ class GroupShard:
             self._timer = None
 
     async def drain(self) -> None:
-        """Wait, within bounds, for what is still on its way to the disk."""
+        """Wait for pending writes and their answers, for at most _DRAIN_S; then fail what is left."""
         await self._writer.close()
         if self._waiting:
             await asyncio.wait(self._waiting.values(), timeout=_DRAIN_S)

@@ -1,10 +1,10 @@
 """Writes one shard's records to its partition of `__consumer_offsets`, and keeps that partition short.
 
-Writes go out as they come and are never waited for. Once the partition holds many more records than there are keys
-alive, the living ones are written anew behind all others and everything before them is deleted: loading and disk stay
-in proportion to the state, not to the number of commits. New writes are held back meanwhile, from the moment the last
-one under way was answered until the living records are appended, so that they lie behind them; a crash at any moment
-leaves the old records, or both, and either reads as the same state.
+Appends are not waited for. Once the partition holds many more records than there are live keys, the live records are
+appended again and everything before them is deleted, so that disk space and loading time follow the size of the state
+and not the number of commits; Kafka uses key compaction for this. During such a rewrite new writes are held back: the
+coordinator's state must not change between the first and the last live record, and newer records must come behind
+them. A crash at any moment leaves the old records, or both copies, and either loads as the same state.
 """
 
 import asyncio
@@ -26,37 +26,37 @@ from logboom.records import Record, build_batch
 Done = Callable[[LogboomError | None], None]
 
 _REWRITE_RATIO: Final = 4
-"""So many records for each living one are kept before they are written anew."""
+"""Records kept for each live one before a rewrite."""
 _BATCH_RECORDS: Final = 500
 _BATCH_BYTES: Final = MIB
 
 
 class GroupWriter:
-    """See the module. Life: made; `loaded` when the state is read; `close` when nothing is to be written any more."""
+    """See the module. Life: created; `loaded` once the state is read; `close` when no more is written."""
 
     def __init__(
         self,
         find_partition: Callable[[], Partition],
-        living: Callable[[], Iterable[LogRecord]],
+        live_records: Callable[[], Iterable[LogRecord]],
         *,
         clock: Clock,
         log: FilteringBoundLogger,
         rewrite_records_min: int,
     ) -> None:
         self._find_partition = find_partition
-        self._living = living
+        self._live_records = live_records
         self._clock = clock
         self._log = log
         self.rewrite_records_min = rewrite_records_min
         self._rewrite_at: int | None = None
-        """Offset at which the partition may be too long; unknown until loaded."""
-        self._under_way = 0
+        """The append offset from which a rewrite is due; unknown until loaded."""
+        self._pending_writes = 0
         self._idle = asyncio.Event()
         self._held: deque[tuple[Sequence[LogRecord], Done]] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def write(self, records: Sequence[LogRecord], done: Done) -> None:
-        """Append records as one batch; `done` hears of the commit, or of the error, perhaps before this returns."""
+        """Append records as one batch; `done` is called with None at the commit or with the error, perhaps at once."""
         if self._held is not None:
             self._held.append((records, done))
         else:
@@ -65,7 +65,7 @@ class GroupWriter:
     def _append(self, records: Sequence[LogRecord], done: Done) -> None:
         now_ms = self._clock.wall_ms()
         batch = build_batch(Record(Offset(0), now_ms, key, value, ()) for key, value in records)
-        self._under_way += 1
+        self._pending_writes += 1
         self._idle.clear()
         answered = partial(self._answered, done)
         try:
@@ -76,8 +76,8 @@ class GroupWriter:
             partition.append(batch, acks=-1, done=answered)
 
     def _answered(self, done: Done, result: AppendResult | LogboomError) -> None:
-        self._under_way -= 1
-        if self._under_way == 0:
+        self._pending_writes -= 1
+        if self._pending_writes == 0:
             self._idle.set()
         if isinstance(result, LogboomError):
             self._log.warning("groups could not be written", reason=str(result))
@@ -89,16 +89,16 @@ class GroupWriter:
 
     # --- keeping it short ---------------------------------------------------------------------------------------
 
-    def loaded(self, living_count: int) -> None:
-        """The state is known: from now on the partition is kept short."""
+    def loaded(self, live_count: int) -> None:
+        """The state is loaded, with so many live keys: keep the partition short from now on."""
         partition = self._find_partition()
-        self._plan(partition, living_count)
+        self._plan(partition, live_count)
         assert self._rewrite_at is not None
         if partition.log_end_offset >= self._rewrite_at:
             self._rewrite_soon()
 
-    def _plan(self, partition: Partition, living_count: int) -> None:
-        room = max(self.rewrite_records_min, _REWRITE_RATIO * living_count)
+    def _plan(self, partition: Partition, live_count: int) -> None:
+        room = max(self.rewrite_records_min, _REWRITE_RATIO * live_count)
         self._rewrite_at = partition.log_start_offset + room
 
     def _rewrite_soon(self) -> None:
@@ -110,38 +110,38 @@ class GroupWriter:
             partition = self._find_partition()
             self._held = deque()
             try:
-                if self._under_way:
+                if self._pending_writes:
                     await self._idle.wait()
-                start, parts = partition.log_end_offset, await self._append_living(partition)
+                start, parts = partition.log_end_offset, await self._append_live(partition)
             finally:
                 held, self._held = self._held, None
                 for records, done in held:
                     self._append(records, done)
-            living_count = sum(await asyncio.gather(*parts))
+            live_count = sum(await asyncio.gather(*parts))
             await partition.deletion.delete_before(start, why="offsets")
         except LogboomError as error:
-            # Nothing is lost: the old records are still there, and the next try comes after as many more.
+            # Nothing is lost: the old records are still there. The next attempt follows after as many more records.
             assert self._rewrite_at is not None
             self._rewrite_at += self.rewrite_records_min
-            self._log.warning("the offsets stream could not be written anew", reason=str(error))
+            self._log.warning("the offsets stream could not be rewritten", reason=str(error))
             return
-        self._plan(partition, living_count)
-        self._log.info("offsets stream written anew", start_offset=start, records=living_count)
+        self._plan(partition, live_count)
+        self._log.info("offsets stream rewritten", start_offset=start, records=live_count)
 
-    async def _append_living(self, partition: Partition) -> list["asyncio.Future[int]"]:
-        """Append all living records; the futures give how many each batch holds once it is committed."""
+    async def _append_live(self, partition: Partition) -> list["asyncio.Future[int]"]:
+        """Append all live records; each future gives the record count of a batch once that is committed."""
         futures: list[asyncio.Future[int]] = []
-        for records in _batches(self._living()):
+        for records in _batches(self._live_records()):
             future = asyncio.get_running_loop().create_future()
             futures.append(future)
             now_ms = self._clock.wall_ms()
             batch = build_batch(Record(Offset(0), now_ms, key, value, ()) for key, value in records)
             partition.append(batch, acks=-1, done=partial(_settle, future, len(records)))
-            await asyncio.sleep(0)  # others have their turn between two batches
+            await asyncio.sleep(0)  # connections get their turn between two batches
         return futures
 
     async def close(self) -> None:
-        """Give up a rewrite that is under way; what it held back is written."""
+        """Cancel a running rewrite; the writes that it held back are appended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -163,7 +163,7 @@ def _batches(records: Iterable[LogRecord]) -> Iterable[list[LogRecord]]:
 
 def _settle(future: "asyncio.Future[int]", count: int, result: AppendResult | LogboomError) -> None:
     if future.done():
-        return  # the rewrite was given up
+        return  # the rewrite was cancelled
     if isinstance(result, LogboomError):
         future.set_exception(result)
     else:

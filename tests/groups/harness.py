@@ -5,7 +5,6 @@ from typing import TypeVar, cast
 
 from logboom.base.errors import LogboomError
 from logboom.groups import (
-    Asked,
     Commit,
     CommitReply,
     Coordinator,
@@ -28,6 +27,7 @@ from logboom.groups import (
     Persisted,
     Protocol,
     Reply,
+    Request,
     RequestBody,
     Sync,
     SyncReply,
@@ -50,7 +50,7 @@ RANGE = (Protocol("range", subscription("clicks")),)
 
 
 @dataclass
-class Town:
+class Harness:
     """Plays events; keeps every reply; writes what is to be written, at once unless `slow_disk`."""
 
     limits: GroupLimits = field(default_factory=GroupLimits)
@@ -92,7 +92,7 @@ class Town:
     def ask(self, body: RequestBody) -> Token:
         self.asked += 1
         token = Token(self.asked)
-        self.play(Asked(token, body))
+        self.play(Request(token, body))
         return token
 
     def answer(self, token: Token, kind: type[A]) -> A:
@@ -145,7 +145,7 @@ class Town:
                 protocols=protocols,
                 member_id_required=v4,
                 can_skip_assignment=v9,
-                fresh_id=str(self.asked),
+                unique_id=str(self.asked),
             )
         )
 
