@@ -23,6 +23,7 @@ from logboom.broker.runtime import Runtime
 from logboom.host import SystemClock
 from logboom.metadata import (
     BrokerConfigChanged,
+    ClientQuotasChanged,
     Image,
     MetadataRecord,
     ProducerIdsAllocated,
@@ -168,6 +169,25 @@ def test_a_log_of_many_alterations_is_kept_in_proportion_to_what_is_alive() -> N
     assert again.log.log_end_offset > changes
     assert again.log.log_end_offset - again.log.log_start_offset < 200
     assert not again.is_long(replayed, records_min=200)
+
+
+def test_a_snapshot_of_many_quotas_does_not_call_for_the_next_one() -> None:
+    disk = SimDisk()
+    log, image = opened(disk)
+    quotas = tuple(
+        ClientQuotasChanged(entity={"client-id": f"c{n}"}, quotas={"producer_byte_rate": 9.0}) for n in range(200)
+    )
+
+    async def work() -> None:
+        await log.commit(quotas)
+        full = apply_all(image, quotas)
+        assert log.is_long(full, records_min=100) is False
+        await log.take_snapshot(full)
+        assert log.is_long(full, records_min=100) is False
+
+    on_flusher(log, work)
+    again, replayed = opened(disk.copy())
+    assert again.is_long(replayed, records_min=100) is False
 
 
 def test_without_room_for_a_snapshot_the_records_stay_and_commits_go_on() -> None:

@@ -57,13 +57,16 @@ class CommitPort(Protocol):
     """Where records become durable. Called one at a time."""
 
     async def commit(self, records: Sequence[MetadataRecord]) -> None:
-        """Return once the records survive a power failure. Raises StorageError: then none of them counts."""
+        """Return once the records survive a power failure. Raises StorageError: then none of them is committed."""
 
     def is_long(self, image: Image, records_min: int) -> bool:
         """Whether a snapshot of `image` would shorten the next start by much."""
 
     async def take_snapshot(self, image: Image) -> int:
-        """Write `image`, which all commits so far make, anew; how many records that took. Raises StorageError."""
+        """Replace the records of all commits so far by those of `image`, which they make; how many those are.
+
+        Raises StorageError: then the old records are still there.
+        """
 
 
 class MetadataFollower(Protocol):

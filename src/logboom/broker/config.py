@@ -1,6 +1,7 @@
-"""The settings of one broker: where its data lies and every limit it keeps.
+"""The settings of one broker: where its data is, all of its limits, the defaults of streams, and consumer groups.
 
-Knows names, defaults and ranges. It must not know addresses (the doors' own) or how a setting is carried out.
+Holds names, defaults and ranges; addresses are settings of the doors, and what a setting does is in the parts that read
+it. The docstrings are the text of docs/configuration.md.
 """
 
 from functools import cached_property
@@ -16,14 +17,14 @@ from logboom.groups import GroupLimits
 from logboom.metadata import INT64_MAX, MAX_MESSAGE_BYTES_DEFAULT, Flush, Stream, StreamConfig, TimestampType
 
 _NAME_PARTITIONS_MAX: Final = 99_999
-"""A stream's longest name, `-` and five digits make the longest file name there is."""
+"""The longest stream name, `-` and five digits make a file name of 255 bytes, the most there can be."""
 
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 
 
 class StreamDefaults(Settings):
-    """What a stream runs under unless it was created with a setting of its own."""
+    """The settings of a stream that has none of its own."""
 
     segment_bytes: Annotated[SizeBytes, Field(ge=16 * 1024, le=_INT32_MAX), Dynamic("log.segment.bytes")] = GIB
     """A segment file is closed before it grows beyond this (`segment.bytes`)."""
@@ -34,7 +35,7 @@ class StreamDefaults(Settings):
     )
     """The largest record batch that is taken, as it was sent (`max.message.bytes`)."""
     message_timestamp_type: Annotated[TimestampType, Dynamic("log.message.timestamp.type")] = TimestampType.CREATE_TIME
-    """Whose time a record carries: the producer's or the broker's (`message.timestamp.type`)."""
+    """Which clock a record's timestamp comes from: the producer's or the broker's (`message.timestamp.type`)."""
     message_timestamp_before_max_ms: Annotated[
         DurationMs | None, Dynamic("log.message.timestamp.before.max.ms", no_limit=INT64_MAX)
     ] = None
@@ -43,7 +44,7 @@ class StreamDefaults(Settings):
     message_timestamp_after_max_ms: Annotated[DurationMs, Dynamic("log.message.timestamp.after.max.ms")] = HOUR_MS
     """How far ahead of the broker's clock a record's timestamp may lie (`message.timestamp.after.max.ms`)."""
     min_insync_replicas: Annotated[int, Field(ge=1), Dynamic("min.insync.replicas")] = 1
-    """In-sync replicas that acks=all asks for (`min.insync.replicas`)."""
+    """In-sync replicas that acks=all requires (`min.insync.replicas`)."""
     flush: Annotated[Flush, Dynamic("logboom.flush")] = Flush.COMMIT
     """commit acknowledges after fsync, none before it (`logboom.flush`)."""
     retention_ms: Annotated[DurationMs | None, Dynamic("log.retention.ms")] = None
@@ -85,26 +86,26 @@ class GroupsConfig(Settings):
     group_offsets_max: Annotated[int, Field(ge=1), Dynamic()] = 100_000
     """Partitions for which one group may have committed offsets."""
     member_metadata_max_bytes: Annotated[SizeBytes, Field(ge=1), Dynamic()] = 256 * KIB
-    """The most that one member may say of itself when it joins: its subscription, under all its protocols."""
+    """The largest metadata of one member, under all its protocols: its subscription, mainly."""
     offset_metadata_max_bytes: Annotated[
         SizeBytes, Field(ge=0, le=_INT16_MAX), Dynamic("offset.metadata.max.bytes")
     ] = 4 * KIB
-    """The longest note that may be committed with an offset."""
+    """The longest metadata that may be committed with an offset."""
     offsets_retention_ms: Annotated[DurationMs, Field(ge=1), Dynamic()] = 7 * DAY_MS
-    """How long offsets outlive their last use by a living group (`offsets.retention.minutes`)."""
+    """How long offsets are kept after their last use (`offsets.retention.minutes`)."""
     offsets_retention_check_ms: Annotated[DurationMs, Field(ge=1), Dynamic("offsets.retention.check.interval.ms")] = (
         10 * MINUTE_MS
     )
-    """How often offsets beyond their retention are looked for."""
+    """How often expired offsets are looked for."""
     # Eight is enough to spread coordinators over a cluster, and few enough that a flush on one node, which syncs each
     # partition that was written, stays cheap however many groups commit. Groups are placed by hash, so it stays.
     offsets_partitions: Annotated[int, Field(ge=1, le=1_000), Static("offsets.topic.num.partitions")] = 8
     """Partitions of `__consumer_offsets`; fixed once it was created (`offsets.topic.num.partitions`)."""
     offsets_rewrite_records_min: Annotated[int, Field(ge=1), Dynamic()] = 50_000
-    """A partition of `__consumer_offsets` with so many records, and four times as many as are alive, is written anew
-    with the living ones alone."""
+    """A partition of `__consumer_offsets` is rewritten, with its live records alone, once it holds so many records and
+    four times as many as are live."""
     offsets_max_message_bytes: Annotated[SizeBytes, Field(ge=64 * KIB, le=256 * MIB)] = 16 * MIB
-    """The largest record of `__consumer_offsets`: all members of a group with their assignments must fit in it. Fixed
+    """The largest record of `__consumer_offsets`: the members of a group with their assignments must fit in one. Fixed
     once it was created."""
 
     @model_validator(mode="after")
@@ -114,7 +115,7 @@ class GroupsConfig(Settings):
         return self
 
     def as_limits(self) -> GroupLimits:
-        """The same as the core knows it."""
+        """The same values as the coordinators take them."""
         return GroupLimits(
             session_timeout_ms_min=self.session_timeout_min_ms,
             session_timeout_ms_max=self.session_timeout_max_ms,
@@ -133,11 +134,11 @@ class BrokerConfig(Settings):
     """One broker."""
 
     data_dir: Annotated[Path, Static("log.dirs")] = Path("logboom-data")
-    """Where everything is kept. One broker at a time may use it."""
+    """The directory of all data. Only one broker at a time can use it."""
     broker_id: Annotated[int, Field(ge=0, le=_INT32_MAX), Static("node.id")] = 1
-    """The number clients know this broker by. It is fixed when the data directory is made."""
+    """The broker's id in the Kafka protocol. Fixed when the data directory is created."""
     cluster_id: str | None = None
-    """The name clients know the cluster by; made up when the data directory is made."""
+    """The cluster's id in the Kafka protocol; by default random, chosen when the data directory is created."""
     auto_create_streams: Annotated[bool, Dynamic("auto.create.topics.enable")] = True
     """Whether asking for an unknown stream creates it. The answer already names the leaders of its partitions; Kafka
     answers with LEADER_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION first, and its clients wait and ask again."""
@@ -150,40 +151,41 @@ class BrokerConfig(Settings):
     max_quotas: Annotated[int, Field(ge=0, le=1_000_000), Dynamic()] = 10_000
     """Clients and addresses that have quotas of their own."""
     max_decompressed_bytes: Annotated[SizeBytes, Dynamic()] = 64 * MIB
-    """The most that one compressed batch may unpack to."""
+    """The largest size to which one compressed batch may decompress."""
     max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000
-    """The most records one batch may hold."""
+    """The most records in one batch."""
     max_staged_bytes: Annotated[SizeBytes, Field(ge=1), Dynamic()] = 256 * MIB
-    """Memory for records that wait to be written to the disk; above, no produce request is begun until it took some."""
+    """Memory for records that wait to be written to the disk. Above it no produce request is begun until some are
+    written."""
     max_open_log_files: Annotated[int, Field(ge=16), Dynamic()] = 8_192
-    """Files of all partitions that are open; above, those not used for a while are closed and opened again when needed.
-    One whose bytes wait for a sync stays open."""
+    """Open files of all partitions. Above it the least recently used are closed, and opened again when needed; a file
+    with bytes that wait for a sync stays open."""
     shared_read_bytes: SizeBytes = 32 * MIB
-    """Memory for reads of the last two seconds, for consumers that read the same, and for what is read ahead of those
-    that catch up; 0 reads anew for each."""
+    """Memory for the reads of the last two seconds, which serve other consumers that read the same, and for reading
+    ahead of consumers that catch up; 0 reads the log for every fetch."""
     flush_threads: Annotated[int, Field(ge=1, le=64)] = 4
-    """Partitions that are synced at the same time, where one group commit has several."""
+    """Partitions of one group commit that are synced in parallel."""
     read_threads: Annotated[int, Field(ge=1, le=64)] = 4
-    """Threads that read from the disk what is not in memory."""
+    """Threads for reads that are not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads that open partitions at the start."""
     disk_hang_s: Annotated[DurationS, Field(ge=0.1), Dynamic()] = 10.0
-    """A disk that has not ended a write or a sync in this time hangs: `/readyz` fails and the log says so."""
+    """A write or a sync that takes longer counts as a hanging disk: `/readyz` fails and the log says so."""
     checkpoint_interval_s: Annotated[DurationS, Field(ge=1), Dynamic()] = 60.0
     """How often the state that shortens recovery is made durable."""
     background_sync_interval_s: Annotated[DurationS, Field(ge=0.05), Dynamic()] = 1.0
-    """How often streams with flush=none are synced: what a power failure may take from them."""
+    """How often streams with flush=none are synced: the time of which a power failure may lose records."""
     retention_check_interval_s: Annotated[
         DurationS, Field(ge=0.01), Dynamic("log.retention.check.interval.ms", in_ms=True)
     ] = 300.0
-    """How often segments are looked for that retention need no longer keep."""
+    """How often segments that exceed their retention are looked for."""
     producer_id_block: Annotated[int, Field(ge=1, le=1_000_000), Dynamic()] = 1_000
-    """Producer ids set aside by one write; those left over at a restart are never used."""
+    """Producer ids allocated by one metadata record; those left over at a restart are never used."""
     metadata_snapshot_records: Annotated[int, Field(ge=1), Dynamic()] = 10_000
-    """Once the metadata log holds so many records, and four times as many as are alive, the living ones are written
-    anew and those before them are deleted."""
+    """The metadata log is replaced by a snapshot once it holds so many records and four times as many as the snapshot
+    needs."""
     stream_defaults: StreamDefaults = StreamDefaults()
-    """What streams run under where they have no setting of their own."""
+    """The settings of streams that have none of their own."""
     groups: GroupsConfig = GroupsConfig()
     """Consumer groups."""
 

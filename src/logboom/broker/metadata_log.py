@@ -1,13 +1,11 @@
-"""The metadata log: facts made durable, then applied.
+"""The metadata log of a single broker: the catalog's commit port on a local log. Every commit is synced.
 
-Knows that facts are records in a log of the storage package and how an image comes out of them. What facts there are
-and which may be stated is the metadata core's. Always synced, whatever streams choose.
+Life: `open` off the loop recovers the log and gives the image that its records make; `attach`ed to the flusher of the
+log dir it takes commits; the owner closes its `log` at the end.
 
-Life: `open` off the loop gives the log and the image so far; `attach`ed to the loop's flusher it takes commits.
-
-A start reads every record, so the log is kept short: now and then the whole image is written behind all others as one
-batch, and everything before it is deleted. A crash before that batch is whole leaves the records before it, a crash
-behind it leaves both; what precedes a snapshot is never applied, so either reads as the same image.
+A start reads every record, so the log is kept short: once it holds many more records than the image needs, the image is
+appended as one batch (a snapshot) and everything before it is deleted. A crash before the batch is complete leaves the
+old records, a crash after it leaves both. Replay starts at the last snapshot, so both give the same image.
 """
 
 import asyncio
@@ -31,7 +29,7 @@ from logboom.metadata import (
 from logboom.records import Record, build_batch, iter_batches, iter_records, read_header
 from logboom.storage import Damage, LogConfig, Notice, PartitionLog
 
-# Its room is reserved ahead, so that streams can still be deleted when they have filled the disk.
+# Disk space is reserved ahead, so that streams can still be deleted after they have filled the disk.
 _SEGMENT_BYTES: Final = 64 * MIB
 _LOG_CONFIG: Final = LogConfig(
     segment_bytes=_SEGMENT_BYTES,
@@ -41,11 +39,11 @@ _LOG_CONFIG: Final = LogConfig(
 )
 _READ_BYTES: Final = MIB
 _SNAPSHOT_RATIO: Final = 4
-"""So many records for each living one are kept before a snapshot is taken."""
+"""Records kept for each one that a snapshot would hold, before a snapshot is taken."""
 
 
 class MetadataLog:
-    """See the module. One commit at a time; whoever commits holds the broker's metadata lock."""
+    """See the module. `catalog.CommitPort`, and `group_commit.FlushTarget`. One call at a time."""
 
     syncs = True
 
@@ -67,7 +65,10 @@ class MetadataLog:
         clock: Clock,
         report: Callable[[Damage | Notice], None],
     ) -> tuple["MetadataLog", Image]:
-        """Recover and replay the log; syncs a new leadership of it. Raises StorageError where it is damaged."""
+        """Recover and replay the log, and begin a new leader epoch of it, durably.
+
+        Raises StorageError where it is damaged, FormatVersionError where a newer version wrote it.
+        """
         damages: list[Damage] = []
 
         def take(found: Damage | Notice) -> None:
@@ -79,50 +80,46 @@ class MetadataLog:
         if damages:
             raise _damaged(damages[0])
         try:
-            facts = _facts(log)
-            image = apply_all(Image(), facts)
+            records = _records(log)
+            image = apply_all(Image(), records)
         except FormatVersionError:
             raise
         except StorageError as error:
             raise _damaged(error) from error
         epoch = Epoch(log.epochs.latest + 1)
         log.start_epoch(epoch, log.durable_end)
-        log.try_save_epochs()  # on a full disk with the first commit
-        return cls(log, epoch, clock, len(facts)), image
+        log.try_save_epochs()  # on a full disk it is saved with the first commit
+        return cls(log, epoch, clock, len(records)), image
 
     def attach(self, flusher: GroupCommit) -> None:
-        """Give it the flusher of the log dir."""
+        """Set the group commit of the log dir, before the first commit."""
         self._flusher = flusher
 
     async def commit(self, records: Iterable[MetadataRecord]) -> None:
-        """Return once the facts survive a power failure. Raises StorageError: they do not count."""
+        """`CommitPort`."""
         records = tuple(records)
         await self._append(records)
         self._record_count += len(records)
 
     def is_long(self, image: Image, records_min: int) -> bool:
-        """Whether a snapshot of the image would shorten the next start by much."""
-        living = len(image.by_name)
-        return self._record_count >= max(records_min, _SNAPSHOT_RATIO * living, self._not_before)
+        """`CommitPort`."""
+        return self._record_count >= max(records_min, _SNAPSHOT_RATIO * image.snapshot_record_count, self._not_before)
 
     async def take_snapshot(self, image: Image) -> int:
-        """Write the image anew and delete all records before; how many records it took.
-
-        `image` is what all commits so far make. Raises StorageError: then the records before are still there.
-        """
+        """`CommitPort`."""
         assert self._flusher is not None
         start = self.log.log_end_offset
-        self._not_before = 2 * self._record_count  # should it fail
+        self._not_before = 2 * self._record_count  # for the case that this attempt fails
         records = tuple(image.snapshot())
         await self._append(records)
         self._record_count = len(records)
         self._not_before = 0
-        gone = await self._flusher.run(partial(self.log.detach_before, start))
-        await asyncio.to_thread(self.log.remove_detached, gone)
+        detached = await self._flusher.run(partial(self.log.detach_before, start))
+        await asyncio.to_thread(self.log.remove_detached, detached)
         return len(records)
 
     async def _append(self, records: Sequence[MetadataRecord]) -> None:
-        """Append them as one batch; returns once it survives a power failure."""
+        """Append the records as one batch; returns once it survives a power failure."""
         assert self._flusher is not None
         if self._flusher.failure is not None:
             raise self._flusher.failure.with_traceback(None)
@@ -158,16 +155,13 @@ class MetadataLog:
                 future.set_exception(error)
 
 
-def _damaged(why: object) -> StorageError:
-    return StorageError(f"the metadata log is damaged: {why} Bring the data directory back from a copy.")
+def _damaged(reason: object) -> StorageError:
+    return StorageError(f"the metadata log is damaged: {reason} Restore the data directory from a copy.")
 
 
-def _facts(log: PartitionLog) -> list[MetadataRecord]:
-    """What the log says, from the last snapshot on.
-
-    What precedes it need not make sense: its own beginning may have been deleted.
-    """
-    facts: list[MetadataRecord] = []
+def _records(log: PartitionLog) -> list[MetadataRecord]:
+    """The records from the last snapshot on. Those before it may be incomplete: segments are deleted one by one."""
+    records: list[MetadataRecord] = []
     offset, end = log.log_start_offset, log.durable_end
     while offset < end:
         data = log.read(offset, _READ_BYTES, ceiling=end)
@@ -176,9 +170,9 @@ def _facts(log: PartitionLog) -> list[MetadataRecord]:
         for position, header in iter_batches(data):
             for record in iter_records(data, position, header, _SEGMENT_BYTES):
                 assert record.value is not None, "a metadata record has a value"
-                fact = decode(record.value)
-                if isinstance(fact, SnapshotBegun):
-                    facts.clear()
-                facts.append(fact)
+                decoded = decode(record.value)
+                if isinstance(decoded, SnapshotBegun):
+                    records.clear()
+                records.append(decoded)
             offset = Offset(header.next_offset)
-    return facts
+    return records

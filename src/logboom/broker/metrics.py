@@ -1,6 +1,6 @@
-"""What the broker counts: plain ints that are raised where things happen and read by /metrics.
+"""Counters of one broker: plain ints, incremented where things happen and read by /metrics.
 
-Knows numbers and their meaning; no library of metrics, no lock (each number has one writing thread).
+There is no lock, because each counter is written by one thread only.
 """
 
 from collections import Counter
@@ -16,33 +16,33 @@ class Counters:
     appended_bytes: int = 0
     duplicate_batches: int = 0
     refused_appends: int = 0
-    """Appends that were answered with an error, whenever."""
+    """Appends that were answered with an error, at once or at commit."""
     reads_cached: int = 0
     """Reads answered from memory, on the loop."""
     reads_shared: int = 0
-    """Reads answered with what was just read for another, or read ahead."""
+    """Reads answered with batches that were just read for another consumer, or read ahead."""
     reads_ahead: int = 0
-    """Reads made before they were asked for."""
+    """Reads made ahead of a consumer's next fetch."""
     reads_disk: int = 0
-    """Reads that went to a thread because the disk might have been needed."""
+    """Reads that went to a thread because they were not in memory."""
     read_bytes: int = 0
     damaged_reads: int = 0
-    """Reads that met a damaged batch."""
+    """Reads that found a damaged batch."""
     disk_full: int = 0
-    """Flushes that found no room."""
+    """Flushes that failed because the disk was full."""
     no_handles: int = 0
-    """Flushes that found no file handle to open a file with."""
+    """Flushes that failed because no file handle was left."""
     flush_rounds: int = 0
-    """Group commits: each serves all partitions that had something staged. Written by the flusher."""
+    """Group commits. Written by the flusher."""
     flushed_partitions: int = 0
-    """Partitions written by those rounds. Written by the flusher."""
+    """Partitions written, summed over all group commits. Written by the flusher."""
     flush_ns: int = 0
-    """Time spent in those rounds, in nanoseconds. Written by the flusher."""
+    """Time spent in group commits, in nanoseconds. Written by the flusher."""
     metadata_commits: int = 0
     segments_deleted: Counter[str] = field(default_factory=Counter)
-    """Old segments that were let go, by why: retention, records (DeleteRecords) or offsets (the broker's own)."""
+    """Deleted segments by reason: retention, records (DeleteRecords) or offsets (a rewrite of __consumer_offsets)."""
     segment_bytes_deleted: Counter[str] = field(default_factory=Counter)
-    """The bytes of those segments."""
+    """Bytes of deleted segments, by the same reasons."""
 
     def as_dict(self) -> dict[str, int]:
         """All single numbers by name."""

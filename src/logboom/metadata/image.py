@@ -82,6 +82,11 @@ class Image:
     def __iter__(self) -> Iterator[Stream]:
         return iter(self.by_name.values())
 
+    @property
+    def snapshot_record_count(self) -> int:
+        """Records of `snapshot`, or one more."""
+        return 2 + len(self.quotas) + len(self.broker_configs) + len(self.by_name)
+
     def snapshot(self) -> Iterator[MetadataRecord]:
         """Records that give this image, whatever image they are applied to."""
         yield SnapshotBegun(deleted=self.tombstones)

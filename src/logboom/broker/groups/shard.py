@@ -1,6 +1,6 @@
 """Drives the coordinator of one partition of `__consumer_offsets`: performs its effects and reports their outcomes.
 
-    request -> Coordinator.step -> effects in order: Persist -> GroupWriter.write -> Persisted -> step -> Reply -> future
+    request -> Coordinator.step -> effects: Persist -> GroupWriter.write -> Persisted -> step -> Reply -> future
 
 Events are processed one by one. An event that an effect causes at once (an append that is refused) is queued behind the
 effects of the current one. Appends are not waited for, so no group waits for another's write, and the writes of one
