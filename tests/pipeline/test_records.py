@@ -1,6 +1,7 @@
 """From events to the bytes of records, columns at a time: the same as one by one."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.client.messages import Slot
+from logboom.pipeline.edge.letters import packed_records, whole_letters
 from logboom.pipeline.edge.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
-from logboom.pipeline.edge.record_encoder import OutputBinding, RecordEncoder, key_partition, packed_records
+from logboom.pipeline.edge.record_encoder import OutputBinding, RecordEncoder, key_partition
 from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
 from logboom.pipeline.execute.stages import conform, flat_columns
 from logboom.pipeline.parse import EVENT_SCHEMA
@@ -146,9 +148,24 @@ def _rows(places: list[int], **columns: list[Any]) -> Rows:
     return Rows(conform(pa.RecordBatch.from_pydict(given, schema=schema), EVENT_SCHEMA), np.array(places, np.int32))
 
 
-def _sent(rows: Rows) -> dict[Slot, list[Record]]:
+class _Message:
+    """A record as a consumer gives it."""
+
+    def __init__(self, record: Record) -> None:
+        self.key, self.value, self.headers = (
+            (lambda: record.key),
+            (lambda: record.value),
+            (lambda: list(record.headers)),
+        )
+
+    topic = staticmethod(lambda: "shop.dead.errors")
+    partition = offset = staticmethod(lambda: 0)
+    timestamp = staticmethod(lambda: (1, 0))
+
+
+def _sent(rows: Rows, encoder: RecordEncoder = ENCODER) -> dict[Slot, list[Record]]:
     found: dict[Slot, list[Packed]] = {}
-    for _, encoded in ENCODER.encoded(rows):
+    for _, encoded in encoder.encoded(rows):
         for slot, piece in encoded.pieces:
             found.setdefault(slot, []).append(piece)
     return {slot: _records(pieces) for slot, pieces in found.items()}
@@ -169,14 +186,30 @@ def test_a_body_without_text_is_a_record_without_value_and_keys_choose_the_parti
     assert sorted(str(record.value) for records in sent.values() for record in records) == ["None", "b'a'", "b'c'"]
 
 
-def test_what_is_too_large_is_a_dead_letter_cut_to_what_fits() -> None:
-    sent = _sent(_rows([10_000] * 2, body=["x" * 1_000_001, "fits"], service=[None, None]))
-    (letter,) = sent[Slot("shop.dead.errors", 0)]
-    told = {name: (value or b"").decode() for name, value in letter.headers}
-    assert len(letter.value or b"") == 1_000_000
-    assert told["logboom-dead-form"] == "truncated"
-    assert told["logboom-dead-reason"].startswith("the event takes 1000")
-    assert sum(len(records) for records in sent.values()) == 2
+def test_what_is_too_large_for_its_stream_is_a_dead_letter_with_the_whole_event() -> None:
+    sent = _sent(_rows([10_000] * 2, body=["x" * 1_100_000, "fits"], service=[None, None]))
+    parts = sent[Slot("shop.dead.errors", 0)]
+    told = {name: (value or b"").decode() for name, value in parts[0].headers}
+    assert [dict(part.headers)["logboom-dead-part"] for part in parts] == [b"1/2", b"2/2"]
+    assert told["logboom-dead-form"] == "event"
+    assert told["logboom-dead-reason"].startswith("the event takes 1100")
+    assert "more than errors takes in one record (max.message.bytes is 1048588)" in told["logboom-dead-reason"]
+    (letter,) = whole_letters([_Message(part) for part in parts])
+    assert json.loads(letter.value or b"")["body"] == "x" * 1_100_000
+    assert sum(len(records) for records in sent.values()) == 3
+
+
+def test_a_stream_that_takes_more_gets_more() -> None:
+    wide = replace(ENCODER.bindings[10_000], max_message_bytes=3_000_000)
+    encoder = replace(ENCODER, bindings={**ENCODER.bindings, 10_000: wide})
+    sent = _sent(_rows([10_000] * 2, body=["x" * 2_000_000, "y" * 3_000_000]), encoder)
+    assert {slot.stream: len(records) for slot, records in sent.items()} == {"errors": 1, "shop.dead.errors": 3}
+
+
+def test_a_tombstone_that_is_no_event_is_a_letter_without_value() -> None:
+    ((_, (letter,)),) = _sent(_rows([10_002], dead_reason=["it has no value"], body=[None])).items()
+    assert letter.value is None
+    assert dict(letter.headers)["logboom-dead-form"] == b"raw"
 
 
 def test_copies_of_one_event_have_weights_of_their_own() -> None:

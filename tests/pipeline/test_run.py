@@ -208,19 +208,42 @@ sources:
 transforms:
   parsed: {type: parse, inputs: [web], rules: [{format: text}]}
 sinks:
+  archive: {type: parquet, inputs: [parsed], path: ./archive}
   out: {type: stream, inputs: [parsed], stream: large-out}
+  far: {type: stream, inputs: [parsed], stream: large-far, bootstrap: 'BROKER'}
 """
 
 
-def test_an_event_too_large_to_be_written_is_a_dead_letter(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_large_event_reaches_every_sink_that_takes_it_and_is_kept_whole_for_the_others(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
     make_stream(broker.kafka, "large-web", 1)
-    publish(broker.kafka, "large-web", [b"\x01" * 200_000, b"small"], 1)
-    plan = _plan(tmp_path, LARGE)
+    make_stream(broker.kafka, "large-out", 1)
+    make_stream(broker.kafka, "large-far", 1)
+    # Escaped, each character takes six: an event of 3 MB, of a record that its own stream took.
+    publish(broker.kafka, "large-web", [b"\x01" * 500_000, b"small"], 1)
+    plan = _plan(tmp_path, LARGE.replace("BROKER", broker.kafka))
     _run(spark, plan, broker)
+    bodies = ["\x01" * 500_000, "small"]
+    assert pq.read_table(tmp_path / "archive", columns=["body"]).column("body").to_pylist() == bodies
     assert [event["body"] for event in _events(broker, "large-out")] == ["small"]
-    (letter,) = read_letters(StreamAdmin(broker.kafka), plan, RetryBook(tmp_path / "retries"))
-    assert (letter.stage, letter.form) == ("out", "truncated")
-    assert "bytes, more than" in letter.reason
+    assert [event["body"] for event in _events(broker, "large-far")] == ["small"]
+    admin, book = StreamAdmin(broker.kafka), RetryBook(tmp_path / "retries")
+    letters = {letter.stage: letter for letter in read_letters(admin, plan, book)}
+    assert letters.keys() == {"out", "far"}
+    for letter in letters.values():
+        assert "(max.message.bytes is 1048588)" in letter.reason
+        assert json.loads(letter.value or b"")["body"] == bodies[0]
+        assert len(letter.value or b"") > 3_000_000
+
+    # The streams take more from now on: what was refused is sent again, whole.
+    for stream in ("large-out", "large-far"):
+        admin.widen([stream])
+    assert retry(admin, plan, list(letters.values()), book) == 2
+    _run(spark, plan, broker)
+    # Its own letter came back through its edge; that of `out` as the record, which takes all routes again.
+    assert sorted(len(event["body"]) for event in _events(broker, "large-far")) == [5, 500_000, 500_000]
+    assert 500_000 in {len(event["body"]) for event in _events(broker, "large-out")}
 
 
 class Flaky:

@@ -199,7 +199,7 @@ def list_letters(file: File, stage: Stage = None, bootstrap: Where = None, as_js
             print_json(_shown(letter))
         return
     rows = [
-        (one.id, one.stage, one.origin, "yes" if one.retried else "", one.reason[:80], _text(one.value)[:60])
+        (one.id, one.stage, one.origin, "yes" if one.retried else "", one.reason[:80], (_text(one.value) or "")[:60])
         for one in found
     ]
     print_table(("id", "stage", "origin", "retried", "reason", "value"), rows)
@@ -224,7 +224,7 @@ def show_letter(
         if name != "value":
             typer.echo(f"{name}: {value}")
     typer.echo()
-    sys.stdout.buffer.write(one.value + b"\n")
+    sys.stdout.buffer.write((one.value or b"") + b"\n")
 
 
 @letters.command("retry")
@@ -278,14 +278,14 @@ def _shown(letter: Any) -> dict[str, Any]:
         "edge": letter.edge,
         "retry_of": letter.retry_of,
         "retried": letter.retried,
-        "key": None if letter.key is None else _text(letter.key),
+        "key": _text(letter.key),
         "headers": {key: _text(value) for key, value in letter.headers},
         "value": _text(letter.value),
     }
 
 
-def _text(value: bytes) -> str:
-    return value.decode(errors="replace")
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
 
 
 def register(app: typer.Typer) -> None:

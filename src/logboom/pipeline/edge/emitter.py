@@ -33,7 +33,7 @@ class _Emitter:
 
     def __init__(self, encoder: RecordEncoder, bootstrap: str) -> None:
         self._encoder = encoder
-        self._writer = _writer(bootstrap)
+        self._writer = writer_for(bootstrap)
 
     def send(self, rows: Rows, counts: Counts) -> None:
         for code, encoded in self._encoder.encoded(rows):
@@ -53,7 +53,8 @@ _writers: dict[str, LogWriter] = {}
 """One per executor process and log, kept from task to task; a process runs one task at a time."""
 
 
-def _writer(bootstrap: str) -> LogWriter:
+def writer_for(bootstrap: str) -> LogWriter:
+    """The log writer of this process; a new one where the last failed."""
     writer = _writers.get(bootstrap)
     if writer is not None and writer.failed:
         writer.close()

@@ -4,7 +4,7 @@ Knows Arrow, places and the JSON form of an event. Must not know how records are
 place keep the order of their rows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -13,18 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.base.ids import Offset
 from logboom.client.messages import Slot
-from logboom.pipeline.edge.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
+from logboom.pipeline.edge.letters import Letter, packed_records, usable_bytes
+from logboom.pipeline.edge.record_columns import Packed, RecordColumns, select
+from logboom.pipeline.edge.streams import MAX_MESSAGE_BYTES_DEFAULT
 from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import FINAL_FROM
 from logboom.pipeline.route.rows import Index, Rows
-from logboom.records import Record, build_batch
-from logboom.records.header import HEADER_BYTES
-
-VALUE_MAX_BYTES: Final = 1_000_000
-"""A record's value; leaves room for key and headers below the 1 MiB that servers take by default."""
+from logboom.records import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,8 @@ class OutputBinding:
     """The key of every record, where no column is; the partition follows from the origin all the same."""
     too_large: int | None = None
     """Where a record goes that is too large for this one."""
+    max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    """The largest batch that the stream takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +80,14 @@ class RecordEncoder:
             here = np.flatnonzero(at == code)
             binding = self.bindings[code]
             values = encoder.values(binding, here)
-            large = np.flatnonzero(encoder.lengths(values) > VALUE_MAX_BYTES)
+            large = np.flatnonzero(encoder.sizes(binding, here, values) > usable_bytes(binding.max_message_bytes))
             if len(large):
                 assert binding.too_large is not None
                 texts = values.take(pa.array(large)).to_pylist()
-                dead = (
-                    _Dead(rows, int(leaving[here[row]]), text) for row, text in zip(large.tolist(), texts, strict=True)
-                )
+                dead = [
+                    _Dead(rows, int(leaving[here[row]]), (text, binding))
+                    for row, text in zip(large.tolist(), texts, strict=True)
+                ]
                 yield binding.too_large, self._letters(binding.too_large, dead)
                 kept = np.setdiff1d(np.arange(len(here)), large)
                 here, values = here[kept], values.take(pa.array(kept))
@@ -100,22 +100,21 @@ class RecordEncoder:
         by_slot: dict[Slot, list[Record]] = {}
         count = bytes_out = 0
         for one in dead:
-            record = one.record(binding, self.pipeline)
-            slot = Slot(binding.stream, key_partition(record.key, one.partition_hash, binding.partitions))
-            by_slot.setdefault(slot, []).append(record)
-            count, bytes_out = count + 1, bytes_out + len(record.value or b"")
-        return EncodedRows(
-            count, bytes_out, [(slot, piece) for slot in by_slot for piece in packed_records(by_slot[slot])]
-        )
+            letter = one.letter(binding, self.pipeline)
+            slot = Slot(binding.stream, key_partition(letter.key, one.partition_hash, binding.partitions))
+            by_slot.setdefault(slot, []).extend(letter.records(binding.max_message_bytes))
+            count, bytes_out = count + 1, bytes_out + len(letter.value or b"")
+        pieces = [(slot, piece) for slot, records in by_slot.items() for piece in packed_records(records)]
+        return EncodedRows(count, bytes_out, pieces)
 
 
 class _Dead:
-    """One row that becomes a dead letter; `text` is what could not be written where it should have gone."""
+    """One row that becomes a dead letter; `refused`: what could not be written, and where."""
 
-    def __init__(self, rows: Rows, row: int, text: bytes | None = None) -> None:
+    def __init__(self, rows: Rows, row: int, refused: tuple[bytes, OutputBinding] | None = None) -> None:
         self._one = rows.batch.slice(int(rows.of_batch[row]), 1)
         self._weight = rows.weights[row : row + 1]
-        self._text = text
+        self._refused = refused
 
     @property
     def partition_hash(self) -> int:
@@ -124,33 +123,32 @@ class _Dead:
     def _value(self, name: str) -> Any:
         return self._one.column(name)[0].as_py()
 
-    def record(self, binding: OutputBinding, pipeline: str) -> Record:
-        """Original bytes, key and headers where the row still has them, else the event."""
-        original, text = self._value("value"), self._text
-        form = names.FORM_EVENT if original is None else names.FORM_RAW
-        reason = self._value("dead_reason") or f"a condition of {binding.node} failed on it"
-        if text is not None:
-            reason = f"the event takes {len(text)} bytes, more than {VALUE_MAX_BYTES}"
-        elif original is not None:
-            text = original
+    def letter(self, binding: OutputBinding, pipeline: str) -> Letter:
+        """Original bytes, key and headers where the row still has them, which no event has, else the event."""
+        reason = self._value("dead_reason")
+        form = names.FORM_EVENT if reason is None else names.FORM_RAW
+        if self._refused is not None:
+            value, refusing = self._refused
+            reason = (
+                f"the event takes {len(value)} bytes, more than {refusing.stream} takes in one record "
+                f"(max.message.bytes is {refusing.max_message_bytes})"
+            )
+        elif reason is not None:
+            value = self._value("value")
         else:
-            text = event_texts(self._one, self._weight)[0].as_py().encode()
-        if len(text) > VALUE_MAX_BYTES:
-            text, form = text[:VALUE_MAX_BYTES], names.FORM_TRUNCATED
-        origin = names.origin_text(self._value("stream"), self._value("partition"), self._value("offset"))
-        source = self._value("source")
-        headers: list[tuple[str, bytes | None]] = [
-            (pair["key"], pair["value"]) for pair in self._value("headers") or ()
-        ]
-        headers += [
-            (names.HEADER_REASON, reason.encode()),
-            (names.HEADER_STAGE, binding.node.encode()),
-            (names.HEADER_FORM, form.encode()),
-            (names.HEADER_SOURCE, None if source is None else source.encode()),
-            (names.HEADER_ORIGIN, origin.encode()),
-            (names.HEADER_PIPELINE, pipeline.encode()),
-        ]
-        return Record(Offset(0), 0, self._value("key"), text, tuple(headers))
+            reason = f"a condition of {binding.node} failed on it"
+            value = event_texts(self._one, self._weight)[0].as_py().encode()
+        return Letter(
+            stage=binding.node,
+            reason=reason,
+            form=form,
+            origin=names.origin_text(self._value("stream"), self._value("partition"), self._value("offset")),
+            pipeline=pipeline,
+            key=self._value("key"),
+            value=value,
+            headers=tuple((pair["key"], pair["value"]) for pair in self._value("headers") or ()),
+            source=self._value("source"),
+        )
 
 
 class _RowEncoder:
@@ -175,6 +173,14 @@ class _RowEncoder:
             return self._of(self._events.column("body"), here).cast(pa.binary())
         texts = self._of(self._texts, here)
         return (texts if self._weights is None else closed_texts(texts, self._weights[here])).cast(pa.binary())
+
+    def sizes(self, binding: OutputBinding, here: Index, values: pa.Array) -> Index:
+        """About what each record takes beside its fixed headers."""
+        lengths = self.lengths(values)
+        if binding.key is None:
+            return lengths
+        keys: Index = lengths + self.lengths(self._of(self._events.column(binding.key), here))
+        return keys
 
     @staticmethod
     def lengths(values: pa.Array) -> Index:
@@ -216,19 +222,6 @@ def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[
         rows = np.flatnonzero(partitions == partition)
         mine = records if len(rows) == len(partitions) else select(records, rows)
         yield from ((Slot(stream, partition), piece) for piece in mine.packed())
-
-
-def packed_records(records: Sequence[Record]) -> Iterator[Packed]:
-    """Records made one by one, in pieces that a batch may hold."""
-    start = size = 0
-    for number, record in enumerate(records):
-        more = len(record.value or b"") + len(record.key or b"") + sum(len(value or b"") for _, value in record.headers)
-        if number > start and size + more > PACKED_MAX_BYTES // 2:
-            yield Packed(number - start, memoryview(build_batch(records[start:number]))[HEADER_BYTES:])
-            start, size = number, 0
-        size += more
-    if start < len(records):
-        yield Packed(len(records) - start, memoryview(build_batch(records[start:]))[HEADER_BYTES:])
 
 
 def key_partition(key: bytes | None, origin_hash: int, partitions: int) -> int:

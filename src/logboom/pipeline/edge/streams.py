@@ -3,6 +3,7 @@
 Knows the Kafka protocol's admin client. Must not know Spark.
 """
 
+import contextlib
 import logging
 import re
 import threading
@@ -11,11 +12,18 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
+from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
 
 _TIMEOUT_S: Final = 10.0
+MAX_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
+"""What a stream takes in one batch where nobody says otherwise, in Kafka as here."""
+EVENT_MAX_BYTES: Final = 32 * MIB
+"""The largest event that a sink behind an edge gets: half of what brokers of this project unpack of one batch."""
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+EDGE_CONFIGS: Final = {_MAX_MESSAGE_BYTES: str(EVENT_MAX_BYTES + MIB)}
 _LOOK_S: Final = 2.0
 """How long a look that is repeated waits for an answer: a signal is only served behind it."""
 _WAIT_S: Final = 0.5
@@ -81,6 +89,34 @@ class StreamAdmin:
                 self._created(name, future)
             there = {**there, **missing}
         return {name: there[name] for name in wanted}
+
+    def limits(self, streams: Iterable[str]) -> dict[str, int]:
+        """The largest batch that each stream takes, in bytes; Kafka's default where the server does not say."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in streams]
+        if not resources:
+            return {}
+        found: dict[str, int] = {}
+        for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+            try:
+                entry = _result(future, f"the settings of stream {resource.name} cannot be read")[_MAX_MESSAGE_BYTES]
+                found[resource.name] = int(entry.value)
+            except LogUnreachableError:
+                raise
+            except (PipelineError, KeyError, TypeError, ValueError):  # not allowed, or unknown to this server
+                found[resource.name] = MAX_MESSAGE_BYTES_DEFAULT
+        return found
+
+    def widen(self, edges: Iterable[str]) -> None:
+        """Lets streams of edges that an earlier version made take large events, as far as the server allows it."""
+        wanted = int(EDGE_CONFIGS[_MAX_MESSAGE_BYTES])
+        for name, limit in self.limits(edges).items():
+            if limit >= wanted:
+                continue
+            entry = ConfigEntry(_MAX_MESSAGE_BYTES, str(wanted), incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+            for future in self._client.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S).values():
+                with contextlib.suppress(KafkaException):  # then what it takes now stays the limit
+                    future.result(timeout=2 * _TIMEOUT_S)
 
     @staticmethod
     def _created(name: str, future: Any) -> None:

@@ -11,33 +11,26 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from logboom.client.messages import Slot
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.edge.letters import Letter, ReadLetter, as_bytes, put_letters, whole_letters
+from logboom.pipeline.edge.log_writer import LogWriter
 from logboom.pipeline.edge.reading import headers_of, read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.sinks.base import Unreadable
+from logboom.pipeline.sinks.base import Refused
 
 _Headers = list[tuple[str, str | bytes | None]]
 _POLL_S: Final = 0.2
 _TIMEOUT_S: Final = 30.0
-_OURS: Final = frozenset(
-    (
-        names.HEADER_REASON,
-        names.HEADER_STAGE,
-        names.HEADER_FORM,
-        names.HEADER_SOURCE,
-        names.HEADER_ORIGIN,
-        names.HEADER_PIPELINE,
-        names.HEADER_EDGE,
-        names.HEADER_RETRY_OF,
-    )
-)
+_REQUEST_MAX_BYTES: Final = 100_000_000
+"""The server's own limits decide, not the client's default of 1 MB."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One record of a dead-letter stream."""
+    """One letter of a dead-letter stream, whole, whether it is one record or several parts."""
 
     id: str
     """`stream/partition/offset` of the letter itself."""
@@ -51,8 +44,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     edge: str | None
     """Where a sink could not deliver: the stream of the edge it reads."""
     key: bytes | None
-    value: bytes
-    headers: tuple[tuple[str, bytes], ...]
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
     """Those of the original record."""
     retry_of: str | None = None
     retried: bool = False
@@ -90,8 +83,8 @@ def read_letters(admin: StreamAdmin, plan: Plan, retried: RetryBook, stage: str 
         raise PipelineError(f"the pipeline {plan.name} has no transform or sink '{stage}'; it has {', '.join(streams)}")
     there = admin.partitions()
     asked = {stream: there[stream] for name, stream in streams.items() if stream in there and stage in (None, name)}
-    for message in read_all(admin, asked):
-        yield _letter(message, retried)
+    for letter in whole_letters(read_all(admin, asked)):
+        yield _letter(letter, retried)
 
 
 def read_all(admin: StreamAdmin, streams: Mapping[str, int]) -> Iterator[Message]:
@@ -104,36 +97,30 @@ def read_all(admin: StreamAdmin, streams: Mapping[str, int]) -> Iterator[Message
     yield from read_ranges(admin.bootstrap, ranges)
 
 
-def _letter(message: Message, retried: RetryBook) -> DeadLetter:
-    pairs = [(str(key), _bytes(value)) for key, value in headers_of(message)]
-    ours = {key: value.decode(errors="replace") for key, value in pairs if key in _OURS}
-    name = names.origin_text(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0))
+def _letter(read: ReadLetter, retried: RetryBook) -> DeadLetter:
+    name = names.origin_text(read.stream, read.partition, read.offset)
     return DeadLetter(
         id=name,
-        time_ms=int(message.timestamp()[1]),
-        stage=ours.get(names.HEADER_STAGE, "?"),
-        reason=ours.get(names.HEADER_REASON, "?"),
-        form=ours.get(names.HEADER_FORM, names.FORM_RAW),
-        origin=ours.get(names.HEADER_ORIGIN, "?"),
-        source=ours.get(names.HEADER_SOURCE),
-        edge=ours.get(names.HEADER_EDGE),
-        key=_bytes(message.key()) if message.key() is not None else None,
-        value=_bytes(message.value()),
-        headers=tuple((key, value) for key, value in pairs if key not in _OURS),
-        retry_of=ours.get(names.HEADER_RETRY_OF),
+        time_ms=read.time_ms,
+        stage=read.own.get(names.HEADER_STAGE, "?"),
+        reason=read.own.get(names.HEADER_REASON, "?"),
+        form=read.own.get(names.HEADER_FORM, names.FORM_RAW),
+        origin=read.own.get(names.HEADER_ORIGIN, "?"),
+        source=read.own.get(names.HEADER_SOURCE),
+        edge=read.own.get(names.HEADER_EDGE),
+        key=read.key,
+        value=read.value,
+        headers=read.headers,
+        retry_of=read.own.get(names.HEADER_RETRY_OF),
         retried=name in retried,
     )
 
 
-def _bytes(value: Any) -> bytes:
-    if value is None:
-        return b""
-    return value.encode() if isinstance(value, str) else bytes(value)
-
-
 def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], book: RetryBook) -> int:
     """Sends letters on their way once more; returns how many. Each is written before it is remembered."""
-    producer = Producer({"bootstrap.servers": admin.bootstrap, "enable.idempotence": True})
+    producer = Producer(
+        {"bootstrap.servers": admin.bootstrap, "enable.idempotence": True, "message.max.bytes": _REQUEST_MAX_BYTES}
+    )
     failures: list[str] = []
 
     def delivered(error: Any, _message: Message) -> None:
@@ -151,17 +138,20 @@ def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], book: R
     return len(letters)
 
 
-def _again(admin: StreamAdmin, plan: Plan, letter: DeadLetter) -> tuple[str, bytes | None, bytes, _Headers]:
+def _again(admin: StreamAdmin, plan: Plan, letter: DeadLetter) -> tuple[str, bytes | None, bytes | None, _Headers]:
     """Where a letter goes and as what: back to its edge, or as the original record to the stream it came from."""
-    lineage: _Headers = [(names.HEADER_RETRY_OF, letter.id.encode()), (names.HEADER_ORIGIN, letter.origin.encode())]
+    retry_headers: _Headers = [
+        (names.HEADER_RETRY_OF, letter.id.encode()),
+        (names.HEADER_ORIGIN, letter.origin.encode()),
+    ]
     if letter.edge is not None:
-        return letter.edge, names.RETRY_KEY + letter.id.encode(), letter.value, lineage
+        return letter.edge, names.RETRY_KEY + letter.id.encode(), letter.value, retry_headers
     stream, partition, offset = names.parse_origin(letter.origin)
     if letter.form == names.FORM_RAW:
-        return stream, letter.key, letter.value, [*letter.headers, *lineage]
+        return stream, letter.key, letter.value, [*letter.headers, *retry_headers]
     original = _original(admin, stream, partition, offset)
-    kept: _Headers = [(str(key), _bytes(value)) for key, value in headers_of(original)]
-    return stream, original.key() and _bytes(original.key()), _bytes(original.value()), [*kept, *lineage]
+    kept: _Headers = [(str(key), as_bytes(value)) for key, value in headers_of(original)]
+    return stream, as_bytes(original.key()), as_bytes(original.value()), [*kept, *retry_headers]
 
 
 def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> Message:
@@ -190,19 +180,27 @@ def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> M
         consumer.close()
 
 
-def bury(bootstrap: str, pipeline: str, stage: str, records: Sequence[Unreadable]) -> None:
-    """Writes records of an edge that are no events to the dead letters of a stage."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for record in records:
-        headers: _Headers = [
-            (names.HEADER_REASON, record.reason.encode()),
-            (names.HEADER_STAGE, stage.encode()),
-            (names.HEADER_FORM, names.FORM_RAW.encode()),
-            (names.HEADER_EDGE, record.stream.encode()),
-            (names.HEADER_ORIGIN, names.origin_text(record.stream, record.partition, record.offset).encode()),
-            (names.HEADER_PIPELINE, pipeline.encode()),
-        ]
-        producer.produce(names.dead_stream(pipeline, stage), value=record.value, headers=headers)
-        producer.poll(0)
-    if producer.flush(_TIMEOUT_S):
-        raise PipelineError(f"the dead letters of {stage} could not be written within {_TIMEOUT_S:.0f} s")
+def write_dead_letters(admin: StreamAdmin, pipeline: str, stage: str, records: Sequence[Refused]) -> None:
+    """Writes records of an edge to the dead letters of a sink, and returns when they are committed."""
+    stream = names.dead_stream(pipeline, stage)
+    writer = LogWriter(admin.bootstrap)
+    try:
+        letters = (edge_letter(pipeline, stage, record) for record in records)
+        put_letters(writer.put, Slot(stream, 0), letters, admin.limits([stream])[stream])
+        writer.settle()
+    finally:
+        writer.close()
+
+
+def edge_letter(pipeline: str, stage: str, record: Refused) -> Letter:
+    """The letter of a record of an edge; a retry brings it back there."""
+    return Letter(
+        stage=stage,
+        reason=record.reason,
+        form=names.FORM_RAW,
+        origin=names.origin_text(record.stream, record.partition, record.offset),
+        pipeline=pipeline,
+        key=None,
+        value=record.value,
+        edge=record.stream,
+    )

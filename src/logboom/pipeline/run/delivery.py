@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.checkpoint.spark_log import durably_committed
+from logboom.pipeline.edge.burying import COUNT_COLUMN, BuryRows
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
@@ -27,15 +27,8 @@ from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.run.router import StoppedError
 from logboom.pipeline.sinks.base import Delivered, SinkWriter
 from logboom.pipeline.spark.causes import cause_of
-from logboom.pipeline.spark.kafka import kafka_reader, write_records
+from logboom.pipeline.spark.kafka import kafka_reader
 
-PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
-    "kafka.acks": "all",
-    "kafka.enable.idempotence": "true",
-    "kafka.compression.type": "lz4",
-    # Waits for the pipeline's own log, which is no fault of the sink's.
-    "kafka.delivery.timeout.ms": "2147483647",
-}
 _INTERVAL: Final = "2 seconds"
 _RECORDS_MAX: Final = 200_000
 _PAUSE_MIN_S: Final = 0.5
@@ -141,17 +134,9 @@ class Delivery:
         return None
 
     def _bury(self, rows: DataFrame, reason: str) -> int:
-        """The batch as dead letters of the sink."""
+        """Writes the batch to the dead letters of the sink; how many there were."""
         stream = names.dead_stream(self.pipeline, self.sink.name)
-        headers = {
-            names.HEADER_REASON: F.lit(reason[:500]),
-            names.HEADER_STAGE: F.lit(self.sink.name),
-            names.HEADER_FORM: F.lit(names.FORM_EVENT),
-            names.HEADER_EDGE: F.col("topic"),
-            names.HEADER_ORIGIN: F.concat_ws("/", "topic", "partition", "offset"),
-            names.HEADER_PIPELINE: F.lit(self.pipeline),
-        }
-        pairs = [F.struct(F.lit(key).alias("key"), text.cast("binary").alias("value")) for key, text in headers.items()]
-        records = rows.select(F.lit(stream).alias("topic"), "key", "value", F.array(*pairs).alias("headers"))
-        write_records(records, self.admin.bootstrap, PRODUCER_SETTINGS)
-        return rows.count()
+        limit = self.admin.limits([stream])[stream]
+        bury = BuryRows(self.admin.bootstrap, self.pipeline, self.sink.name, reason, limit)
+        counts = rows.select("topic", "partition", "offset", "key", "value").mapInArrow(bury, f"{COUNT_COLUMN} bigint")
+        return sum(int(row[0]) for row in counts.collect())

@@ -33,8 +33,13 @@ def _log_outputs(layout: Layout) -> dict[str, LogOutput]:
     return {name: output for name, output in outputs.items() if output is not None}
 
 
-def bindings_of(layout: Layout, partitions: Mapping[str, int], edge_key: bytes | None) -> dict[int, OutputBinding]:
-    """How the records of a layout leave, by place. `partitions`: of each stream; `edge_key`: of all edges' records."""
+def bindings_of(
+    layout: Layout, partitions: Mapping[str, int], limits: Mapping[str, int], edge_key: bytes | None
+) -> dict[int, OutputBinding]:
+    """How the records of a layout leave, by place.
+
+    `partitions` and `limits` (the largest batch in bytes) are of each stream; `edge_key` is of all edges' records.
+    """
     outputs, streams = _log_outputs(layout), place_streams(layout)
     bindings: dict[int, OutputBinding] = {}
     for place in layout.finals():
@@ -50,5 +55,6 @@ def bindings_of(layout: Layout, partitions: Mapping[str, int], edge_key: bytes |
             key=None if output is None else output.key,
             fixed_key=edge_key if place.kind == "edge" else None,
             too_large=layout.oversize.get(place.code),
+            max_message_bytes=limits[stream],
         )
     return bindings

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from logboom.pipeline.checkpoint.ledger import BalanceError, BatchRecord, LedgerBook, ledger_of
 from logboom.pipeline.edge.emitter import LogTaskEmitter
 from logboom.pipeline.edge.record_encoder import RecordEncoder
-from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.edge.streams import EDGE_CONFIGS, StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
 from logboom.pipeline.execute.stages import REPORT, reported
@@ -125,7 +125,11 @@ class Router:
             raise
         ready = self._prepared(pinned.plan)
         emitter = LogTaskEmitter(ready.encoder(batch, pinned.generation), self._admin.bootstrap)
-        told = Flow(raw.sparkSession, ready.layout, ready.keys).sent(raw, emitter).collect()
+        try:
+            told = Flow(raw.sparkSession, ready.layout, ready.keys).sent(raw, emitter).collect()
+        except Exception:  # not BLE001: raised on; a stream may take less than it did, so all is asked anew
+            self._ready.clear()
+            raise
         counts = reported([bytes(row[REPORT]) for row in told])
         try:
             entry = self.book.record(
@@ -147,8 +151,12 @@ class Router:
             layout = Layout(plan)
             wanted = place_streams(layout)
             counts = {stream: 1 if dead else self._partitions for stream, dead in wanted.values()}
-            there = self._admin.ensure(counts)
-            self._ready[name] = _Prepared(layout, there, self._load_keys(plan.key_refs()))
+            edges = {wanted[place.code][0] for place in layout.finals() if place.kind == "edge"}
+            there = self._admin.ensure({stream: counts[stream] for stream in edges}, EDGE_CONFIGS)
+            self._admin.widen(edges)
+            there |= self._admin.ensure({stream: count for stream, count in counts.items() if stream not in edges})
+            keys = self._load_keys(plan.key_refs())
+            self._ready[name] = _Prepared(layout, there, self._admin.limits(there), keys)
         return self._ready[name]
 
 
@@ -159,9 +167,11 @@ class _Prepared:
     layout: Layout
     streams: Mapping[str, int]
     """Those it writes, and their partitions."""
+    limits: Mapping[str, int]
+    """The largest batch that each of them takes, in bytes."""
     keys: Mapping[str, bytes]
 
     def encoder(self, batch: int, generation: int) -> RecordEncoder:
         """How the records of a batch leave."""
         key = names.repin_key(batch, generation) if generation else None
-        return RecordEncoder(self.layout.plan.name, bindings_of(self.layout, self.streams, key))
+        return RecordEncoder(self.layout.plan.name, bindings_of(self.layout, self.streams, self.limits, key))

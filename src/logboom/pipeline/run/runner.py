@@ -27,7 +27,7 @@ from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout, is_direct
 from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
 from logboom.pipeline.plan.paths import resolved
-from logboom.pipeline.run.dead_letters import bury
+from logboom.pipeline.run.dead_letters import write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
 from logboom.pipeline.run.progress import Progress
@@ -305,7 +305,7 @@ class Runner:
             resolve=partial(resolved, self._plan),
             checkpoint=checkpoint,
             say=self._display.say,
-            write_dead_letters=partial(bury, self._admin.bootstrap, self._plan.name, sink.name),
+            write_dead_letters=partial(write_dead_letters, self._admin, self._plan.name, sink.name),
         )
         try:
             writer: SinkWriter = type_of(sink).open(sink, context)

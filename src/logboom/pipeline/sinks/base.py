@@ -58,8 +58,8 @@ class SinkReport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A record of an edge's stream that is no event: the sink hands it to the dead letters."""
+class Refused:
+    """A record of an edge's stream that the sink can never take: it hands it to the dead letters."""
 
     stream: str
     partition: int
@@ -108,7 +108,7 @@ class SinkContext:
     """Directory of the delivery's own checkpoint."""
     say: Callable[[str], None]
     """Shows the person one line."""
-    write_dead_letters: Callable[[Sequence[Unreadable]], None]
+    write_dead_letters: Callable[[Sequence[Refused]], None]
     """Writes records that are no events to the sink's dead letters; returns when they are committed."""
 
 

@@ -10,9 +10,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from logboom.base.settings import Bootstrap
+from logboom.base.units import MIB
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, LogOutput, Sink
-from logboom.pipeline.sinks.base import CommonFields, Delivered, SinkContext, SinkModel, SinkReport, SinkType
+from logboom.pipeline.sinks.base import (
+    CommonFields,
+    Delivered,
+    Refused,
+    SinkContext,
+    SinkModel,
+    SinkReport,
+    SinkType,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,6 +35,9 @@ PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
     "kafka.request.timeout.ms": "15000",
     "kafka.max.block.ms": "15000",
 }
+
+
+_BUFFER_BYTES: Final = 32 * MIB
 
 
 class StreamSinkModel(SinkModel):
@@ -61,15 +73,46 @@ class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
 class RemoteStreamWriter:
     """Writes a stream on other brokers; its readers drop repeats by the event id in the headers."""
 
-    def __init__(self, sink: StreamSink, bootstrap: str) -> None:
+    def __init__(self, sink: StreamSink, bootstrap: str, context: SinkContext) -> None:
+        from logboom.pipeline.edge.streams import StreamAdmin
+
         self._sink = sink
         self._bootstrap = bootstrap
+        self._context = context
+        self._admin = StreamAdmin(bootstrap)
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
+        from logboom.pipeline.edge.letters import usable_bytes
         from logboom.pipeline.spark.kafka import write_records
 
-        write_records(self._records(rows), self._bootstrap, PRODUCER_SETTINGS)
-        return Delivered(self._sink.name, batch, rows=rows.count())
+        limit = self._admin.limits([self._sink.stream])[self._sink.stream]
+        key_bytes = 0 if self._sink.key is None else F.coalesce(F.length("key"), F.lit(0))
+        fits = F.coalesce(F.length("record"), F.lit(0)) + key_bytes <= usable_bytes(limit)
+        records = self._records(rows)
+        large = self._refused(records.where(~fits).drop("key", "headers"), limit)
+        sent = records.where(fits).select("key", F.col("record").alias("value"), "headers", "topic")
+        # Java's producer has a limit of its own, and sends nothing that is larger than its buffer.
+        sizes = {
+            "kafka.max.request.size": str(limit + MIB),
+            "kafka.buffer.memory": str(max(2 * limit, _BUFFER_BYTES)),
+        }
+        write_records(sent, self._bootstrap, {**PRODUCER_SETTINGS, **sizes})
+        return Delivered(self._sink.name, batch, rows=rows.count() - large, dead=large)
+
+    def _refused(self, records: DataFrame, limit: int) -> int:
+        """Events that the stream does not take go to the dead letters, one by one: they are large and few."""
+        count = 0
+        for row in records.toLocalIterator():
+            reason = (
+                f"the event takes {len(row['record'])} bytes, more than {self._sink.stream} takes in one record "
+                f"(max.message.bytes is {limit})"
+            )
+            place = (row["edge"], row["partition"], row["offset"])
+            self._context.write_dead_letters([Refused(*place, bytes(row["value"]), reason)])
+            count += 1
+        return count
 
     def _records(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
@@ -88,8 +131,12 @@ class RemoteStreamWriter:
         return rows.select(
             F.lit(self._sink.stream).alias("topic"),
             key.cast("binary").alias("key"),
-            (field("body").cast("binary") if self._sink.encoding == "body" else F.col("value")).alias("value"),
+            (field("body").cast("binary") if self._sink.encoding == "body" else F.col("value")).alias("record"),
             F.array(*pairs).alias("headers"),
+            F.col("topic").alias("edge"),
+            "partition",
+            "offset",
+            "value",
         )
 
     def idle(self) -> None:
@@ -117,7 +164,7 @@ def _compile(model: StreamSinkModel, common: CommonFields, report: SinkReport) -
 
 def _open(sink: StreamSink, context: SinkContext) -> RemoteStreamWriter:
     assert sink.bootstrap is not None, "the router writes a stream on its own log"
-    return RemoteStreamWriter(sink, sink.bootstrap)
+    return RemoteStreamWriter(sink, sink.bootstrap, context)
 
 
 SINK: Final = SinkType("stream", StreamSinkModel, StreamSink, _compile, _open)

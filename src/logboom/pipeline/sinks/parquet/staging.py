@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from logboom.base.units import MIB
 from logboom.pipeline.plan.names import REPIN_KEY, RETRY_KEY
-from logboom.pipeline.sinks.base import Unreadable
+from logboom.pipeline.sinks.base import Refused
 from logboom.pipeline.sinks.parquet import ParquetSink
 
 STAGED_SUFFIX: Final = ".staged"
@@ -98,7 +98,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Highest offset of origin delivered, by `origin_key`."""
     retried: tuple[str, ...] = ()
     """Dead letters whose events were delivered now."""
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[Refused, ...] = ()
 
 
 def origin_key(edge_stream: str, stream: str, partition: int, generation: str | None = None) -> str:
@@ -133,7 +133,7 @@ class _Task:
     job: ArchiveWriter
     high_water: dict[str, int] = field(default_factory=dict)
     retried: list[str] = field(default_factory=list)
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[Refused] = field(default_factory=list)
     rows: int = 0
     repeats: int = 0
     files: "_Files" = field(init=False)
@@ -184,7 +184,7 @@ class _Task:
                 stream, partition, offset = (
                     batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")
                 )
-                self.unreadable.append(Unreadable(stream, partition, offset, value or b"", str(error)))
+                self.unreadable.append(Refused(stream, partition, offset, value or b"", str(error)))
         return events, np.array(places, dtype=np.int64)
 
     def _fresh(self, table: pa.Table, batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
