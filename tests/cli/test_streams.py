@@ -92,4 +92,4 @@ def test_settings_that_cannot_be_are_explained(broker: BrokerProcess, name: Name
     assert "did you mean" in refusal(stream, "--delete", "retention.m")
     assert "--config KEY=VALUE" in refusal(stream)
     assert "there is no stream 'nope'" in refusal("nope", "--config", "retention.ms=1")
-    assert "Logboom's own" in refusal("__consumer_offsets", "--config", "retention.ms=1")
+    assert "is internal" in refusal("__consumer_offsets", "--config", "retention.ms=1")

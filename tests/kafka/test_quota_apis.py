@@ -344,7 +344,7 @@ def test_connections_from_one_address_come_at_their_rate(tmp_path: Path) -> None
 
 
 def test_what_clients_call_themselves_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logboom.kafka.quota.clients._REMEMBERED_MAX", 50)
+    monkeypatch.setattr("logboom.broker.quotas.clients._REMEMBERED_MAX", 50)
 
     async def body() -> None:
         async with running(tmp_path) as node:

@@ -8,8 +8,8 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.kafka.metrics import KafkaMetrics
-from logboom.kafka.quota.clients import ClientQuotaManager
 
 _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000

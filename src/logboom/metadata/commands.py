@@ -120,7 +120,7 @@ def change_config(
     """
     stream = _existing(image, name)
     if stream.internal:
-        raise InvalidRequestError(f"{stream.name} is Logboom's own and its settings are not changed by clients")
+        raise InvalidRequestError(f"{stream.name} is internal: clients do not change its settings")
     _check_config(image, changes)
     merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}
     config = {key: value for key, value in merged.items() if value is not None}
@@ -151,6 +151,13 @@ def allocate_producer_ids(image: Image, count: int) -> tuple[ProducerIdsAllocate
     if next_id > INT64_MAX:
         raise PolicyViolationError("all producer ids are allocated")
     return (ProducerIdsAllocated(next_id=next_id),)
+
+
+def check_client_may_write(stream: Stream) -> None:
+    """Raises InvalidStreamNameError for an internal stream: clients read it, and neither append to it nor delete its
+    records. Kafka answers the same error."""
+    if stream.internal:
+        raise InvalidStreamNameError(f"{stream.name} is internal: clients cannot change its records")
 
 
 def _existing(image: Image, name: str) -> Stream:
@@ -198,4 +205,4 @@ def _check_config(image: Image, changes: Mapping[str, str | None]) -> None:
 
 def _check_not_internal(stream: Stream) -> None:
     if stream.internal:
-        raise InvalidRequestError(f"{stream.name} is Logboom's own and is neither deleted nor grown by clients")
+        raise InvalidRequestError(f"{stream.name} is internal: clients neither delete it nor add partitions to it")

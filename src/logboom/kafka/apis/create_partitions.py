@@ -44,8 +44,6 @@ def _check(context: RequestContext, topic: Any) -> None:
     stream = context.broker.catalog.stream(topic.name)
     if stream is None:
         raise UnknownStreamError(f"no stream is named {topic.name!r}")
-    if stream.internal:
-        raise InvalidRequestError(f"{stream.name} is internal: its partitions stay as they are")
     if topic.assignments is None:
         return
     here = (context.broker.identity.broker_id,)

@@ -6,11 +6,12 @@ of it may go too.
 
 from typing import Any, Final
 
-from logboom.base.errors import InvalidStreamNameError, LogboomError
+from logboom.base.errors import LogboomError
 from logboom.kafka.errors import error_code
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
+from logboom.metadata import check_client_may_write
 
 _API_KEY: Final = 21
 _NO_OFFSET: Final = -1
@@ -30,8 +31,7 @@ async def _delete(context: RequestContext, name: str, wanted: Any) -> Entity:
     error, low_watermark = None, _NO_OFFSET
     try:
         partition = context.broker.replicas.find(name, wanted.partition_index)
-        if partition.stream.internal:
-            raise InvalidStreamNameError(f"{name} is internal: the broker needs its records")
+        check_client_may_write(partition.stream)
         low_watermark = await partition.deletion.delete_records(wanted.offset)
         context.broker.log.info("records deleted", partition=str(partition), log_start_offset=low_watermark)
     except LogboomError as refused:

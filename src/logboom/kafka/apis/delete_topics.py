@@ -36,8 +36,6 @@ async def _delete(context: RequestContext, name: str | None, id_: Any) -> Entity
         )
         if stream is None:
             raise UnknownStreamError(f"no stream is named {name!r}") if name else UnknownStreamIdError(f"no id {id_}")
-        if stream.internal:
-            raise InvalidRequestError(f"{stream.name} is internal: the broker needs it")
         name, id_ = stream.name, stream.id
         await context.broker.catalog.delete_stream(stream.name)
     except LogboomError as refused:

@@ -13,9 +13,9 @@ from logboom.metadata import CONNECTION_CREATION_RATE
 
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
+    from logboom.broker.quotas.clients import ClientQuotaManager
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.connection.registry import ConnectionRegistry
-    from logboom.kafka.quota.clients import ClientQuotaManager
 
 
 class Refusal(NamedTuple):

@@ -21,9 +21,9 @@ from logboom.kafka.wire.heads import claimed_api, read_head, skip_head_tags
 from logboom.kafka.wire.reading import MalformedError
 
 if TYPE_CHECKING:
+    from logboom.broker.quotas.clients import ClientQuotas
     from logboom.kafka.connection.services import ConnectionServices
     from logboom.kafka.handlers.route import Route
-    from logboom.kafka.quota.clients import ClientQuotas
 
 _ELEMENT_BYTES: Final = 256
 """The memory that an element of a request is taken to need once it is decoded, beside its bytes in the frame."""

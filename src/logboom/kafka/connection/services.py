@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from logboom.broker.broker import Broker
     from logboom.broker.disk.flusher import Flusher
+    from logboom.broker.quotas.clients import ClientQuotaManager
     from logboom.kafka.connection.admission import Admission
     from logboom.kafka.connection.registry import ConnectionRegistry
     from logboom.kafka.connection.request_budget import RequestBudget
     from logboom.kafka.handlers.context import ServerContext
     from logboom.kafka.handlers.route import Routes
     from logboom.kafka.handlers.template_cache import TemplateCache
-    from logboom.kafka.quota.clients import ClientQuotaManager
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
     from logboom.broker.broker import Broker
+    from logboom.broker.quotas.clients import ClientQuotaManager
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.fetch.purgatory import FetchPurgatory
     from logboom.kafka.fetch.reply_budget import ReplyBudget
     from logboom.kafka.fetch.sessions import FetchSessions
     from logboom.kafka.metrics import KafkaMetrics
-    from logboom.kafka.quota.clients import ClientQuotaManager
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from uuid import UUID
 from logboom.base.errors import (
     CorruptBatchError,
     InvalidRecordError,
-    InvalidStreamNameError,
     InvalidTimestampError,
     LogboomError,
     MessageTooLargeError,
@@ -19,6 +18,7 @@ from logboom.base.ids import StreamId
 from logboom.kafka.admin.lookup import find_partition
 from logboom.kafka.errors import InvalidAcksError, RequestTimedOutError, error_code
 from logboom.kafka.produce.response import API_KEY
+from logboom.metadata import check_client_may_write
 from logboom.records import Codec
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ _CLIENT_ERRORS: Final = (
 def writable_partition(context: RequestContext, topic: Any, index: int) -> Partition:
     """The partition that a client may append to. Raises LogboomError."""
     partition = find_partition(context.broker, topic, index)
-    if partition.stream.internal:
-        raise InvalidStreamNameError(f"{partition.stream.name} is internal: clients cannot write to it")
+    check_client_may_write(partition.stream)
     return partition
 
 

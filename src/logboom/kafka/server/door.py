@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.base.limits import LimitUsage
 from logboom.base.settings import split_address
+from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection.connection import Connection
 from logboom.kafka.metrics import KafkaMetrics
-from logboom.kafka.quota.clients import ClientQuotaManager
 from logboom.kafka.server.limits import limit_hits, limit_usage
 from logboom.kafka.server.services import make_services
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.kafka.admin.metadata_cache import MetadataCache
 from logboom.kafka.apis import load_handlers
 from logboom.kafka.connection.admission import Admission
@@ -25,7 +26,6 @@ from logboom.kafka.handlers.context import ServerContext
 from logboom.kafka.handlers.route import Routes
 from logboom.kafka.handlers.template_cache import TemplateCache
 from logboom.kafka.metrics import KafkaMetrics
-from logboom.kafka.quota.clients import ClientQuotaManager
 from logboom.kafka.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
@@ -45,7 +45,13 @@ def make_services(
     log = RateLimitedLog(broker.clock, metrics.limit_hits)
     budget = RequestBudget(config, metrics, log, broker.flusher)
     registry = ConnectionRegistry(budget, metrics)
-    quotas = ClientQuotaManager(broker, config.now, registry.client_ids)
+    quotas = ClientQuotaManager(
+        lambda: broker.catalog.quotas,
+        broker.clock,
+        sample_ms=round(config.now.quota_window_size_s * 1_000),
+        sample_count=config.now.quota_window_num,
+        connected=registry.client_ids,
+    )
     fetches = FetchServices(
         broker=broker,
         config=config,

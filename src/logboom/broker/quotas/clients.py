@@ -1,17 +1,16 @@
 """Which client has used how much of its quotas: one set of meters per client id, one meter per address.
 
 All connections of a client id share its meters. Meters that are paid off and belong to no open connection are
-forgotten, so that invented client ids cannot fill the memory. Knows clients by name and the broker's quotas; no sockets
-and no requests.
+forgotten, so that invented client ids cannot fill the memory. Knows clients by name and the quotas that are set; no
+sockets and no requests.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Final
 
-from logboom.broker.broker import Broker
-from logboom.kafka.config import KafkaConfig
-from logboom.kafka.quota.meter import THROTTLE_MS_MAX, Meter
+from logboom.base.ports import Clock
+from logboom.broker.quotas.meter import THROTTLE_MS_MAX, Meter
 from logboom.metadata import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -19,6 +18,8 @@ from logboom.metadata import (
     IP,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    QuotaEntity,
+    Quotas,
     quota_for,
 )
 
@@ -86,15 +87,26 @@ class ClientQuotas:
 
 
 class ClientQuotaManager:
-    """Every quota of one server; `tick` is called once a second."""
+    """Every quota of one door; `tick` is called once a second."""
 
-    def __init__(self, broker: Broker, config: KafkaConfig, connected: Callable[[], Set[str]]) -> None:
-        """`connected` returns the client ids of all open connections."""
-        self._broker = broker
+    def __init__(
+        self,
+        quotas: Callable[[], Mapping[QuotaEntity, Quotas]],
+        clock: Clock,
+        *,
+        sample_ms: int,
+        sample_count: int,
+        connected: Callable[[], Set[str]],
+    ) -> None:
+        """`quotas` returns those that are set now, `connected` the client ids of all open connections.
+
+        Usage is measured over a window of `sample_count` - 1 samples of `sample_ms` milliseconds, as in Kafka.
+        """
+        self._quotas = quotas
         self._connected = connected
-        self._clock = broker.clock
-        self.sample_ms = round(config.quota_window_size_s * 1_000)
-        self._window_ms = (config.quota_window_num - 1) * self.sample_ms
+        self._clock = clock
+        self.sample_ms = sample_ms
+        self._window_ms = (sample_count - 1) * sample_ms
         self._clients: dict[str, ClientQuotas] = {}
         self._addresses: dict[str, Meter] = {}
         self._cleanup_at_ms = 0
@@ -118,8 +130,8 @@ class ClientQuotaManager:
         return int(self._clock.monotonic_s() * 1_000)
 
     def update(self) -> None:
-        """Take the broker's quotas as they are now. ClientQuotas that were handed out must be asked for again."""
-        types = {entity[0][0] for entity in self._broker.catalog.quotas}
+        """Take the quotas that are set now. ClientQuotas that were handed out must be asked for again."""
+        types = {entity[0][0] for entity in self._quotas()}
         self.for_clients, self.for_addresses = CLIENT_ID in types, IP in types
         self._clients = {name: quotas for name, quotas in self._clients.items() if quotas.update(name)}
         self._addresses = {
@@ -162,7 +174,7 @@ class ClientQuotaManager:
         self, old: Meter | None, entity_type: str, name: str, quota: str, throttle_ms_max: int = THROTTLE_MS_MAX
     ) -> Meter | None:
         """The meter for a quota that is in force, with what `old` has counted; None where there is no quota."""
-        bound = quota_for(self._broker.catalog.quotas, entity_type, name, quota)
+        bound = quota_for(self._quotas(), entity_type, name, quota)
         if bound is None:
             return None
         if old is None:

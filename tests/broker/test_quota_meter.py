@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.kafka.quota.meter import THROTTLE_MS_MAX, Meter
+from logboom.broker.quotas.meter import THROTTLE_MS_MAX, Meter
 
 WINDOW_MS = 10_000
 
