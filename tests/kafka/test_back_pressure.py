@@ -91,6 +91,36 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
     run(body)
 
 
+def test_a_half_closed_producer_gets_its_answer_once_the_disk_goes_on(tmp_path: Path) -> None:
+    """Its request waits for capacity, and it has shut down its side meanwhile, as a tool does that sends and ends."""
+    disks: list[StandingDisk] = []
+
+    def open_disk(root: str) -> StandingDisk:
+        disks.append(StandingDisk(root))
+        return disks[-1]
+
+    async def body() -> None:
+        async with running(tmp_path, open_disk=open_disk, max_staged_bytes=1 << 20) as node:
+            await node.broker.catalog.create_stream("t")
+            (disk,) = disks
+            async with node.client() as careless, node.client() as careful:
+                disk.going.clear()
+                try:
+                    for _ in range(30):
+                        send(careless, batch(bytes(100_000)), 0)
+                    await until(lambda: node.broker.flusher.backpressured)
+                    send(careful, batch(b"x"), -1)
+                    careful.writer.write_eof()
+                    await until(lambda: len(node.services.registry.paused) == 2)
+                finally:
+                    disk.going.set()
+                assert (await careful.reply()).responses[0].partition_responses[0].error_code == 0
+                assert await careful.closed() == b""
+            assert not node.services.registry.paused
+
+    run(body)
+
+
 def fetch_body(max_bytes: int) -> Any:
     cls = load_request_schema(1, 4)
     topic = nested(cls, "topics")
