@@ -1,7 +1,4 @@
-"""What the shell counts, in Prometheus' words.
-
-Knows the shell's counters and the shape of metrics. Called on the loop.
-"""
+"""The broker's counters as Prometheus metrics. Called on the event loop, which owns the counters."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +32,8 @@ _HELP: Final = {
 
 
 def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> Iterator[Metric]:
-    """Every number of one broker, those of each partition included; of each stream where there are too many."""
+    """Every metric of one broker, with series per partition; per stream where there are more than
+    `partition_series_max` partitions."""
     info = GaugeMetricFamily("logboom_broker_info", "Who this is.", labels=("version", "cluster_id", "broker_id"))
     info.add_metric((version, broker.identity.cluster_id, str(broker.identity.broker_id)), 1)
     yield info

@@ -1,7 +1,7 @@
-"""The HTTP door: `/metrics`, `/healthz`, `/readyz`.
+"""The HTTP application: `/metrics`, `/healthz`, `/readyz`.
 
-Knows paths and how to ask the broker's loop a question from another thread, within a bound of time. Where the loop does
-not answer, that itself is the answer: the broker is not healthy.
+It runs on the server's threads and calls functions on the broker's event loop, waiting for a bounded time. A loop that
+does not answer in that time means that the broker is not healthy.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from logboom.http.server import BoundedServer
 
 Answer = TypeVar("Answer")
 Source: TypeAlias = Callable[[], Iterable[Metric]]
-"""Reads counters; called on the loop that writes them, so no counter needs a lock."""
+"""Reads counters. Called on the event loop, which writes them, so that no counter needs a lock."""
 
 LOOP_ANSWERS_WITHIN_S: Final = 3.0
 _PLAIN: Final = [("Content-Type", "text/plain; charset=utf-8")]
@@ -28,7 +28,7 @@ _INDEX: Final = "logboom: /metrics /healthz /readyz\n"
 
 
 class HttpDoor:
-    """Serves what the sources count and whether the node is ready. Made and started on the loop it asks."""
+    """Serves the metrics of the sources, and whether the node is ready. Made and started on the broker's event loop."""
 
     def __init__(self, config: HttpConfig, sources: Sequence[Source], not_ready: Callable[[], str | None]) -> None:
         assert config.listen is not None
@@ -53,23 +53,23 @@ class HttpDoor:
         return self._server.address
 
     def limits(self) -> Iterator[LimitUsage]:
-        """The limit that fills up; whoever asks over this door uses one of it."""
+        """How much of its limit is used; a scrape of `/metrics` counts itself."""
         yield LimitUsage("http.max_connections", self._config.max_connections, self._server.connections)
 
     def limit_hits(self) -> dict[str, int]:
-        """How often it was reached."""
+        """How often the limit was reached."""
         return {"http.max_connections": self._server.refused}
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Serve until `stop`."""
         self._server.start()
 
     async def stop(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         await self._loop.run_in_executor(None, self._server.stop)
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """Ask on the loop and wait for it. Raises TimeoutError where the loop does not come to it."""
+        """Call `question` on the event loop and wait for its result. Raises TimeoutError where the loop is too slow."""
         answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
         self._loop.call_soon_threadsafe(_settle, answer, question)
         return answer.result(LOOP_ANSWERS_WITHIN_S)
@@ -78,7 +78,7 @@ class HttpDoor:
         try:
             match environ["PATH_INFO"]:
                 case "/metrics":
-                    # The library refuses HEAD; a GET without its body is what HEAD means.
+                    # The library refuses HEAD, which means a GET without the body.
                     body: list[bytes] = self._metrics({**environ, "REQUEST_METHOD": "GET"}, start_response)
                     return [] if environ["REQUEST_METHOD"] == "HEAD" else body
                 case "/healthz":
@@ -103,12 +103,12 @@ def _settle(answer: "concurrent.futures.Future[Answer]", question: Callable[[], 
         return
     try:
         answer.set_result(question())
-    except Exception as error:  # noqa: BLE001  # it is the asker's to see, never the loop's
+    except Exception as error:  # noqa: BLE001  # raised in the thread that asked, not on the loop
         answer.set_exception(error)
 
 
 class _OnLoop(Collector):
-    """All metrics of the broker, read in one visit to the loop."""
+    """All metrics, read by one call on the event loop."""
 
     def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
         self._read = read

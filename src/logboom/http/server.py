@@ -1,7 +1,8 @@
-"""A small HTTP server in threads of its own, bounded in connections and in the life of each.
+"""A small HTTP server on threads of its own, with bounds on the number of connections and on the duration of each.
 
-Knows the standard library's server (which parses HTTP) and a WSGI application; nothing of what is served. It is for
-metrics and health: a handful of peers, each asking now and then. The broker's loop never waits for it.
+The standard library parses HTTP; the application is WSGI. It is meant for metrics and health, which a few clients ask
+for now and then. The broker's event loop never waits for it. Its deadlines are read from the machine's clock: these
+threads are outside of what a simulation replaces.
 """
 
 import contextlib
@@ -21,11 +22,11 @@ WsgiApp = Callable[..., Any]
 _POLL_S: Final = 0.25
 _REQUEST_LINE_MAX_BYTES: Final = 8_192
 _JOIN_S: Final = 2.0
-_COMPLAINT_INTERVAL_S: Final = 10.0
+_WARNING_INTERVAL_S: Final = 10.0
 
 
 class _Handler(WSGIRequestHandler):
-    """One request, then the connection is closed; what is not a short GET or HEAD is refused unread."""
+    """One request per connection; anything but a short GET or HEAD is refused without reading it."""
 
     server: "BoundedServer"
 
@@ -58,17 +59,17 @@ class _Handler(WSGIRequestHandler):
         return str(self.client_address[0])  # never a reverse look-up
 
     def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are no news."""
+        """Do not log requests."""
 
 
 class _Answer(ServerHandler):
-    """A peer that went away while it was answered is no error of ours."""
+    """Does not report a peer that went away."""
 
     server_software = "logboom"
 
 
 class BoundedServer(WSGIServer):
-    """Threads per connection, at most so many, each connection closed when its time is up."""
+    """One thread per connection, a limited number of them, each closed when its time is over."""
 
     allow_reuse_address = True
     request_queue_size = 64
@@ -79,7 +80,7 @@ class BoundedServer(WSGIServer):
         self.request_timeout_s = request_timeout_s
         self._max_connections = max_connections
         self._opened_s: dict[socket.socket, float] = {}
-        self._next_complaint_s = 0.0
+        self._next_warning_s = 0.0
         self.refused = 0
         """Connections that were closed at once."""
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class BoundedServer(WSGIServer):
         self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name="http", daemon=True)
 
     def server_bind(self) -> None:
-        """As the base does, without asking the name service who we are."""
+        """Bind as the base class does, without its reverse DNS lookup."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -97,12 +98,12 @@ class BoundedServer(WSGIServer):
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port the system gave."""
+        """The address it listens on, with the port that the system chose."""
         return join_address(self.server_name, self.server_port)
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Open connections."""
         return len(self._opened_s)
 
     def start(self) -> None:
@@ -110,7 +111,7 @@ class BoundedServer(WSGIServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop accepting, close what is open."""
+        """Stop accepting, and close all connections."""
         self.shutdown()
         self.server_close()
         self._close(lambda opened_s: True)
@@ -130,8 +131,8 @@ class BoundedServer(WSGIServer):
 
     def _refuse(self, request: socket.socket, client_address: Any) -> None:
         self.refused += 1
-        if (now_s := time.monotonic()) >= self._next_complaint_s:
-            self._next_complaint_s = now_s + _COMPLAINT_INTERVAL_S
+        if (now_s := time.monotonic()) >= self._next_warning_s:
+            self._next_warning_s = now_s + _WARNING_INTERVAL_S
             structlog.get_logger("logboom.http").warning(
                 "limit reached",
                 limit="http.max_connections",
@@ -152,7 +153,7 @@ class BoundedServer(WSGIServer):
             self.shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Called on every turn of the loop: ends connections whose time is up, however slowly they talk."""
+        """Called on every turn of the accept loop: close connections whose time is over, however slowly they send."""
         oldest_s = time.monotonic() - self.request_timeout_s
         self._close(lambda opened_s: opened_s < oldest_s)
 
@@ -160,6 +161,6 @@ class BoundedServer(WSGIServer):
         with self._lock:
             late = [request for request, opened_s in self._opened_s.items() if chosen(opened_s)]
             for request in late:
-                # Wakes its thread, which closes it. Under the lock, so that it is not closed meanwhile.
+                # Wakes the connection's thread, which closes it; under the lock, so that it is not closed meanwhile.
                 with contextlib.suppress(OSError):
                     request.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Settings of the Kafka door. Every limit has its unit in its name; crossing one gives an error or a wait."""
+"""Settings of the Kafka server. Every limit has its unit in its name; what reaching one does is in docs/limits.md."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from logboom.base.units import KIB, MIB, MINUTE_MS
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """Limits by address. Raises ValueError.
+    """The limit of each address of `ADDRESS:COUNT,...`. Raises ValueError.
 
     >>> parse_overrides("10.0.0.7:200, ::1:5")
     {'10.0.0.7': 200, '::1': 5}
@@ -30,20 +30,20 @@ def _checked_overrides(text: str) -> str:
 
 
 class KafkaConfig(Settings):
-    """Where Kafka clients come in, and how much they may ask for."""
+    """Where Kafka clients connect, and how much they may ask for."""
 
     listen: Address = "127.0.0.1:9092"
     """Address to listen on; port 0 asks the system for a free one."""
 
     advertised: Address | None = None
-    """Address that clients are told to connect to. Without one: the address listened on, or this machine's name where
+    """Address that clients are told to connect to. Default: the address listened on, or the name of this machine where
     that is every interface."""
 
     max_connections: Annotated[int, Dynamic("max.connections")] = Field(default=4096, ge=1)
-    """Connections at one time; one more is closed at once and logged."""
+    """Open connections; one more is closed at once and logged."""
 
     max_connections_per_address: Annotated[int | None, Dynamic("max.connections.per.ip")] = Field(default=None, ge=0)
-    """Connections from one address at one time; null sets no limit of its own."""
+    """Open connections from one address; null sets no such limit."""
 
     max_connections_per_address_overrides: Annotated[
         str, AfterValidator(_checked_overrides), Dynamic("max.connections.per.ip.overrides")
@@ -59,57 +59,56 @@ class KafkaConfig(Settings):
     """Most array elements and tagged fields in one request; more of them close the connection."""
 
     max_inflight_requests: Annotated[int, Dynamic()] = Field(default=512, ge=1)
-    """Requests of one connection that are being answered; at this many its socket is not read until replies leave."""
+    """Requests in flight on one connection; at this many its socket is not read until replies have left."""
 
     max_inflight_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=64 * MIB, ge=KIB)
-    """Memory for the requests of one connection that are being answered; at this many bytes its socket is not read
-    until replies leave."""
+    """Memory of the requests in flight on one connection; at this many bytes its socket is not read until replies have
+    left."""
 
     max_inflight_total_requests: Annotated[int, Dynamic()] = Field(default=65_536, ge=1)
-    """Requests of all connections together that are being answered, those that wait for records included; at this many
-    a connection with one under way is not read until its replies leave."""
+    """Requests in flight on all connections together, waiting fetches included; at this many a connection that has one
+    is not read until its replies have left."""
 
     max_inflight_total_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=512 * MIB, ge=KIB)
-    """Memory for the requests of all connections together that are being answered; at this many bytes no socket is
-    read until replies leave."""
+    """Memory of the requests in flight on all connections together; at this many bytes no socket is read until replies
+    have left."""
 
     max_unsent_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=MIB, ge=KIB)
-    """Reply bytes that wait for a peer to read them; above, its requests are not read until it does."""
+    """Reply bytes that one peer has not read; above it, its requests are not read until it does."""
 
     max_unsent_total_bytes: Annotated[SizeBytes, Dynamic()] = Field(default=512 * MIB, ge=KIB)
-    """Reply bytes that wait for peers to read them, over all connections; above, each fetch gets one batch at a
-    time."""
+    """Reply bytes that peers have not read, over all connections; above it, each fetch gets one batch at a time."""
 
     request_timeout_s: Annotated[DurationS, Dynamic()] = Field(default=30.0, gt=0)
-    """A connection whose request has begun and brings neither its end nor 16 KiB more within such a time is closed;
-    so is one that was half-closed by its peer and has not got its answers by then. Counted in whole seconds."""
+    """A connection is closed if a request has begun to arrive and neither its end nor 16 KiB more arrives in this time,
+    or if its peer has shut down its side and its replies are not ready in this time. Counted in whole seconds."""
 
     idle_timeout_s: Annotated[DurationS, Dynamic("connections.max.idle.ms", in_ms=True)] = Field(default=600.0, gt=0)
-    """A connection that sends nothing for so long, with no reply outstanding, is closed."""
+    """A connection that sends nothing for this long, with no reply outstanding, is closed."""
 
     max_fetch_bytes: Annotated[SizeBytes, Dynamic("fetch.max.bytes")] = Field(default=50 * MIB, ge=KIB)
-    """Most record bytes in one fetch reply, whatever the client asks for (the first batch is always whole)."""
+    """Most record bytes in one fetch response, whatever the client asks for (the first batch is always whole)."""
 
     max_fetch_wait_ms: Annotated[DurationMs, Dynamic()] = Field(default=5 * MINUTE_MS, ge=0)
     """Longest time a fetch waits for records, whatever the client asks for."""
 
     max_waiting_fetches: Annotated[int, Dynamic()] = Field(default=20_000, ge=0)
-    """Fetches that wait for records at one time; one more is answered at once with what is there."""
+    """Fetches waiting for records; one more is answered at once with what is there."""
 
     max_fetch_sessions: Annotated[int, Dynamic("max.incremental.fetch.session.cache.slots")] = Field(
         default=1_000, ge=0
     )
-    """Incremental fetch sessions remembered at one time (Kafka's max.incremental.fetch.session.cache.slots); without
-    one a consumer names all its partitions in each fetch, as older clients do."""
+    """Incremental fetch sessions in the cache (Kafka's max.incremental.fetch.session.cache.slots); a consumer without
+    one names all its partitions in each fetch, as older clients do."""
 
     max_fetch_session_partitions: Annotated[int, Dynamic()] = Field(default=200_000, ge=0)
-    """Partitions remembered in all incremental fetch sessions together."""
+    """Partitions of all incremental fetch sessions together."""
 
     quota_window_num: Annotated[int, Static("quota.window.num")] = Field(default=11, ge=2, le=3_600)
-    """With the next: a client that has a quota may use ahead what it allows in all of these but one."""
+    """Windows of a quota: a client may use at once what its quota allows in all of these windows but one."""
 
     quota_window_size_s: Annotated[DurationS, Static("quota.window.size.seconds")] = Field(
         default=1.0, ge=0.1, le=3_600
     )
-    """With the one before: 11 of 1 s let ten seconds' worth pass at once. Nobody waits longer than one of them for
-    taking too much of the broker's time, or for too many connections."""
+    """Length of one such window: 11 of 1 s let ten seconds' worth pass at once. The throttle time for using too much of
+    the broker's time, or for too many connections, is at most one window."""

@@ -1,6 +1,6 @@
-"""The one table from errors of the house to Kafka's error codes.
+"""The one table from Logboom's errors to Kafka's error codes.
 
-The most derived class found in the table wins, so a subclass needs a row only where its code differs.
+The most derived class found in the table decides, so a subclass needs a row only where its code differs.
 """
 
 from typing import Final
@@ -20,11 +20,11 @@ class InvalidAcksError(LogboomError):
 
 
 class RequestTimedOutError(LogboomError):
-    """What was asked for was not done within the request's time; it may be yet (REQUEST_TIMED_OUT)."""
+    """The request was not completed within its timeout; it may still be (REQUEST_TIMED_OUT)."""
 
 
 class UnsupportedVersionError(LogboomError):
-    """This version of an API has no such thing (UNSUPPORTED_VERSION)."""
+    """The request needs a newer version of the API (UNSUPPORTED_VERSION)."""
 
 
 _TABLE: dict[type[BaseException], ErrorCode] = {
@@ -83,9 +83,9 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
 def error_code(error: BaseException | None) -> ErrorCode:
     """The code for an error; NONE for no error, UNKNOWN_SERVER_ERROR for one that has no row.
 
-    The error has become an answer, so it loses the stack it came through. An error in a variable of one of the frames
-    of its own stack is a circle, and all that those frames hold, the request's bytes with it, would stay in memory
-    until the garbage collector comes by.
+    The error's traceback is dropped: from here on the error is a response. A traceback refers to stack frames, and a
+    frame whose variable holds the error completes a cycle, which would keep all that those frames hold, the request's
+    bytes among it, in memory until a garbage collection.
     """
     if error is None:
         return ErrorCode.none
@@ -98,5 +98,5 @@ def error_code(error: BaseException | None) -> ErrorCode:
 
 
 def error_message(error: BaseException | None) -> str | None:
-    """The sentence for fields that carry one beside the code."""
+    """The message for a response that has a field for one; None for no error."""
     return None if error is None else str(error) or error_code(error).name

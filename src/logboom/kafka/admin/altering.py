@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: which resource is meant, and each resource's own result."""
+"""What AlterConfigs and IncrementalAlterConfigs share: finding each resource, changing it, and its own result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC: Final = 2
 _BROKER: Final = 4
 
 Changes = Mapping[str, str | None]
-"""New values by name; None gives a setting back to its default."""
+"""New values by name; None resets a setting to its default."""
 
 
 async def alter_all(
@@ -68,7 +68,7 @@ def _check_names(resource: Any) -> None:
 
 
 def _change_of(broker: Broker, resource: Any) -> Callable[..., Awaitable[object]]:
-    """What changes the settings of such a resource."""
+    """The method that changes the settings of a resource. Raises LogboomError."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
         if broker.catalog.stream(name) is None:

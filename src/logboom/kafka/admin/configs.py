@@ -1,6 +1,6 @@
-"""Settings as DescribeConfigs and CreateTopics tell of them: value, type, where it comes from, what it means.
+"""Settings as DescribeConfigs and CreateTopics describe them: value, type, source, documentation.
 
-It reads the table of stream settings and that of the process's own, and can change none of them.
+Reads the table of stream settings and that of the process's own; changes neither.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Source(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
+    """Where a value comes from, by the numbers of DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -39,7 +39,7 @@ Synonym = tuple[str, str | None, Source]
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One setting."""
+    """The description of one setting."""
 
     name: str
     value: str | None
@@ -49,11 +49,11 @@ class Described:
     sensitive: bool
     documentation: str
     synonyms: tuple[Synonym, ...]
-    """Every value it could have, the one in force first: (name, value, source)."""
+    """(name, value, source) of every layer that has a value, the one in force first."""
 
 
 def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
-    """A stream's settings: its own over the broker's over the table's."""
+    """The settings of a stream: its own value, else the broker's, else the default of the table."""
     below = {
         entry.path[-1]: entry for entry in broker.dynamic_settings.table.values() if "stream_defaults" in entry.path
     }
@@ -76,7 +76,7 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
 
 
 def _below(broker: Broker, stream: Stream, setting: StreamSetting, entry: Entry | None) -> list[Synonym]:
-    """What stands under a stream's own value."""
+    """The layers below a stream's own value."""
     kept_by_itself = stream.internal and setting.field.startswith("retention_")
     if entry is None or kept_by_itself:
         return [(setting.name, setting.default, Source.DEFAULT)]
@@ -84,13 +84,13 @@ def _below(broker: Broker, stream: Stream, setting: StreamSetting, entry: Entry 
 
 
 def describe_broker(broker: Broker) -> Iterator[Described]:
-    """What this broker and its doors run under."""
+    """The settings of this process."""
     for entry in broker.dynamic_settings.table.values():
         yield _described(entry, broker.dynamic_settings.value(entry), _synonyms(broker.dynamic_settings, entry))
 
 
 def describe_all_brokers(broker: Broker) -> Iterator[Described]:
-    """What was set at run time for all brokers, and nothing else, as in Kafka."""
+    """The settings that were changed at run time for all brokers, and no others, as in Kafka."""
     for name in sorted(broker.dynamic_settings.shared.keys() & broker.dynamic_settings.table.keys()):
         entry = broker.dynamic_settings.table[name]
         synonyms = [one for one in _synonyms(broker.dynamic_settings, entry) if one[2] is not Source.DYNAMIC_BROKER]
@@ -112,7 +112,7 @@ def _described(entry: Entry, value: object, synonyms: list[Synonym]) -> Describe
 
 
 def _synonyms(settings: DynamicSettings, entry: Entry) -> list[Synonym]:
-    """Every value a setting of the process could have, the one in force first."""
+    """The layers that have a value for a setting of the process, the one in force first."""
     synonyms: list[Synonym] = [
         (entry.name, layer[entry.name], source)
         for layer, source in (

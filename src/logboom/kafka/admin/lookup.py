@@ -1,4 +1,4 @@
-"""From what a request calls a stream, its name or its id, to the broker's."""
+"""Finding the stream or partition that a request names, by name or by id."""
 
 from __future__ import annotations
 

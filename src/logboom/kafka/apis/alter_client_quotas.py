@@ -1,4 +1,4 @@
-"""AlterClientQuotas (KIP-546): set and remove quotas of client ids and addresses, each entity by itself."""
+"""AlterClientQuotas (KIP-546): set and remove quotas of client ids and addresses; each entity has its own result."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _API_KEY: Final = 49
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Change what can be changed; all of that in one commit."""
+    """Change every entity that is valid, all of them in one commit."""
     times = Counter(_key(entry) for entry in request.entries)
     results: list[LogboomError | None] = []
     wanted: list[tuple[QuotaEntity, Mapping[str, float | None]]] = []

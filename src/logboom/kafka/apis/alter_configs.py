@@ -1,6 +1,6 @@
-"""AlterConfigs (KIP-133): all settings of a stream or a broker at once; those not named go to their defaults.
+"""AlterConfigs (KIP-133): replace all settings of a stream or a broker; those not named are reset to their defaults.
 
-Deprecated in Kafka for IncrementalAlterConfigs, and still what older clients send.
+Kafka has deprecated it for IncrementalAlterConfigs; older clients still send it.
 """
 
 from typing import Any, Final

@@ -18,7 +18,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """The same answer for everybody, once the client has said properly what it is."""
+    """The same response for every client, once its software name and version are found valid (KIP-511)."""
     if context.api_version >= 3:
         words = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE.fullmatch(word) for word in words):
@@ -27,7 +27,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
 
 
 def handle_unsupported(context: RequestContext, frame: memoryview, position: int) -> EncodedResponse:
-    """A newer client: error 35 in a version 0 body, with the range in which it may ask again (KIP-511)."""
+    """A newer client's version: UNSUPPORTED_VERSION in a version 0 body, with the range to ask again in (KIP-511)."""
     return EncodedResponse((encode(_response(0, ErrorCode.unsupported_version, everything=False)),))
 
 

@@ -1,4 +1,4 @@
-"""CreatePartitions (KIP-195): a stream grows; it never shrinks."""
+"""CreatePartitions (KIP-195): a stream gets more partitions, never fewer."""
 
 from collections import Counter
 from typing import Any, Final
@@ -13,7 +13,7 @@ _API_KEY: Final = 37
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Grow each stream, with its own result."""
+    """Grow each stream; each has its own result."""
     cls = response_class(_API_KEY, context.api_version)
     counts = Counter(topic.name for topic in request.topics)
     results = {}

@@ -1,4 +1,4 @@
-"""CreateTopics: new streams, each with its own result."""
+"""CreateTopics: new streams; each has its own result."""
 
 from collections import Counter
 from typing import Any, Final
@@ -17,7 +17,7 @@ _UNKNOWN: Final = -1
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Create what can be created; a name that stands twice is created not once, as in Kafka."""
+    """Create what can be created. A name that the request has twice is not created at all, as in Kafka."""
     cls = response_class(_API_KEY, context.api_version)
     counts = Counter(topic.name for topic in request.topics)
     results = {}
@@ -45,7 +45,7 @@ async def _create(context: RequestContext, topic: Any, times: int, validate_only
 
 
 def _shape(context: RequestContext, topic: Any) -> tuple[int | None, int | None]:
-    """Partitions and replicas asked for, None for the broker's default."""
+    """The requested numbers of partitions and replicas; None for the broker's default."""
     if not topic.assignments:
         partitions = None if topic.num_partitions == _DEFAULT else topic.num_partitions
         replicas = None if topic.replication_factor == _DEFAULT else topic.replication_factor

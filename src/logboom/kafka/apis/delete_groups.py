@@ -1,4 +1,4 @@
-"""DeleteGroups (KIP-229): empty groups, with all their offsets."""
+"""DeleteGroups (KIP-229): delete empty groups with all their offsets."""
 
 import asyncio
 from typing import Any, Final
@@ -11,11 +11,11 @@ from logboom.kafka.wire.messages import make, milliseconds, nested, response_cla
 
 _API_KEY: Final = 42
 _TOGETHER: Final = 256
-"""Groups that are deleted at one time; then others get their turn."""
+"""Groups of one request that are deleted at the same time; then other requests have their turn."""
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Each group has an answer of its own; a group named twice has one."""
+    """Delete each group, once; each has its own result."""
     names = tuple(dict.fromkeys(request.groups_names))
     groups = context.broker.groups
     replies: list[DeleteGroupReply] = []

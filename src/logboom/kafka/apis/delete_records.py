@@ -1,7 +1,7 @@
-"""DeleteRecords (KIP-107): move the log start of partitions up, at most to the high-water mark, which is -1.
+"""DeleteRecords (KIP-107): raise the log start of partitions, at most to the high-water mark, which -1 stands for.
 
-The new start is on the disk before the reply; whole segments below it are removed with it, a part of one once the rest
-of it may go too.
+The new log start is on the disk before the response leaves. Segments that lie wholly below it are removed at once; the
+segment it lies in is removed once the rest of it may be too.
 """
 
 from typing import Any, Final
@@ -18,7 +18,7 @@ _NO_OFFSET: Final = -1
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Delete in each partition, with its own result."""
+    """Delete in each partition; each has its own result."""
     cls = response_class(_API_KEY, context.api_version)
     topics = []
     for topic in request.topics:

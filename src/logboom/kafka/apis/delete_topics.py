@@ -14,7 +14,7 @@ _BY_ID: Final = 6
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Delete each stream; once the reply is out its name is free."""
+    """Delete each stream. When the response leaves its name is free."""
     cls = response_class(_API_KEY, context.api_version)
     if context.api_version >= _BY_ID:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]

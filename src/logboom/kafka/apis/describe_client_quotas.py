@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (KIP-546): the quotas that were set, of whom the filter is for."""
+"""DescribeClientQuotas (KIP-546): the quotas that are set for the entities that match a filter."""
 
 from collections import Counter
 from typing import Any, Final
@@ -18,7 +18,7 @@ _FILTERS: Final = (_EXACT, _DEFAULT, _SPECIFIED)
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """Every entity that fits."""
+    """Every entity that matches."""
     cls = response_class(_API_KEY, context.api_version)
     error, entries = None, None
     try:
@@ -40,7 +40,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
 
 
 def _check(components: Any) -> None:
-    """As Kafka refuses filters. One for users is none of them: there are users without quotas, as it were."""
+    """Refuse the filters that Kafka refuses. A filter for users is accepted and matches none: there are no users."""
     for kind, times in Counter(component.entity_type for component in components).items():
         if times > 1:
             raise InvalidRequestError(f"the filter names the entity type {kind!r} {times} times")

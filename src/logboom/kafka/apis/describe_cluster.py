@@ -1,4 +1,4 @@
-"""DescribeCluster (KIP-700, KIP-919): who is in the cluster. One broker is."""
+"""DescribeCluster (KIP-700, KIP-919): the brokers of the cluster, which is this one."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ _BROKERS: Final = 1
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """Brokers are told of; controllers are no endpoint of their own here."""
+    """Describe the brokers. There are no controllers with an endpoint of their own."""
     cls = response_class(_API_KEY, context.api_version)
     host, port = context.server.advertised()
     identity = context.broker.identity

@@ -24,11 +24,11 @@ def handle(context: RequestContext, request: Any) -> Reply:
 
 
 _Keys = set[str] | None
-"""Settings asked for; None for all."""
+"""Names of the requested settings; None for all."""
 
 
 def _wanted(resources: Iterable[Any]) -> dict[tuple[int, str], tuple[Any, _Keys]]:
-    """Each resource once, however often it is named, with all that is asked of it."""
+    """Each resource once, however often it is named, with all settings that are requested of it."""
     wanted: dict[tuple[int, str], tuple[Any, _Keys]] = {}
     for resource in resources:
         keys: _Keys = None if resource.configuration_keys is None else set(resource.configuration_keys)

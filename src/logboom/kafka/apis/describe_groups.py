@@ -1,4 +1,4 @@
-"""DescribeGroups: state, protocol, members with what they subscribed to and were assigned."""
+"""DescribeGroups: state, protocol, and members with their subscriptions and assignments."""
 
 from typing import Any, Final
 
@@ -13,11 +13,11 @@ from logboom.kafka.wire.messages import make, milliseconds, nested, response_cla
 
 _API_KEY: Final = 15
 _FIRST_WITH_NOT_FOUND: Final = 6
-"""From KIP-1043 on; older versions hear of a group that is Dead."""
+"""GROUP_ID_NOT_FOUND (KIP-1043); older versions report a group in state Dead."""
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """Each group has an answer of its own, and one alone however often it is named."""
+    """Describe each group, once however often it is named."""
     cls = response_class(_API_KEY, context.api_version)
     one = nested(cls, "groups")
     requested = getattr(request, "include_authorized_operations", False)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (KIP-113, KIP-827): where partitions lie and how big they are."""
+"""DescribeLogDirs (KIP-113, KIP-827): the log dir, its room, and the sizes of the partitions in it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _API_KEY: Final = 35
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """The one log dir with the partitions asked for, or all of them."""
+    """The one log dir, with the requested partitions or all of them."""
     cls = response_class(_API_KEY, context.api_version)
     state = await asyncio.to_thread(context.broker.health.log_dir)
     result = make(
@@ -45,7 +45,7 @@ def _partitions(context: RequestContext, cls: Any, name: str, indexes: Any) -> I
         try:
             partition = context.broker.replicas.find(name, index)
         except LogboomError:
-            continue  # what is not in a log dir is left out, as in Kafka
+            continue  # a partition that is not in a log dir is left out, as in Kafka
         yield make(cls, partition_index=index, partition_size=partition.size_bytes, offset_lag=0, is_future_key=False)
 
 

@@ -20,7 +20,7 @@ _TRANSACTION: Final = 1
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """One coordinator for each key, or the one of the only key."""
+    """The coordinator of each key; before version 4 there is one key."""
     cls = response_class(_API_KEY, context.api_version)
     key_type = getattr(request, "key_type", _GROUP)
     if context.api_version < _FIRST_BATCHED:

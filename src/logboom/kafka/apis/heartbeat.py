@@ -1,4 +1,4 @@
-"""Heartbeat: a member lives, and hears whether it must join again."""
+"""Heartbeat: keep a member's session alive, and tell it when the group rebalances."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ _API_KEY: Final = 12
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Pass it on."""
+    """Pass it to the group."""
     heartbeat = Heartbeat(
         group_id=request.group_id,
         generation=request.generation_id,

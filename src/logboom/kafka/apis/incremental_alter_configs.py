@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (KIP-339): some settings of a stream or a broker, set or given back to their defaults."""
+"""IncrementalAlterConfigs (KIP-339): set some settings of a stream or a broker, or reset them to their defaults."""
 
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ def _value(broker: Broker, resource: Any, config: Any) -> str | None:
 
 
 def _list(broker: Broker, resource: Any, name: str, value: str, operation: int) -> str:
-    """What becomes of a list when values are put to it or taken from it; one that is there is not put again."""
+    """The new value of a list setting after an append, which adds no value twice, or a subtract."""
     stream = broker.catalog.stream(resource.resource_name) if resource.resource_type == TOPIC else None
     setting = None if stream is None else stream_setting(name)
     if stream is None or setting is None or setting.type is not SettingType.LIST:

@@ -13,7 +13,8 @@ _NONE: Final = -1
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """A new id at epoch 0, also for a producer that asks to raise its epoch: its old id simply ends."""
+    """A new id at epoch 0. A producer that asks to raise its epoch (KIP-360) gets a new id too and gives up the old
+    one."""
     error = None
     producer_id = _NONE
     try:

@@ -1,6 +1,6 @@
-"""JoinGroup: a member offers its protocols; the answer comes when the whole group has joined.
+"""JoinGroup: a member offers its protocols; the response leaves when the whole group has joined.
 
-The lowest version is 0 on purpose: older librdkafka takes a broker without it for one without groups.
+Version 0 is served because older librdkafka concludes from its absence that the broker has no groups.
 """
 
 from typing import Any, Final
@@ -41,7 +41,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
 
 def _join(context: RequestContext, request: Any) -> Join:
     session_timeout_ms = as_milliseconds(request.session_timeout)
-    rebalance_timeout_ms = session_timeout_ms  # version 0 knows no other
+    rebalance_timeout_ms = session_timeout_ms  # version 0 has no other
     if context.api_version >= 1 and as_milliseconds(request.rebalance_timeout) >= 0:
         rebalance_timeout_ms = as_milliseconds(request.rebalance_timeout)
     return Join(

@@ -1,4 +1,4 @@
-"""LeaveGroup: one member goes, or several at once from version 3 on, by member id or by instance id (KIP-345)."""
+"""LeaveGroup: one member leaves or, from version 3 on, several, by member id or by instance id (KIP-345)."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ _FIRST_BATCHED: Final = 3
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Before version 3 the only member's error is the answer's."""
+    """Before version 3 the error of the only member is the error of the response."""
     batched = context.api_version >= _FIRST_BATCHED
     leavers = (
         tuple(Leaver(m.member_id, m.group_instance_id, getattr(m, "reason", None)) for m in request.members)
@@ -28,7 +28,9 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     one = nested(cls, "members")
     members = tuple(
         make(one, member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=error_code(error))
-        for leaver, error in zip(leavers, reply.results, strict=False)  # no results where the whole failed
+        for leaver, error in zip(
+            leavers, reply.results, strict=False
+        )  # there are no results where the request failed as a whole
     )
     return make(cls, throttle_time=milliseconds(0), error_code=error_code(reply.error), members=members)
 

@@ -1,4 +1,4 @@
-"""ListGroups: all groups of this broker, by state (KIP-518) and type (KIP-848) if asked."""
+"""ListGroups: all groups of this broker, filtered by state (KIP-518) and type (KIP-848) on request."""
 
 from typing import Any, Final
 
@@ -11,11 +11,11 @@ from logboom.kafka.wire.messages import make, milliseconds, nested, response_cla
 
 _API_KEY: Final = 16
 _TYPE: Final = "classic"
-"""All groups here speak the classic protocol."""
+"""The type of all groups here."""
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """Names of states and types are compared without case, as in Kafka."""
+    """List the groups that match. Names of states and types are compared without case, as in Kafka."""
     cls = response_class(_API_KEY, context.api_version)
     one = nested(cls, "groups")
     states = {state.lower() for state in getattr(request, "states_filter", ())}

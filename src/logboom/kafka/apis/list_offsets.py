@@ -31,11 +31,11 @@ _SINCE_VERSION: Final = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 _PARALLEL: Final = 16
-"""Lookups of one request that may wait for the disk at one time."""
+"""Lookups of one request that may wait for the disk at the same time."""
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Look every partition up."""
+    """Look up every partition."""
     cls = response_class(_API_KEY, context.api_version)
     topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
     gate = asyncio.Semaphore(_PARALLEL)
@@ -98,7 +98,7 @@ async def _find(partition: "Partition", wanted: int, version: int) -> tuple[int,
     if wanted in (_EARLIEST, _EARLIEST_LOCAL):
         return partition.log_start_offset, _UNKNOWN, partition.leader_epoch
     if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
-        return _UNKNOWN, _UNKNOWN, _UNKNOWN  # nothing is tiered here
+        return _UNKNOWN, _UNKNOWN, _UNKNOWN  # there is no tiered storage
     found = await (
         partition.reads.max_timestamp() if wanted == _MAX_TIMESTAMP else partition.reads.offset_for_time(wanted)
     )

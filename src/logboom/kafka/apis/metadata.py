@@ -30,7 +30,7 @@ _API_KEY: Final = METADATA
 _WITH_THROTTLE: Final = 3
 _WITH_OPERATIONS: Final = 8
 _LAST_WITH_CLUSTER_OPERATIONS: Final = 10
-"""DeferredReply versions leave those of the cluster to DescribeCluster (KIP-700)."""
+"""Later versions leave those of the cluster to DescribeCluster (KIP-700)."""
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
@@ -56,7 +56,7 @@ _Wanted = list[tuple[str | None, StreamId | None]]
 
 
 def _wanted(context: RequestContext, request: Any) -> _Wanted | None:
-    """Names or ids; None for all. Version 0 says all with an empty list, later ones with null."""
+    """Names or ids; None for all streams, which version 0 asks for with an empty list and later ones with null."""
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return None
     if context.api_version < 10:

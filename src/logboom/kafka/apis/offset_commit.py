@@ -15,7 +15,7 @@ _FIRST_BY_ID: Final = 10
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Offsets of partitions that do not exist are refused one by one, the others are committed together."""
+    """Refuse the offsets of partitions that do not exist, and commit all others together."""
     by_id = context.api_version >= _FIRST_BY_ID
     checked = [
         (topic, part, _check(context, topic, part, by_id)) for topic in request.topics for part in topic.partitions

@@ -1,4 +1,4 @@
-"""OffsetDelete (KIP-496): offsets of streams the group reads no more."""
+"""OffsetDelete (KIP-496): delete the offsets of streams that the group no longer reads."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ _API_KEY: Final = 47
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Partitions of streams that do not exist are refused one by one."""
+    """Delete what exists; each partition has its own result."""
     asked = [(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
     unknown = {topic.name: error for topic in request.topics if (error := _unknown(context, topic.name))}
     partitions = tuple(place for place in asked if place[0] not in unknown)

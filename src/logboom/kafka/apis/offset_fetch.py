@@ -23,11 +23,11 @@ _Committed = Mapping[tuple[str, int], CommittedOffset]
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """One group as the whole answer, or a list of groups."""
+    """The offsets of one group or, from version 8 on, of several."""
     cls = response_class(_API_KEY, context.api_version)
     if context.api_version >= _FIRST_OF_SEVERAL_GROUPS:
         one = nested(cls, "groups")
-        # A group that is named twice is told of once.
+        # A group that is named twice is answered once.
         asked = {group.group_id: group for group in request.groups}
         groups = tuple(make(one, group_id=name, **_group(context, one, group)) for name, group in asked.items())
         return make(cls, throttle_time=milliseconds(0), groups=groups)
@@ -56,7 +56,7 @@ _Topic = tuple[dict[str, object], list[tuple[int, CommittedOffset | None]], Logb
 
 
 def _wanted(context: RequestContext, asked: Any, committed: _Committed, error: LogboomError | None) -> Iterator[_Topic]:
-    """What to answer: the topic's name or id, its partitions, and why they cannot be told of."""
+    """Each topic of the response: its name or id, its partitions, and the error for all of them, if any."""
     by_id = context.api_version >= _FIRST_BY_ID
     if asked.topics is None:
         yield from _all(context, committed, by_id)
@@ -73,7 +73,7 @@ def _wanted(context: RequestContext, asked: Any, committed: _Committed, error: L
 
 
 def _once(topics: Iterable[Any], by_id: bool) -> Iterable[Any]:
-    """Each stream once, however often a request names it: the offset of each may carry a note of kilobytes."""
+    """Each stream once, however often a request names it: the metadata of a committed offset may have kilobytes."""
     return {topic.topic_id if by_id else topic.name: topic for topic in topics}.values()
 
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (KIP-101, KIP-279, KIP-320): where an epoch ended, so that a reader notices lost records."""
+"""OffsetForLeaderEpoch (KIP-101, KIP-279, KIP-320): where an epoch ended, so that a reader detects a truncated log."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ _UNKNOWN: Final = -1
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """The latest epoch not above the one asked for, and its end offset."""
+    """The latest epoch that is not above the requested one, and its end offset."""
     cls = response_class(_API_KEY, context.api_version)
     topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
     topics = tuple(

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader gives everyone's assignment, the others wait for theirs."""
+"""SyncGroup: the leader sends the assignments of all members; every member gets its own."""
 
 from typing import Any, Final
 

@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         if frames:
             self._turn.backlog.extend(frames)
             self._turn.run()
-        if self._frames.room_bytes != self._receive_budget.arriving_bytes:
+        if self._frames.buffer_bytes != self._receive_budget.arriving_bytes:
             self._arriving_changed()
         if self._frames.broken is not None and not self._state.closed:
             self._metrics.malformed += 1
@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
     def _arriving_changed(self) -> None:
         """The buffer of a long request was made, has grown or was handed on."""
         budget = self._receive_budget
-        budget.set_arriving(self._frames.room_bytes)
+        budget.set_arriving(self._frames.buffer_bytes)
         if not budget.arriving_bytes or self._state.closed:
             return
         if budget.exceeds_share(self._config.max_inflight_total_bytes):

@@ -1,7 +1,8 @@
 """Cutting the bytes of a connection into frames: four bytes of length, then so many bytes.
 
-Pure: it hands out where the next bytes go and is told how many came. Every frame is a bytearray of its own, for its
-records are patched in place and outlive the read. A frame is never given room for what was only announced.
+Pure: it returns the buffer for the next bytes and is told how many have come. Every frame is a bytearray of its own,
+because the broker patches its records in place and keeps them until they are written. A frame gets memory as its bytes
+arrive and not for the length it announces, or a few bytes of a client could make the server reserve gigabytes.
 """
 
 from struct import Struct
@@ -10,23 +11,23 @@ from typing import Final
 from logboom.base.units import KIB, MIB
 
 SCRATCH_BYTES: Final = 128 * KIB
-"""What one read takes at most between frames."""
+"""The most that one read returns between frames."""
 
-_STRANGERS_BYTES: Final = 64 * KIB
-"""Frames up to this length get their room at once; longer ones as their bytes come, twice as much each time."""
+_UNTRUSTED_BYTES: Final = 64 * KIB
+"""Frames up to this length get their buffer at once; longer ones as their bytes arrive, twice as much each time."""
 
 _TRUSTED_BYTES: Final = MIB
-"""The same on a connection that has sent a frame of such a length whole."""
+"""The same on a connection that has sent a whole frame of such a length before."""
 
 _LIMIT: Final = "kafka.max_request_bytes"
 _HEAD_BYTES: Final = 4
 _LENGTH: Final = Struct(">i")
 _REQUEST_BYTES_MIN: Final = 8
-"""API key, version and correlation id: what the shortest request has."""
+"""API key, version and correlation id: the shortest request."""
 
 
 class FrameReader:
-    """One connection's bytes on their way to frames.
+    """The frame reader of one connection.
 
     `scratch` may be shared by all connections of a loop: it holds nothing between `buffer` and `received`.
     """
@@ -39,10 +40,10 @@ class FrameReader:
         "_size",
         "_trusted_bytes",
         "broken",
+        "buffer_bytes",
         "completed",
         "limit",
         "max_bytes",
-        "room_bytes",
     )
 
     def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
@@ -52,28 +53,28 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._size = 0
         self._filled = 0
-        self._trusted_bytes = _STRANGERS_BYTES
-        self.room_bytes = 0
-        """What is in memory for the frame that has begun and not ended, once that is more than any may have."""
+        self._trusted_bytes = _UNTRUSTED_BYTES
+        self.buffer_bytes = 0
+        """The buffer of the frame that is arriving, if it is longer than a trusted connection gets at once; else 0."""
         self.completed = 0
-        """Frames that came whole so far."""
+        """Number of frames that have arrived whole."""
         self.limit = ""
-        """The limit that a length is beyond, if that is all that is wrong with it."""
+        """The limit that is exceeded, if that is the reason in `broken`."""
         self.broken: str | None = None
-        """Why nothing more can be read, once a length came that no request has."""
+        """Why nothing more can be read: a length arrived that no request can have."""
 
     @property
     def in_frame(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """Whether a frame has begun to arrive and has not ended."""
         return self._frame is not None or bool(self._head)
 
     @property
     def begun_bytes(self) -> int:
-        """What has come of the frame that has begun and not ended."""
+        """Bytes that have arrived of a frame that has not ended."""
         return len(self._head) if self._frame is None else _HEAD_BYTES + self._filled
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled :]
         if self._head:
@@ -82,7 +83,7 @@ class FrameReader:
         return self._scratch
 
     def received(self, count: int) -> list[bytearray]:
-        """The frames that `count` more bytes completed; look at `broken` behind them."""
+        """`count` bytes were written to the buffer: the frames that they completed. Check `broken` afterwards."""
         assert self.broken is None
         if self._frame is None:
             frames = self._cut(len(self._head) + count)
@@ -91,14 +92,14 @@ class FrameReader:
         self._filled += count
         if self._filled == self._size:
             frame, self._frame = self._frame, None
-            self.room_bytes = 0
+            self.buffer_bytes = 0
             self._trusted_bytes = max(self._trusted_bytes, min(self._size, _TRUSTED_BYTES))
             self.completed += 1
             return [frame]
         if self._filled == len(self._frame):
-            # A new one, for a view handed out may still hold the old one at its length.
+            # A new buffer, because a bytearray cannot be resized while a view of it may exist.
             self._frame = self._frame + bytes(min(self._size, 2 * self._filled) - self._filled)
-            self._note_room(self._frame)
+            self._note_buffer(self._frame)
         return []
 
     def _cut(self, end: int) -> list[bytearray]:
@@ -109,7 +110,7 @@ class FrameReader:
         while end - position >= _HEAD_BYTES:
             (size,) = _LENGTH.unpack_from(scratch, position)
             if not _REQUEST_BYTES_MIN <= size <= self.max_bytes:
-                self.broken = unlikely_length(bytes(scratch[position:end][:8]), self.max_bytes)
+                self.broken = impossible_length(bytes(scratch[position:end][:8]), self.max_bytes)
                 self.limit = _LIMIT if _LIMIT in self.broken else ""
                 return frames
             position += _HEAD_BYTES
@@ -127,13 +128,13 @@ class FrameReader:
         self._filled = len(start)
         self._frame = bytearray(min(size, max(self._trusted_bytes, 2 * len(start))))
         self._frame[: len(start)] = start
-        self._note_room(self._frame)
+        self._note_buffer(self._frame)
 
-    def _note_room(self, frame: bytearray) -> None:
-        self.room_bytes = len(frame) if len(frame) > _TRUSTED_BYTES else 0
+    def _note_buffer(self, frame: bytearray) -> None:
+        self.buffer_bytes = len(frame) if len(frame) > _TRUSTED_BYTES else 0
 
 
-_FOREIGN: Final = {
+_OTHER_PROTOCOLS: Final = {
     b"GET ": "HTTP",
     b"POST": "HTTP",
     b"HEAD": "HTTP",
@@ -145,12 +146,12 @@ _FOREIGN: Final = {
 }
 
 
-def unlikely_length(head: bytes, max_bytes: int) -> str:
-    """What to say of a frame whose length cannot be one: mostly it is another protocol's first words."""
+def impossible_length(head: bytes, max_bytes: int) -> str:
+    """The reason to report for a length that is impossible: mostly it is the beginning of another protocol."""
     if head[:2] == b"\x16\x03":
         return "this looks like a TLS handshake, and this listener speaks plain text (security.protocol=PLAINTEXT)"
-    if head[:4] in _FOREIGN:
-        return f"this looks like {_FOREIGN[head[:4]]}, and this listener speaks the Kafka protocol"
+    if head[:4] in _OTHER_PROTOCOLS:
+        return f"this looks like {_OTHER_PROTOCOLS[head[:4]]}, and this listener speaks the Kafka protocol"
     (size,) = _LENGTH.unpack_from(head)
     if size > max_bytes:
         return f"a request of {size} bytes is longer than the limit of {max_bytes} ({_LIMIT})"

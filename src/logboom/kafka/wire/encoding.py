@@ -1,6 +1,6 @@
-"""Pieces of Kafka's encoding for the two responses that are written by hand, Produce and Fetch.
+"""Pieces of Kafka's encoding for responses that are encoded by hand: Produce, Fetch, and parts of Metadata.
 
-Their bytes are held against kio's reader in the tests. Everything else goes through kio's writers.
+The tests compare the results with kio's reader. Everything else is encoded by `wire.writing`.
 """
 
 from struct import Struct
@@ -24,26 +24,26 @@ def uvarint(value: int) -> bytes:
 
 
 def string(value: str, *, flexible: bool) -> bytes:
-    """A string that is there."""
+    """A string that is not null."""
     raw = value.encode()
     return (uvarint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
 
 
 def compact_nullable(value: str | None) -> bytes:
-    """A string of a flexible version that may be absent."""
+    """A nullable string of a flexible version."""
     return b"\0" if value is None else string(value, flexible=True)
 
 
 def nullable(value: str | None) -> bytes:
-    """A string of an older version that may be absent."""
+    """A nullable string of a version that is not flexible."""
     return b"\xff\xff" if value is None else string(value, flexible=False)
 
 
 def count(value: int, *, flexible: bool) -> bytes:
-    """The count of an array that is there."""
+    """The count of an array that is not null."""
     return uvarint(value + 1) if flexible else _I32.pack(value)
 
 
 def uuid(value: UUID | None) -> bytes:
-    """An id, zeros where there is none."""
+    """An id; zeros stand for none."""
     return _NO_UUID if value is None else value.bytes

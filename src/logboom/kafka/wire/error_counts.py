@@ -1,4 +1,4 @@
-"""Counting the error codes of a response, those of each topic, partition and entity in it included.
+"""Counting the error codes of a response, at its top level and in every nested entity.
 
 Compiled from kio's schema, one function per entity class, as readers and writers are. Knows no connection.
 """

@@ -1,7 +1,7 @@
-"""The head of a request: which API in which version, the correlation id, and what the client calls itself.
+"""The request header, versions 1 and 2: API key, API version, correlation id and client id.
 
-Source: the Kafka protocol's request header, versions 1 and 2. The client id comes first in both, in the same form; what
-is behind it, the tags of version 2, is skipped. Pure: it knows bytes.
+The client id has the same encoding in both versions, also where all other strings are compact. The tagged fields of
+version 2 are skipped. Pure: it knows bytes.
 """
 
 from struct import Struct
@@ -15,18 +15,18 @@ _API_KEY: Final = Struct(">h")
 
 
 class Head(NamedTuple):
-    """A request's head; its tags, where it has any, begin at `end`."""
+    """A request header; its tagged fields, where the version has any, begin at `end`."""
 
     api_key: int
     version: int
     correlation_id: int
     client: bytearray
-    """Empty where the client has no name."""
+    """Empty where the client sent none."""
     end: int
 
 
 def read_head(frame: bytearray) -> Head:
-    """MalformedError where the frame ends inside it."""
+    """The header of a frame. Raises MalformedError where the frame ends inside it."""
     if len(frame) < _HEAD_BYTES:
         raise MalformedError("the request is shorter than its header")
     api_key, version, correlation_id, length = _HEAD.unpack_from(frame)
@@ -37,18 +37,18 @@ def read_head(frame: bytearray) -> Head:
 
 
 def claimed_api(frame: bytearray) -> tuple[int, int]:
-    """API key and version that a frame begins with, whatever else is wrong with it; zeros where it is too short."""
+    """API key and version of a frame that cannot be read, for a log line; zeros where it is too short."""
     return _HEAD.unpack_from(bytes(frame[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0"))[:2]
 
 
 def api_key_of(frame: bytearray) -> int:
-    """Which API a frame asks for, before anything else of it is read; a frame is never shorter than that."""
+    """The API key of a frame, without reading more of it. The frame reader accepts no frame that is shorter."""
     key: int = _API_KEY.unpack_from(frame)[0]
     return key
 
 
 def skip_head_tags(frame: bytearray, position: int, budget: int) -> tuple[int, int]:
-    """Where the body begins, behind the tags at `position`, and how many elements may still come."""
+    """Skip the tagged fields at `position`: (position of the body, budget of elements left). Raises MalformedError."""
     if position >= len(frame):
         raise MalformedError("the header ends too early")
     if frame[position]:

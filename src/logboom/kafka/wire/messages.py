@@ -1,7 +1,7 @@
 """Building kio's entities without a branch per version.
 
-A handler names every field it can answer; `make` leaves out those that the version at hand does not have. This module
-knows kio's schema and nothing of connections or brokers.
+A handler names every field that some version of the response has, and `make` drops those that the version at hand does
+not have. Knows kio's schema; no connection and no broker.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ _KINDS: dict[str, _Kind] = {"request": EntityType.request, "response": EntityTyp
 
 @cache
 def request_class(api_key: int, version: int) -> Any:
-    """The request entity of an API at a version; kio's UnknownEntity or UnknownAPIKey where it knows none."""
+    """The request class of an API at a version. Raises kio's KioIndexError where it knows none."""
     return load_request_schema(api_key, version)
 
 
 @cache
 def response_class(api_key: int, version: int) -> Any:
-    """The response entity of an API at a version."""
+    """The response class of an API at a version. Raises kio's KioIndexError where it knows none."""
     return load_response_schema(api_key, version)
 
 
@@ -40,7 +40,7 @@ def field_names(cls: Any) -> frozenset[str]:
 
 @cache
 def nested(cls: Any, *path: str) -> Any:
-    """The entity class inside a field: `nested(MetadataResponse, "topics", "partitions")`."""
+    """The class of a nested entity: `nested(MetadataResponse, "topics", "partitions")`."""
     for name in path:
         field = next(field for field in dataclasses.fields(cls) if field.name == name)
         cls = next(leaf for leaf in _leaves(field.type) if dataclasses.is_dataclass(leaf))
@@ -48,8 +48,9 @@ def nested(cls: Any, *path: str) -> Any:
 
 
 def make(cls: type[E], /, **fields: object) -> E:
-    """An entity of any version; fields that only other versions have are left out, names that none has are an error."""
-    entity: Any = cls  # what lru_cache wants to see hashable
+    """An entity of any version. Fields that only other versions have are dropped; a name that no version has is a
+    TypeError."""
+    entity: Any = cls  # as Any, because lru_cache wants hashable arguments
     known = field_names(entity)
     if not known.issuperset(fields):
         for name in fields.keys() - known:
@@ -78,7 +79,7 @@ def _leaves(annotation: Any) -> Iterator[type[Any]]:
 
 @cache
 def _assert_some_version_has(cls: Any, name: str) -> None:
-    """A name that no version of the entity has is a slip of the pen and not a matter of versions."""
+    """Raise TypeError where no version of the entity has the field: then the name is misspelt."""
     kind = _KINDS[cls.__module__.rpartition(".")[2]]
     api_key = cls.__api_key__
     for version in schema_name_map[api_key_map[api_key]]:

@@ -1,9 +1,9 @@
-"""Reading requests from strangers: kio's schema compiled into one straight-line Python function per API and version.
+"""Reading requests that may be hostile: kio's schema compiled into one Python function per API and version.
 
-Every count and length is checked against the bytes that are left before anything is reserved for it, every element
-counts against a budget, and strings must be UTF-8. Whatever the bytes are, a reader gives an entity or raises
-MalformedError. `records` fields come out as writable views of the frame itself; nothing else refers to it afterwards.
-Why not kio's own reader: docs/decisions/0004-reading-requests.md. This module knows kio's schema and no connection.
+Every count and length is checked against the bytes that are left before any memory is reserved for it, every element
+counts against a budget, and strings must be UTF-8. For any bytes, a reader returns an entity or raises MalformedError.
+`records` fields are writable views of the frame itself; no other field refers to the frame. Why not kio's own reader:
+docs/decisions/0004-reading-requests.md. Knows kio's schema; no connection.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from logboom.kafka.wire.schema import FIXED, Shape, Source, shape_of, split_fiel
 
 
 class MalformedError(LogboomError):
-    """Bytes that are no request of the API and version they claim to be."""
+    """Bytes that are not a request of the API and version that their header names."""
 
 
 Reader: TypeAlias = Callable[[memoryview, int, int], tuple[Any, int, int]]
-"""(frame, position of the body, most elements) -> (kio entity, position behind it, elements left of the most)."""
+"""(frame, position of the body, budget of elements) -> (kio entity, position behind it, budget left)."""
 
 _CONVERT: Final = {
     "uuid": "uuid({0})",
     "timedelta_i32": "timedelta(0, 0, {0} * 1000)",
     "timedelta_i64": "timedelta(0, 0, {0} * 1000)",
 }
-"""From the raw value to kio's, where that is another."""
+"""From the raw value to kio's, for types where these differ."""
 
 _BYTES: Final = {"string": "str({0}, 'utf-8')", "bytes": "bytes({0})", "records": "{0}"}
 _ZERO_UUID: Final = bytes(16)
@@ -75,7 +75,7 @@ def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
 
 
 def skip_tags(frame: memoryview, position: int, end: int, budget: int) -> tuple[int, int]:
-    """Pass over tagged fields nobody here knows (KIP-482): (position behind them, budget left)."""
+    """Skip unknown tagged fields (KIP-482): (position behind them, budget left). Raises MalformedError."""
     count, position = read_uvarint(frame, position)
     budget -= count
     if budget < 0:
@@ -93,7 +93,7 @@ def skip_tags(frame: memoryview, position: int, end: int, budget: int) -> tuple[
 
 
 def _least_bytes(cls: Any) -> int:
-    """The fewest bytes an entity takes on the wire: what bounds the count of an array of them."""
+    """The fewest bytes an entity takes on the wire, which bounds the count of an array of them."""
     total = 1 if cls.__flexible__ else 0
     total += sum(_least_field_bytes(cls, shape_of(field)) for field in split_fields(cls)[0])
     return max(total, 1)
@@ -112,10 +112,10 @@ def _least_field_bytes(cls: Any, shape: Shape) -> int:
 
 
 class _Compiler:
-    """Writes the source of one reader. Life: one call of `compile`.
+    """Writes the source of one reader; used for one call of `compile`.
 
     Neighbouring values of fixed size are collected in a run and read by one `struct` call, together with the length
-    of what follows them where that has a fixed size too.
+    that follows them where that has a fixed size too.
     """
 
     def __init__(self, cls: Any) -> None:
@@ -170,7 +170,7 @@ class _Compiler:
     # --- entities and fields ---
 
     def _entity(self, cls: Any, end: str) -> str:
-        """Emit the reading of an entity; gives the name that holds it."""
+        """Emit the reading of an entity. Returns the name of the variable that holds it."""
         fields, tagged = split_fields(cls)
         names = {field.name: self._name() for field in (*fields, *tagged)}
         for field in fields:
@@ -181,7 +181,8 @@ class _Compiler:
         result = self._name("entity")
         self._emit(f"{result} = new({self._constant('Entity', cls)})")
         for field in (*fields, *tagged):
-            # The class is frozen; its slots are filled through their descriptors, at a third of its __init__'s price.
+            # The class is frozen, and its __init__ slow: filling the slots through their descriptors takes a third of
+            # the time.
             setter = self._constant("set", getattr(cls, field.name).__set__)
             self._emit(f"{setter}({result}, {names[field.name]})")
         return result
@@ -201,7 +202,7 @@ class _Compiler:
         if not shape.optional:
             self._emit(f"{name} = {self._entity(shape.entity, end)}")
             return
-        self._fixed("int8", name)  # the marker of KIP-893: below 0 there is none
+        self._fixed("int8", name)  # nullable entities have a marker byte (KIP-893): below 0 stands for null
         self._flush()
         with self._block(f"if {name} < 0:"):
             self._emit(f"{name} = None")
@@ -224,7 +225,7 @@ class _Compiler:
 
     @contextmanager
     def _unless_null(self, shape: Shape, length: str, name: str) -> Iterator[None]:
-        """Emit the branch for null, then run the body in the branch for a value."""
+        """Emit the branch for null; what is emitted in the body belongs to the branch for a value."""
         with self._block(f"if {length} < 0:"):
             if shape.optional:
                 with self._block(f"if {length} != -1:"):

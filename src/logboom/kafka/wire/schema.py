@@ -1,6 +1,6 @@
-"""What kio's entity classes say of their fields, and the writing of source code from it.
+"""What kio's entity classes say about their fields, and writing source code from it.
 
-`reading` and `writing` compile one straight-line function per entity class out of this; nothing here runs per request.
+`reading`, `writing` and `error_counts` compile one function per entity class with this. Nothing here runs per request.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FIXED: Final[dict[str, tuple[str, int]]] = {
     "timedelta_i64": ("q", 8),
     "datetime_i64": ("q", 8),
 }
-"""Types of one size: struct's letter, bytes on the wire."""
+"""Types of fixed size: the letter of `struct`, bytes on the wire."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """What an annotation of kio says: optional or not, an array or not, of which entity or primitive."""
+    """What an annotation of kio says: whether it is optional, whether it is an array, of which entity or primitive."""
 
     optional: bool
     array: bool
@@ -63,15 +63,15 @@ def shape_of(field: dataclasses.Field[Any]) -> Shape:
 
 
 def split_fields(cls: Any) -> tuple[list[dataclasses.Field[Any]], list[dataclasses.Field[Any]]]:
-    """Fields that always stand on the wire, and tagged ones (KIP-482) in the order of their tags."""
+    """Fields that are always on the wire, and tagged fields (KIP-482) in the order of their tags."""
     fields = dataclasses.fields(cls)
     tagged = sorted((field for field in fields if "tag" in field.metadata), key=lambda field: field.metadata["tag"])
-    assert cls.__flexible__ or not tagged, "tags are a matter of flexible versions"
+    assert cls.__flexible__ or not tagged, "only flexible versions have tagged fields"
     return [field for field in fields if "tag" not in field.metadata], tagged
 
 
 class Source:
-    """Lines of one function in the making, and the values it refers to. Life: until `build`."""
+    """The lines of a function that is being written, and the values it refers to."""
 
     def __init__(self, **scope: Any) -> None:
         self._lines: list[str] = []
@@ -80,35 +80,35 @@ class Source:
         self._scope = scope
 
     def emit(self, *lines: str) -> None:
-        """Append lines at the present depth."""
+        """Append lines at the current indentation."""
         self._lines.extend("    " * self._indent + line for line in lines)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """What is emitted inside stands one step deeper, under `head`."""
+        """Indent what is emitted inside, under `head`."""
         self.emit(head)
         self._indent += 1
         yield
         self._indent -= 1
 
     def name(self, stem: str = "v") -> str:
-        """A name that nothing else has."""
+        """A new variable name."""
         self._names += 1
         return f"{stem}{self._names}"
 
     def constant(self, stem: str, value: Any) -> str:
-        """The name under which the function finds a value."""
+        """A new name that the function finds `value` under."""
         name = self.name(stem)
         self._scope[name] = value
         return name
 
     def struct(self, letters: str) -> tuple[str, Struct]:
-        """A layout in network order: the name of the Struct, and itself."""
+        """A Struct in network byte order: the name that the function finds it under, and the Struct."""
         layout = Struct(">" + letters)
         return self.constant("layout", layout), layout
 
     def build(self, signature: str, filename: str) -> Any:
-        """Compile `def SIGNATURE:` with these lines; tracebacks show them under `filename`."""
+        """Compile `def SIGNATURE:` with these lines. Tracebacks show them under `filename`."""
         source = "\n".join([f"def {signature}:", *self._lines, ""])
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         exec(compile(source, filename, "exec"), self._scope)  # noqa: S102  # the source is made of kio's schema alone

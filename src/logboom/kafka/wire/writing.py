@@ -1,7 +1,8 @@
-"""Writing responses: kio's schema compiled into one straight-line Python function per entity class.
+"""Encoding responses: kio's schema compiled into one Python function per entity class.
 
-It gives the bytes kio's own writer gives (the tests hold every response served against it) in a fraction of the time,
-which a reply about a thousand partitions is measured in. The reader's twin; knows kio's schema and no connection.
+The bytes are those of kio's own writer (the tests compare every response that is served), in a fraction of the time,
+which counts for a response about a thousand partitions. The counterpart of `reading`. Knows kio's schema; no
+connection.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def _as_timestamp(value: datetime | None) -> int:
 
 
 class _Compiler:
-    """Writes the source of one writer. Life: one call of `compile`.
+    """Writes the source of one writer; used for one call of `compile`.
 
-    Neighbouring values of fixed size go through one `struct` call, together with the length of what follows them.
+    Neighbouring values of fixed size are packed by one `struct` call, together with the length that follows them.
     """
 
     def __init__(self, cls: Any) -> None:
@@ -102,13 +103,13 @@ class _Compiler:
             return
         self._flush(out)
         with self._block(f"if {value} is None:"):
-            self._emit(f"{out} += b'\\xff'")  # the marker of KIP-893
+            self._emit(f"{out} += b'\\xff'")  # nullable entities have a marker byte (KIP-893)
         with self._block("else:"):
             self._emit(f"{out} += b'\\x01'")
             self._entity(shape.entity, value, out)
 
     def _length(self, flexible: bool, legacy_type: str, length: str, out: str) -> None:
-        """Emit a length or count that is there."""
+        """Emit a length or count that is not null."""
         if flexible:
             self._flush(out)
             self._emit(f"{out} += uvarint({length} + 1)")
@@ -168,7 +169,7 @@ class _Compiler:
             default = self._source.constant("default", get_tagged_field_default(field))
             with self._block(f"if {value}.{field.name} != {default}:"):
                 self._emit(f"{inner} = bytearray()")
-                # That it is there is told by the tag, so the value itself is never null.
+                # A null is written by leaving the tag out, so the value itself is never null.
                 shape = dataclasses.replace(shape_of(field), optional=False)
                 self._field(cls, shape, f"{value}.{field.name}", inner)
                 self._flush(inner)
