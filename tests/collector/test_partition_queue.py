@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 from logboom.client.codes import ErrorCode
 from logboom.client.messages import ProducerId
+from logboom.client.producer import Outcome
 from logboom.collector import delivery
 from logboom.collector.batch import Lines
 from logboom.collector.delivery import Delivery
-from logboom.collector.partition_queue import Batch, Outcome, PartitionQueue, Piece
+from logboom.collector.partition_queue import Batch, PartitionQueue, Piece
 from logboom.collector.shipment import Lane, Shipment
 from logboom.records import Codec, iter_records, read_header
 
@@ -104,17 +105,16 @@ class ModelClient:
             self.cut()
         elif step < 0.4 and self.pipe:
             batch = self.pipe.popleft()
-            self.answers.append((batch, self.broker.take(bytes(batch.content))))
+            self.answers.append((batch, self.broker.take(bytes(batch.content.encoded))))
         elif step < 0.7 and self.answers:
             batch, code = self.answers.popleft()
             self.heed(self.queue.answered(batch, code))
         elif (next_one := self.queue.next_batch(Codec.NONE, self.producer)) is not None:
-            next_one.under_way = True
             self.pipe.append(next_one)
 
     def cut(self) -> None:
         """The connection is lost: answers are lost, and what is in it may still arrive."""
-        self.stale.append(deque(bytes(batch.content) for batch in self.pipe))
+        self.stale.append(deque(bytes(batch.content.encoded) for batch in self.pipe))
         lost = [batch for batch, _ in self.answers] + list(self.pipe)
         self.answers.clear()
         self.pipe.clear()
@@ -200,8 +200,7 @@ def test_batches_are_split_where_a_stream_takes_less() -> None:
     while not queue.is_empty:
         batch = queue.next_batch(Codec.NONE, ProducerId(1, 0))
         assert batch is not None
-        batch.under_way = True
-        too_large = len(batch.content) > 20_000
+        too_large = len(batch.content.encoded) > 20_000
         (refused if too_large else taken).append(batch.count)
         queue.answered(batch, ErrorCode.message_too_large if too_large else ErrorCode.none)
     assert refused[0] == 100

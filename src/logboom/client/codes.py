@@ -8,7 +8,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-__all__ = ["MOVED", "OUT_OF_ORDER", "PRODUCER_LOST", "TAKEN", "TOO_LARGE", "ErrorCode", "error_of"]
+__all__ = ["MOVED", "OUT_OF_ORDER", "PRODUCER_LOST", "REFUSED", "TAKEN", "TOO_LARGE", "ErrorCode", "error_of"]
 
 TAKEN: Final = frozenset((ErrorCode.none, ErrorCode.duplicate_sequence_number))
 """The batch is in the log, by this request or an earlier one."""
@@ -28,6 +28,20 @@ PRODUCER_LOST: Final = frozenset(
 
 TOO_LARGE: Final = frozenset((ErrorCode.message_too_large, ErrorCode.record_list_too_large))
 """The stream takes smaller batches only."""
+
+REFUSED: Final = TOO_LARGE | {
+    ErrorCode.invalid_topic_exception,
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.invalid_timestamp,
+    ErrorCode.invalid_record,
+    ErrorCode.invalid_request,
+    ErrorCode.policy_violation,
+    ErrorCode.unsupported_compression_type,
+    ErrorCode.unsupported_for_message_format,
+    ErrorCode.unsupported_version,
+}
+"""The broker has written nothing of the batch, and will not. After any other error its fate is unknown."""
 
 MOVED: Final = frozenset(
     (

@@ -21,7 +21,8 @@ from logboom.client import messages
 from logboom.client.codes import MOVED, ErrorCode
 from logboom.client.link import Answer, Link, LinkError, addresses_of
 from logboom.client.messages import AnswerError, Api, ProducerId, Slot, StreamPlaces
-from logboom.collector.partition_queue import ZSTD_LEVEL, Batch, Outcome, PartitionQueue, Piece
+from logboom.client.producer import Outcome
+from logboom.collector.partition_queue import ZSTD_LEVEL, Batch, PartitionQueue, Piece
 from logboom.collector.partitioner import partition_of
 from logboom.collector.shipment import Shipment
 from logboom.records import Codec
@@ -163,7 +164,7 @@ class BatchClient:
             return
         for stream in self._streams.values():
             for queue in stream.queues.values():
-                if (queue.waiting or queue.batches) and now_s >= queue.pause_until_s:
+                if (queue.waiting or queue.producer.batches) and now_s >= queue.pause_until_s:
                     self._send_of(queue, now_s)
 
     def _send_of(self, queue: PartitionQueue, now_s: float) -> None:
@@ -173,8 +174,7 @@ class BatchClient:
             batch = queue.next_batch(self._codec, self._producer, self._level)
             if batch is None:
                 return
-            batch.under_way = True
-            body = messages.produce_request({Slot(queue.stream, queue.index): (batch.content,)})
+            body = messages.produce_request({Slot(queue.stream, queue.index): (batch.content.encoded,)})
             self._request(link, messages.PRODUCE, body, now_s, partial(self._produced, queue, batch))
 
     def _link_to(self, queue: PartitionQueue, now_s: float) -> Link | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from logboom.base.ports import Bytes
-from logboom.client.codes import OUT_OF_ORDER, PRODUCER_LOST, TAKEN, TOO_LARGE, ErrorCode
+from logboom.client.codes import TOO_LARGE, ErrorCode
 from logboom.client.link import Dialogue, LinkError, addresses_of
 from logboom.client.messages import (
     INIT_PRODUCER_ID,
@@ -31,13 +31,13 @@ from logboom.client.messages import (
     producer_id_answer,
     producer_id_request,
 )
+from logboom.client.producer import Outcome, PartitionProducer, SequencedBatch
 from logboom.pipeline.edge.record_columns import Packed
 from logboom.pipeline.errors import PipelineError
 from logboom.records import (
     HEADER_BYTES,
     Codec,
     Record,
-    add_to_sequence,
     build_batch,
     compress,
     iter_records,
@@ -54,8 +54,6 @@ _UNKNOWN_STREAM_MAX_S: Final = 60.0
 _PAUSE_MIN_S: Final = 0.05
 _PAUSE_MAX_S: Final = 2.0
 _UNPACKED_MAX_BYTES: Final = 64 * 1024 * 1024
-
-_NEW_PRODUCER: Final = PRODUCER_LOST | {OUT_OF_ORDER}
 
 
 @dataclass(slots=True)
@@ -180,14 +178,14 @@ class _Verdict:
 
 
 class _Sender:
-    """Sends batches to whoever leads, once each per call, and learns from the answers."""
+    """Sends batches to the leaders of their partitions, once each per call, and learns from the answers."""
 
     def __init__(self, bootstrap: Sequence[str]) -> None:
         self._bootstrap = bootstrap
         self._dialogues: dict[str, Dialogue] = {}
         self._leaders: dict[Slot, str] = {}
         self._producer: ProducerId | None = None
-        self._sequences: dict[Slot, int] = {}
+        self._partitions: dict[Slot, PartitionProducer[_Batch]] = {}
         self._unknown_since: dict[str, float] = {}
 
     def close(self) -> None:
@@ -201,26 +199,38 @@ class _Sender:
         if self._producer is None and not self._init_producer():
             return {}
         found: dict[Slot, _Verdict] = {}
-        by_leader: dict[str, dict[Slot, _Batch]] = {}
+        by_leader: dict[str, dict[Slot, SequencedBatch[_Batch]]] = {}
         for slot, batch in batches.items():
             if slot in self._leaders:
-                by_leader.setdefault(self._leaders[slot], {})[slot] = batch
+                by_leader.setdefault(self._leaders[slot], {})[slot] = self._sequenced(slot, batch)
         for address, some in by_leader.items():
             if self._producer is not None:
                 found.update(self._send_to(address, some, self._producer))
         if self._producer is None:  # the next id counts from 0 everywhere
-            for batch in batches.values():
-                batch.head = b""
+            for partition in self._partitions.values():
+                partition.restart()
+                for one in partition.batches:
+                    one.content.head = b""
         return found
 
-    def _send_to(self, address: str, batches: Mapping[Slot, _Batch], producer: ProducerId) -> dict[Slot, _Verdict]:
+    def _sequenced(self, slot: Slot, batch: _Batch) -> SequencedBatch[_Batch]:
+        """The batch with its sequence, which it keeps for as long as it is sent again with this producer id."""
+        partition = self._partitions.setdefault(slot, PartitionProducer(max_in_flight=1))
+        return partition.next_to_send() or partition.append(batch, batch.count)
+
+    def _send_to(
+        self, address: str, batches: Mapping[Slot, SequencedBatch[_Batch]], producer: ProducerId
+    ) -> dict[Slot, _Verdict]:
         for slot, batch in batches.items():
-            if not batch.head:
-                batch.stamp(producer, self._sequences.get(slot, 0))
-        body = produce_request({slot: (batch.head, batch.compressed) for slot, batch in batches.items()})
+            if not batch.content.head:
+                batch.content.stamp(producer, batch.sequence)
+            self._partitions[slot].sent(batch)
+        body = produce_request({slot: (one.content.head, one.content.compressed) for slot, one in batches.items()})
         codes = self._ask(address, PRODUCE, body, produce_answer)
         if codes is None:
             self._leaders = {slot: leader for slot, leader in self._leaders.items() if leader != address}
+            for slot, batch in batches.items():
+                self._partitions[slot].lost(batch)
             return {}
         found: dict[Slot, _Verdict] = {}
         for slot, batch in batches.items():
@@ -229,17 +239,17 @@ class _Sender:
                 found[slot] = verdict
         return found
 
-    def _judge(self, slot: Slot, batch: _Batch, code: ErrorCode) -> _Verdict | None:
-        if code in TAKEN:
-            self._sequences[slot] = add_to_sequence(self._sequences.get(slot, 0), batch.count)
+    def _judge(self, slot: Slot, batch: SequencedBatch[_Batch], code: ErrorCode) -> _Verdict | None:
+        step = self._partitions[slot].answered(batch, code)
+        if step.acknowledged:
             self._unknown_since.pop(slot.stream, None)
             return _Verdict()
-        if code in _NEW_PRODUCER:
+        if step.outcome is Outcome.DEAD:
             self._producer = None
-            self._sequences.clear()
             return None
-        if code in TOO_LARGE and batch.count > 1:
-            return _Verdict(batch.halves())
+        if code in TOO_LARGE and batch.count > 1 and step.outcome is Outcome.REFUSED:
+            self._partitions[slot].withdraw()
+            return _Verdict(batch.content.halves())
         if not code.retriable:
             raise PipelineError(f"the log refuses records for {slot.stream}/{slot.partition}: {code.name}")
         self._leaders.pop(slot, None)

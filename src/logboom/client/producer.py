@@ -1,0 +1,160 @@
+"""The idempotent producer's core for one partition: sequences, what is sent when, and what each answer means.
+
+Pure: it knows no sockets, clocks, threads or records. Its users encode batches, send them and tell what came back:
+
+    batch = partition.append(content, count)      # takes the next sequence number
+    while (batch := partition.next_to_send()):    # in this order alone
+        partition.sent(batch)
+    step = partition.answered(batch, code)        # or partition.lost(batch), where no answer will come
+    step.acknowledged                             # batches that are in the log now, in order
+    step.outcome                                  # what to do next, see `Outcome`
+
+A broker takes the batches of a producer in the order of their sequences and each of them once; it remembers the last
+five of each partition (KIP-98, ProducerStateEntry.NUM_BATCHES_TO_RETAIN). So a batch whose fate is unknown is sent
+again as it is, with everything behind it, and only once the answers to all that is under way are there. A refusal that
+means "nothing was written" (`codes.REFUSED`) frees the sequences from that batch on: `withdraw` hands the batches back,
+and the next append takes the first one's sequence. Where the fate of a refused batch's successors is unknown, or the
+broker has lost the producer (KIP-360), the sequences are of no use any more: `Outcome.DEAD`, and the user begins anew
+with another producer id (`restart`), which may repeat what was under way.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, Generic, TypeVar
+
+from logboom.client.codes import OUT_OF_ORDER, PRODUCER_LOST, REFUSED, TAKEN, ErrorCode
+from logboom.records import add_to_sequence
+
+MAX_IN_FLIGHT: Final = 5
+"""So many batches of a producer a broker remembers."""
+
+Content = TypeVar("Content")
+
+
+class Outcome(Enum):
+    """What an answer leaves to be done."""
+
+    GOING_ON = auto()
+    """Nothing: send what `next_to_send` has."""
+    AGAIN = auto()
+    """What is left is to be sent again, after a pause."""
+    REFUSED = auto()
+    """The first batch is refused for good, with the code in its `refusal`: `withdraw`, and say what becomes of it."""
+    DEAD = auto()
+    """The producer's sequences are of no use any more."""
+
+
+@dataclass(slots=True, eq=False)
+class SequencedBatch(Generic[Content]):
+    """One batch on its way."""
+
+    content: Content
+    count: int
+    """Records; so many sequence numbers it takes."""
+    sequence: int
+    under_way: bool = False
+    acknowledged: bool = False
+    refusal: ErrorCode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[Content]):
+    """What an answer brought about."""
+
+    outcome: Outcome
+    acknowledged: tuple[SequencedBatch[Content], ...] = ()
+    """Batches that are in the log, in order, and gone from the partition's queue."""
+
+
+@dataclass(slots=True, eq=False)
+class PartitionProducer(Generic[Content]):
+    """The batches of one partition that are made and not known to be in the log. See the module."""
+
+    max_in_flight: int = MAX_IN_FLIGHT
+    batches: deque[SequencedBatch[Content]] = field(default_factory=deque)
+    """Oldest first."""
+    next_sequence: int = 0
+    _draining: bool = False
+    """Something failed: nothing is sent until the answers to all that is under way are there."""
+    _fate_unknown: bool = False
+    """An answer to something that was under way since then will never come."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further batch may be appended now."""
+        return self._draining or len(self.batches) >= self.max_in_flight
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether answers have to come before anything is sent."""
+        return self._draining
+
+    def append(self, content: Content, count: int) -> SequencedBatch[Content]:
+        """A new batch behind all others, with the next sequence."""
+        batch = SequencedBatch(content, count, self.next_sequence)
+        self.next_sequence = add_to_sequence(self.next_sequence, count)
+        self.batches.append(batch)
+        return batch
+
+    def next_to_send(self) -> SequencedBatch[Content] | None:
+        """The oldest batch that is neither under way nor in the log; None where there is none, or none may be sent."""
+        if self._draining:
+            return None
+        return next((batch for batch in self.batches if not batch.under_way and not batch.acknowledged), None)
+
+    def sent(self, batch: SequencedBatch[Content]) -> None:
+        """The batch is under way."""
+        batch.under_way, batch.refusal = True, None
+
+    def answered(self, batch: SequencedBatch[Content], code: ErrorCode) -> Step[Content]:
+        """The broker said this of a batch."""
+        batch.under_way = False
+        first = next((one for one in self.batches if not one.acknowledged), None)
+        if code in TAKEN:
+            batch.acknowledged = True
+        elif code == OUT_OF_ORDER and batch is not first:
+            self._draining = True  # a batch before it was not taken and is to be sent again
+        elif code == OUT_OF_ORDER or code in PRODUCER_LOST:
+            return Step(Outcome.DEAD)
+        else:
+            self._draining = True
+            if code in REFUSED:
+                batch.refusal = code
+        return self._concluded()
+
+    def lost(self, batch: SequencedBatch[Content]) -> Step[Content]:
+        """No answer will come: the connection is gone. The batch may be in the log or not."""
+        batch.under_way = False
+        self._draining = self._fate_unknown = True
+        return self._concluded()
+
+    def _concluded(self) -> Step[Content]:
+        done: list[SequencedBatch[Content]] = []
+        while self.batches and self.batches[0].acknowledged:
+            done.append(self.batches.popleft())
+        outcome = Outcome.GOING_ON
+        if self._draining and not any(batch.under_way for batch in self.batches):
+            fate_unknown, self._fate_unknown, self._draining = self._fate_unknown, False, False
+            # The first batch that is left decides: those behind it were refused for its sake.
+            if not self.batches or self.batches[0].refusal is None:
+                outcome = Outcome.AGAIN
+            else:
+                outcome = Outcome.DEAD if fate_unknown else Outcome.REFUSED
+        return Step(outcome, tuple(done))
+
+    def withdraw(self) -> list[SequencedBatch[Content]]:
+        """Takes all batches back after a refusal; none of them is in the log, and their sequences are free again."""
+        batches = list(self.batches)
+        self.batches.clear()
+        if batches:
+            self.next_sequence = batches[0].sequence
+        return batches
+
+    def restart(self) -> None:
+        """Everything that is left is sent with a new producer id, whose sequences begin at 0."""
+        self._draining = self._fate_unknown = False
+        self.next_sequence = 0
+        for batch in self.batches:
+            batch.under_way, batch.refusal, batch.sequence = False, None, self.next_sequence
+            self.next_sequence = add_to_sequence(self.next_sequence, batch.count)
