@@ -1,17 +1,74 @@
-"""Row 3: the shell of one process. It owns the cores, the threads, the real disk and the real clock.
+"""Row 3: the shell of one broker. It owns partitions, threads and the data directory, and drives the pure cores.
 
-| module | what it does |
-|---|---|
-| `broker` | composes everything; start, stop, create, delete: the doors' way in |
-| `partition` | append -> flush -> replication -> HW -> answers; reads; watchers |
-| `flusher` | the one thread per log dir that writes and syncs: group commit |
-| `partition_store` | directories of partitions: made, opened, set aside, removed |
-| `ownership` | whose a directory is, by the mark in it; what may be removed |
-| `metadata_log` | facts made durable before they count |
-| `data_dir` | whose the directory is, its format, its lock |
-| `maintenance` | retention, checkpoints and background syncs |
-| `group_service` | consumer groups on top of `__consumer_offsets` |
-| `config`, `metrics` | settings and counters |
+The packages below (storage, replication, metadata, groups) hold state and rules; they start no thread and read no
+clock. This package calls them, performs what they return, and offers the result to the doors (the Kafka server, others
+later), which translate a protocol into calls. It knows no protocol: no request, no connection, no error code.
 
-It must not know any protocol: doors call it, it calls nobody above.
+What a door calls. `Broker.start` gives an object with narrow parts, and a door uses these:
+
+    catalog        which streams exist, quotas, settings changed at run time; and the commands that change them
+    replicas       the partitions: find one, then append, read, watch it
+    groups         consumer groups: join, sync, heartbeat, commit, ...
+    producer_ids   ids for idempotent producers
+    health         what is offline, and why the broker is not ready
+    flusher        whether so much waits for the disk that appends should wait too (back pressure)
+
+Threads. There is one event loop, and all state of this package belongs to it. Beside it run the flusher's thread (one
+per log dir, with a few helpers for parallel syncs), which writes, syncs and changes files; threads for reads that are
+not in memory; and threads that open and remove directories. A thread gets a function and reports back to the loop with
+one call. Only the log of a partition has a lock, because the flusher's thread and the loop both use it.
+
+The produce path. One turn of the loop is the unit of group commit:
+
+    the loop's turn       the loop reads all sockets that have bytes. A door calls Partition.append_run for each run of
+                          batches; the partition queues it and enqueues itself at the flusher. Nothing is checked yet.
+    end of the turn       the flusher drains every partition that was enqueued (call_soon; earlier above 512 KiB).
+    stage                 AppendQueue.drain checks the batches, gives them offsets and the leader epoch, and stages them
+                          in the log: in memory, one piece for all that arrived in the turn. Each batch succeeds or
+                          fails by itself. Acks of 0 are answered here.
+    hand over             what was staged in the turn goes to the flusher's thread as one round. It takes all rounds
+                          that queued up while it was syncing as one: the more load, the fewer syncs per append.
+    flush                 the thread writes each log of the round and syncs it (not for `logboom.flush=none`), and
+                          reports all outcomes to the loop in one call. An error is an outcome too: disk full takes the
+                          staged batches back and the next append is tried; a failed sync takes the whole log dir
+                          offline and is never repeated, because the kernel may have dropped the pages.
+    replication step      Partition.flushed tells the replication core that this replica's durable end moved. It
+                          answers with effects; HW is the minimum durable end over the in-sync replicas. There is one
+                          replica today, so HW moves at once. A follower's fetch will be the same event.
+    HW moved              appends that wait for commit (acks=-1) are answered, in the order of their offsets.
+    purgatory             callbacks set with Partition.watch are called; delayed fetches of the doors wait behind them.
+
+The read path. Reads stop at HW. What is in memory is read on the loop, without decoding; everything else goes to a
+reader thread. A read is shared by all consumers that ask for the same offset within a second or two.
+
+Metadata. A change is a command of `logboom.metadata`, which turns the immutable image into records. `catalog` then does
+
+    prepare    make the directories of new partitions, durably
+    commit     make the records durable
+               replace the image
+    apply      let partitions, settings and groups follow the delta
+
+one change at a time. `Broker.apply` fixes the order in which the delta reaches the parts: settings, partitions, groups.
+The commit goes through a port: a local log now, a Raft group when there are several brokers. A broker then applies
+deltas that it did not command itself, which is why `replicas` follows deltas and nothing else. See
+docs/decisions/0014-broker-rooms.md.
+
+Start: lock the data directory, replay the metadata log, recover and lead every partition, load the groups in the
+background. Stop, in this order: groups resign, running changes of metadata end, appends are refused, the flusher
+finishes, logs are closed cleanly, the lock is given back. After a crash the start recovers instead; nothing else
+differs.
+
+Rooms, lowest first; each imports only those before it:
+
+    config, metrics, runtime, group_commit   settings, counters, the machine's ports, the contract of group commit
+    quotas         how much clients have used of their quotas
+    partition/     one partition: append queue, leader, acks, reads, deletion of old records
+    disk/          the flusher, the data directory, directories of partitions, background work on logs
+    metadata_log   the commit port on a local log
+    catalog        the image, commands, producer ids
+    replicas       the partitions of this broker, kept as the image says
+    groups/        coordinators of consumer groups on `__consumer_offsets`
+    health         what is offline and why
+    broker         wiring, start, stop
+    limits         how near each limit is, for /metrics
 """

@@ -1,7 +1,23 @@
-"""Row 2, pure: which streams exist, as records to replay.
+"""Row 2, pure: which streams exist and what was set at run time, as records to replay.
 
-Commands read the immutable image and give records, or one typed error; the shell makes the records durable and applies
-them. Nothing here knows the log they are kept in, time or chance.
+    command(image, arguments) -> records, or one typed error      `commands`, `quotas`
+    the caller makes the records durable                          `broker.catalog`, through its commit port
+    apply_all(image, records) -> the next image                   `image`
+    delta_of(image, records) -> what that changes                 `delta`
+
+State changes in no other way. A command only reads the image, so two commands must not run at a time; replay checks
+nothing, so it gives the same image on every broker and at every start. Random values (stream ids) are arguments.
+
+An Image is immutable, so a reference to one is a consistent view. It contains nothing of one broker's own: a stream has
+only the settings that it was given (`Stream.overrides`), and `Stream.config_over` lays them over a broker's defaults.
+`Image.version` and `Stream.version` grow with every change, for caches.
+
+Records are JSON with a type and a version (`records`); a newer version stops the start with the name of what is needed.
+A snapshot is a SnapshotBegun followed by the records of an image, in one batch; everything before it is ignored.
+Deleted streams are remembered as tombstones (`Image.tombstones`), so that a broker can tell the directory of a deleted
+stream, which it may remove, from one that it does not know, which it leaves alone.
+
+`stream_config` is the one table of stream settings, with Kafka's names, types, defaults and rules.
 """
 
 from logboom.metadata.commands import (
