@@ -43,7 +43,7 @@ async def _something_happens(chance: random.Random, broker: Broker, partition: P
             for _ in range(4):
                 _agrees(partition, offset, max_bytes)
                 partition.reads.read_ahead(offset, max_bytes)
-                data = partition.log.read(offset, max_bytes, ceiling=end)
+                data = partition.log.reader.read(offset, max_bytes, ceiling=end)
                 offset = Offset(offset + sum(1 for _ in data or b"")) if not data else read_header(data).next_offset
         case "read":
             for _ in range(2):
@@ -53,7 +53,7 @@ async def _something_happens(chance: random.Random, broker: Broker, partition: P
 
 def _agrees(partition: Partition, offset: Offset, max_bytes: int) -> None:
     try:
-        expected = partition.log.read(offset, max_bytes, ceiling=partition.high_watermark)
+        expected = partition.log.reader.read(offset, max_bytes, ceiling=partition.high_watermark)
     except OffsetOutOfRangeError:
         with pytest.raises(OffsetOutOfRangeError):
             partition.reads.read_cached(offset, max_bytes)

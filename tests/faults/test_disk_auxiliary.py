@@ -24,7 +24,7 @@ def written(disk: SimDisk, batches: int = BATCHES, *, closed: bool = True) -> di
     log = open_log(disk, CONFIG)
     for number in range(batches):
         if number % 7 == 0:
-            log.start_epoch(Epoch(number // 7), log.durable_end)
+            log.epochs.begin(Epoch(number // 7), log.durable_end)
         buffer = batch(2, 60, timestamp_ms=1000 + 2 * number, producer=number % 3, epoch=0, sequence=2 * (number // 3))
         base = append(log, buffer, leader_epoch=number // 7).base_offset
         found[base] = bytes(buffer)
@@ -51,7 +51,7 @@ def check(disk: SimDisk, batches: dict[int, bytes]) -> tuple[PartitionLog, Repor
     assert log.log_end_offset == log.durable_end == 2 * len(batches)
     for base, data in batches.items():
         assert read_one(log, base) == data
-        found = log.offset_for_time(1000 + base, ceiling=log.durable_end)
+        found = log.reader.offset_for_time(1000 + base, ceiling=log.durable_end)
         assert found is not None
         assert found.offset == base
     assert not reports.damage
@@ -62,7 +62,7 @@ def check(disk: SimDisk, batches: dict[int, bytes]) -> tuple[PartitionLog, Repor
             assert (producer, one.first_sequence, one.base_offset) in expected
     assert [state.batches[-1].last_sequence for _, state in sorted(log.producers)] == [BATCHES // 3 * 2 - 1] * 3
     assert log.epochs.latest == (len(batches) - 1) // 7
-    log.start_epoch(Epoch(50), log.durable_end)
+    log.epochs.begin(Epoch(50), log.durable_end)
     append(log, batch(1, 5), leader_epoch=50)
     log.flush(sync=True)
     log.close()
@@ -159,7 +159,7 @@ def test_a_lack_of_handles_damages_nothing(kind: str) -> None:
     after = disk.copy()
     after.fault = refuse
     with pytest.raises(Exception, match="too many open files"):
-        open_log(after, CONFIG).offset_for_time(0, ceiling=Offset(1))
+        open_log(after, CONFIG).reader.offset_for_time(0, ceiling=Offset(1))
     assert {name: bytes(node.data) for name, node in after.nodes.items()} == before
     check(disk, batches)
 

@@ -17,7 +17,7 @@ def written(disk: SimDisk, *, closed: bool) -> tuple[PartitionLog, dict[int, byt
     found: dict[int, bytes] = {}
     for number in range(12):
         if number % 5 == 0:
-            log.start_epoch(Epoch(number // 5), log.durable_end)
+            log.epochs.begin(Epoch(number // 5), log.durable_end)
         buffer = batch(1, 40 + 30 * (number % 3), producer=number % 2, epoch=0, sequence=number // 2)
         base = append(log, buffer, leader_epoch=number // 5).base_offset
         found[base] = bytes(buffer)

@@ -157,7 +157,7 @@ def test_a_log_on_a_real_disk_with_readers_beside_the_writer(disk: OsDisk) -> No
         while done < 900:
             end = log.durable_end
             if end > done:
-                data = log.read(Offset(done), 3000, ceiling=end)
+                data = log.reader.read(Offset(done), 3000, ceiling=end)
                 assert data is not None
                 size = len(batches[0])
                 for at in range(0, len(data), size):

@@ -166,10 +166,10 @@ def test_there_are_never_more_waits_than_allowed(tmp_path: Path) -> None:
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Nothing is in memory, and the disk answers when the event is set."""
-    from logboom.storage import PartitionLog
+    from logboom.storage.reading import LogReader
 
     ready = threading.Event()
-    whole = PartitionLog.read_with_next_offset
+    whole = LogReader.read_with_next_offset
 
     def read(self: Any, offset: Any, max_bytes: int, *, ceiling: Any, cached_only: bool = False) -> Any:
         if cached_only:
@@ -177,7 +177,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert ready.wait(30)
         return whole(self, offset, max_bytes, ceiling=ceiling)
 
-    monkeypatch.setattr(PartitionLog, "read_with_next_offset", read)
+    monkeypatch.setattr(LogReader, "read_with_next_offset", read)
     return ready
 
 

@@ -19,7 +19,7 @@ def filled(config: LogConfig = SMALL, count: int = 60) -> tuple[SimDisk, Partiti
     log = open_log(disk, config)
     for n in range(count):
         if n == count // 2:
-            log.start_epoch(Epoch(1), log.log_end_offset)
+            log.epochs.begin(Epoch(1), log.log_end_offset)
         append(log, batch(3, 40, timestamp_ms=1000 + n), leader_epoch=2 * n // count)
         log.flush(sync=True)
     return disk, log
@@ -59,7 +59,7 @@ def test_the_tail_is_no_part_of_what_is_promised() -> None:
     log.flush(sync=False)
     totals, damage, _ = looked(disk)
     assert (totals.durable_end, totals.records, totals.tail_records) == (180, 180, 2)
-    disk.nodes[log.active.path].data[-1] ^= 1
+    disk.nodes[log.segments[-1].path].data[-1] ^= 1
     totals, damage, _ = looked(disk)
     assert (totals.tail_records, damage) == (0, [])
 
@@ -98,7 +98,7 @@ def test_what_a_log_cannot_read_is_damage_and_the_rest_is_not(random: Random, le
     assert totals.batches == len(good)
     for base in range(0, 180, 3):
         try:
-            again.read(Offset(base), 1, ceiling=Offset(180))
+            again.reader.read(Offset(base), 1, ceiling=Offset(180))
         except Exception:  # noqa: BLE001 - whatever it says, it cannot be read
             assert base not in good
         else:
@@ -139,7 +139,7 @@ def test_what_can_be_made_again_is_only_noted() -> None:
             assert not damage, name
             if name.endswith("leader-epochs"):
                 assert totals.records == 180
-            assert notices or name == log.active.index_path, name
+            assert notices or name == log.segments[-1].index.path, name
     disk.open(f"{DIRECTORY}/holiday.jpg", create=True)
     assert [notice.path for notice in looked(disk)[2]] == [f"{DIRECTORY}/holiday.jpg"]
 
@@ -148,13 +148,13 @@ def test_an_index_that_names_other_places_is_noted() -> None:
     disk, log = filled()
     log.close()
     entry_bytes = 28
-    data = disk.nodes[log.segments[0].index_path].data
+    data = disk.nodes[log.segments[0].index.path].data
     assert len(data) > 3 * entry_bytes
     body = bytearray(data[entry_bytes : 2 * entry_bytes - 4])
     body[15] += 1  # the position
     data[entry_bytes : 2 * entry_bytes] = body + crc32c(bytes(body)).to_bytes(4, "big")
     (notice,) = looked(disk)[2]
-    assert notice.path == log.segments[0].index_path
+    assert notice.path == log.segments[0].index.path
     assert "1 wrong entries" in notice.message
 
 
@@ -190,11 +190,11 @@ def test_an_offset_that_no_crc_covers_leads_nobody_astray(fill: int) -> None:
     """Damage that reaches into the next batch's base offset: the good batch behind both is still found."""
     disk, log = filled()
     segment = log.segments[-1]
-    second = log.read(Offset(segment.base), 1, ceiling=Offset(180))
+    second = log.reader.read(Offset(segment.base), 1, ceiling=Offset(180))
     assert second is not None
     reach = len(second) + 2
     disk.nodes[segment.path].data[7:reach] = bytes([fill]) * (reach - 7)
     again = open_log(disk, reports=Reports())
     with pytest.raises(StorageError):
-        again.read(segment.base, 1, ceiling=Offset(180))
-    assert again.read(Offset(segment.base + 6), 1, ceiling=Offset(180))
+        again.reader.read(segment.base, 1, ceiling=Offset(180))
+    assert again.reader.read(Offset(segment.base + 6), 1, ceiling=Offset(180))

@@ -83,7 +83,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def lead(self) -> None:
         self.leader_epoch += 1
-        self.log.start_epoch(Epoch(self.leader_epoch), self.log.log_end_offset)
+        self.log.epochs.begin(Epoch(self.leader_epoch), self.log.log_end_offset)
 
     @rule()
     def abandon(self) -> None:
@@ -180,7 +180,7 @@ class Life(RuleBasedStateMachine):
         assert log.log_end_offset in (ends or {log.log_end_offset})
         for base in readable:
             # Times are offsets here.
-            found = log.offset_for_time(base, ceiling=log.written_end)
+            found = log.reader.offset_for_time(base, ceiling=log.written_end)
             assert found is not None
             assert found.offset == base
 

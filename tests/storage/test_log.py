@@ -40,7 +40,7 @@ def test_what_is_appended_is_read_back_with_offset_and_epoch() -> None:
     assert log.flush(sync=False) == 5
     assert (log.written_end, log.durable_end) == (5, 0)
     assert log.flush(sync=True) == 5
-    data = log.read(Offset(0), 10_000, ceiling=Offset(5))
+    data = log.reader.read(Offset(0), 10_000, ceiling=Offset(5))
     assert data is not None
     assert bytes(data) == bytes(first + second)
     assert [(h.base_offset, h.leader_epoch) for _, h in iter_batches(data)] == [(0, 5), (3, 5)]
@@ -54,7 +54,7 @@ def test_a_batch_may_lie_anywhere_in_the_requests_buffer() -> None:
     view = memoryview(request)[4 : 4 + len(record_batch)]
     log.append(view, list(iter_batches(view)), leader_epoch=Epoch(1), now_ms=0)
     log.flush(sync=True)
-    assert log.read(Offset(0), 1, ceiling=Offset(2)) == bytes(view)
+    assert log.reader.read(Offset(0), 1, ceiling=Offset(2)) == bytes(view)
     assert (bytes(request[:4]), bytes(request[-4:])) == (b"head", b"tail")
 
 
@@ -73,18 +73,18 @@ def test_as_many_whole_batches_as_fit_and_the_first_always() -> None:
 
 def test_nothing_at_or_above_the_ceiling() -> None:
     log, batches = filled(SimDisk(), 5)
-    assert log.read(Offset(0), 9999, ceiling=Offset(6)) == bytes(batches[0] + batches[1])
-    assert log.read(Offset(6), 9999, ceiling=Offset(6)) == b""
-    assert log.read(Offset(15), 9999, ceiling=Offset(15)) == b""
+    assert log.reader.read(Offset(0), 9999, ceiling=Offset(6)) == bytes(batches[0] + batches[1])
+    assert log.reader.read(Offset(6), 9999, ceiling=Offset(6)) == b""
+    assert log.reader.read(Offset(15), 9999, ceiling=Offset(15)) == b""
     # A batch that reaches above the ceiling stays out.
-    assert log.read(Offset(3), 9999, ceiling=Offset(5)) == b""
+    assert log.reader.read(Offset(3), 9999, ceiling=Offset(5)) == b""
 
 
 def test_offsets_outside_the_log_are_out_of_range() -> None:
     log, _ = filled(SimDisk(), 5)
     for offset in (-1, 16):
         with pytest.raises(OffsetOutOfRangeError):
-            log.read(Offset(offset), 10, ceiling=log.durable_end)
+            log.reader.read(Offset(offset), 10, ceiling=log.durable_end)
 
 
 def test_every_batch_is_found_in_any_order_across_segments() -> None:
@@ -110,8 +110,8 @@ def test_a_read_that_would_wait_says_so() -> None:
     disk = SimDisk()
     log, batches = filled(disk)
     disk.cached = False
-    assert log.read(Offset(299), 10, ceiling=log.durable_end, cached_only=True) is None
-    assert log.read(Offset(299), 10, ceiling=log.durable_end) == bytes(batches[-1])
+    assert log.reader.read(Offset(299), 10, ceiling=log.durable_end, cached_only=True) is None
+    assert log.reader.read(Offset(299), 10, ceiling=log.durable_end) == bytes(batches[-1])
 
 
 def test_segments_roll_by_size() -> None:
@@ -188,7 +188,7 @@ def test_a_full_disk_is_cut_back_and_writing_goes_on_when_there_is_room() -> Non
     with pytest.raises(DiskFullError):
         log.flush(sync=True)
     log.abandon_staged()
-    assert len(disk.nodes[log.active.path].data) == len(first)
+    assert len(disk.nodes[log.segments[-1].path].data) == len(first)
     assert read_batches(log, 0) == [first]
     assert append(log, last).base_offset == 3
     assert log.flush(sync=True) == 6
@@ -254,9 +254,9 @@ def test_reading_from_a_failed_disk_is_a_storage_error() -> None:
 
     disk.fault = fail
     for attempt in (
-        lambda: log.read(Offset(0), 10, ceiling=log.durable_end),
-        lambda: log.offset_for_time(0, ceiling=log.durable_end),
-        lambda: log.max_timestamp(log.durable_end),
+        lambda: log.reader.read(Offset(0), 10, ceiling=log.durable_end),
+        lambda: log.reader.offset_for_time(0, ceiling=log.durable_end),
+        lambda: log.reader.max_timestamp(log.durable_end),
     ):
         with pytest.raises(StorageError):
             attempt()
@@ -275,15 +275,15 @@ def test_offsets_by_time() -> None:
             (1500, 150, 1500),
             (1992, 299, 1992),
         ):
-            found = reader.offset_for_time(timestamp_ms, ceiling=end)
+            found = reader.reader.offset_for_time(timestamp_ms, ceiling=end)
             assert found is not None
             assert (found.offset, found.timestamp_ms, found.leader_epoch) == (offset, found_ms, 0)
-        assert reader.offset_for_time(1993, ceiling=end) is None
-        assert reader.offset_for_time(1500, ceiling=Offset(150)) is None
-        newest = reader.max_timestamp(end)
+        assert reader.reader.offset_for_time(1993, ceiling=end) is None
+        assert reader.reader.offset_for_time(1500, ceiling=Offset(150)) is None
+        newest = reader.reader.max_timestamp(end)
         assert newest is not None
         assert (newest.offset, newest.timestamp_ms) == (299, 1992)
-        newest = reader.max_timestamp(Offset(150))
+        newest = reader.reader.max_timestamp(Offset(150))
         assert newest is not None
         assert (newest.offset, newest.timestamp_ms) == (149, 1492)
 
@@ -294,17 +294,17 @@ def test_times_that_go_back() -> None:
         for _ in range(20):
             append(log, batch(1, timestamp_ms=timestamp_ms))
     log.flush(sync=True)
-    found = [log.offset_for_time(ms, ceiling=log.durable_end) for ms in (1, 5000, 5001, 9000, 9001)]
+    found = [log.reader.offset_for_time(ms, ceiling=log.durable_end) for ms in (1, 5000, 5001, 9000, 9001)]
     assert [None if f is None else f.offset for f in found] == [0, 0, 40, 40, None]
-    newest = log.max_timestamp(log.durable_end)
+    newest = log.reader.max_timestamp(log.durable_end)
     assert newest is not None
     assert newest.offset == 40
 
 
 def test_an_empty_log_has_no_times() -> None:
     log = open_log(SimDisk())
-    assert log.max_timestamp(log.durable_end) is None
-    assert log.offset_for_time(0, ceiling=log.durable_end) is None
+    assert log.reader.max_timestamp(log.durable_end) is None
+    assert log.reader.offset_for_time(0, ceiling=log.durable_end) is None
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 50, 51, 149, 299])
@@ -318,7 +318,7 @@ def test_truncation_leaves_whole_batches_below(offset: int) -> None:
         assert [read_batches(reader, 3 * n, 1)[0] for n in range(kept)] == batches[:kept]
         assert append(reader, batch(3)).base_offset == 3 * kept
         assert reader.flush(sync=True) == 3 * kept + 3
-        newest = reader.max_timestamp(reader.durable_end)
+        newest = reader.reader.max_timestamp(reader.durable_end)
         assert newest is not None
         assert newest.timestamp_ms == max(1002, 1000 + 10 * (kept - 1) + 2)
 
@@ -352,22 +352,22 @@ def test_a_start_that_moves_removes_whole_segments_for_good() -> None:
         assert reader.log_start_offset == start
         assert read_batches(reader, start, 1) == [batches[start // 3]]
         with pytest.raises(OffsetOutOfRangeError):
-            reader.read(Offset(start - 1), 10, ceiling=reader.durable_end)
-        found = reader.offset_for_time(0, ceiling=reader.durable_end)
+            reader.reader.read(Offset(start - 1), 10, ceiling=reader.durable_end)
+        found = reader.reader.offset_for_time(0, ceiling=reader.durable_end)
         assert found is not None
         assert found.offset == start
     log.delete_before(log.durable_end)
-    assert (len(log.segments), log.read(Offset(300), 10, ceiling=Offset(300))) == (1, b"")
+    assert (len(log.segments), log.reader.read(Offset(300), 10, ceiling=Offset(300))) == (1, b"")
 
 
 def test_an_epoch_is_known_even_if_nothing_was_written_in_it() -> None:
     log, _ = filled(SimDisk(), 4)
-    log.start_epoch(Epoch(3), log.log_end_offset)
-    assert log.end_of_epoch(Epoch(3)) == (3, 12)
-    assert log.end_of_epoch(Epoch(0)) == (0, 12)
+    log.epochs.begin(Epoch(3), log.log_end_offset)
+    assert log.epochs.end_of(Epoch(3), log.log_end_offset) == (3, 12)
+    assert log.epochs.end_of(Epoch(0), log.log_end_offset) == (0, 12)
     append(log, batch(), leader_epoch=3)
-    assert log.end_of_epoch(Epoch(3)) == (3, 13)
-    assert log.end_of_epoch(Epoch(2)) == (0, 12)
+    assert log.epochs.end_of(Epoch(3), log.log_end_offset) == (3, 13)
+    assert log.epochs.end_of(Epoch(2), log.log_end_offset) == (0, 12)
 
 
 def test_a_clean_close_leaves_nothing_to_recover() -> None:
@@ -377,10 +377,10 @@ def test_a_clean_close_leaves_nothing_to_recover() -> None:
     for n in range(50):
         append(log, batch(2, producer=3, epoch=0, sequence=2 * n))
     log.flush(sync=True)
-    assert len(disk.nodes[log.active.path].data) > log.size_bytes
+    assert len(disk.nodes[log.segments[-1].path].data) > log.size_bytes
     known = list(log.producers)
     log.close()
-    assert len(disk.nodes[log.active.path].data) == log.size_bytes
+    assert len(disk.nodes[log.segments[-1].path].data) == log.size_bytes
     disk.syncs = 0
     reports = Reports()
     again = open_log(disk, config, reports=reports)
@@ -409,11 +409,11 @@ def test_room_is_reserved_as_the_log_grows_and_given_back(size_bytes: int) -> No
     for n in range(20):
         append(log, batch(1, size_bytes))
         log.flush(sync=True)
-        lengths.add(len(disk.nodes[log.active.path].data) - log.size_bytes)
+        lengths.add(len(disk.nodes[log.segments[-1].path].data) - log.size_bytes)
         assert read_batches(log, n, 1)
     assert 0 < max(lengths) <= 200_000
     log.close()
-    assert len(disk.nodes[log.active.path].data) == log.size_bytes
+    assert len(disk.nodes[log.segments[-1].path].data) == log.size_bytes
 
 
 def test_no_room_to_reserve_is_no_failure() -> None:
@@ -538,8 +538,8 @@ def test_a_full_disk_can_be_opened_and_read() -> None:
     again = open_log(after, SMALL, reports=reports)
     assert not reports.damage
     assert (again.log_start_offset, again.log_end_offset) == (0, 81)
-    again.start_epoch(Epoch(2), again.durable_end)
-    again.try_save_epochs()
+    again.epochs.begin(Epoch(2), again.durable_end)
+    again.epochs.try_save()
     for offset in range(0, 80, 2):
         assert read_one(again, offset) is not None
     append(again, batch(1, 3000), leader_epoch=2)

@@ -85,7 +85,7 @@ def test_two_hundred_logs_share_twenty_files(tmp_path: Path) -> None:
     assert opened(tmp_path) <= 20
     for n, log in enumerate(logs):
         assert log.durable_end == 3
-        data = log.read(Offset(0), 1 << 20, ceiling=Offset(3))
+        data = log.reader.read(Offset(0), 1 << 20, ceiling=Offset(3))
         assert data is not None
         assert all(f"{n}-{turn}".encode() in bytes(data) for turn in range(3))
     assert opened(tmp_path) <= 20

@@ -93,7 +93,7 @@ def test_a_cut_at_any_byte_leaves_a_prefix_of_whole_batches(
 ) -> None:
     disk, history, config = made
     durable, position = history.log.durable_end, 0
-    active = history.log.active
+    active = history.log.segments[-1]
     for base, buffer in history.below(durable).items():
         position += len(buffer) if base >= active.base else 0
     after = disk.copy()
@@ -233,7 +233,7 @@ def test_indexes_are_made_again(made: tuple[SimDisk, History, LogConfig], data: 
     check(log, history)
     assert not reports.damage
     for offset in range(0, log.log_end_offset, 3):
-        found = log.offset_for_time(1000 + offset, ceiling=log.durable_end)
+        found = log.reader.offset_for_time(1000 + offset, ceiling=log.durable_end)
         assert found is not None
         assert found.timestamp_ms >= 1000 + offset
         assert found.offset <= offset
@@ -248,7 +248,7 @@ def damaged_log(change: int, at: int) -> tuple[PartitionLog, Reports, list[bytea
         append(log, buffer)
     log.flush(sync=True)
     log.close()
-    disk.nodes[log.active.path].data[at] ^= change
+    disk.nodes[log.segments[-1].path].data[at] ^= change
     reports = Reports()
     return open_log(disk, LogConfig(), reports=reports), reports, batches
 
@@ -272,13 +272,13 @@ def test_a_torn_tail_is_cut_and_told() -> None:
     log.flush(sync=True)
     append(log, batch(2, 50))
     log.flush(sync=False)
-    del disk.nodes[log.active.path].data[-5:]
+    del disk.nodes[log.segments[-1].path].data[-5:]
     reports = Reports()
     again = open_log(disk, PLAIN, reports=reports)
     assert again.log_end_offset == 2
     assert not reports.damage
     assert ["torn tail" in str(notice) for notice in reports.notices] == [True]
-    assert len(disk.nodes[log.active.path].data) == again.size_bytes
+    assert len(disk.nodes[log.segments[-1].path].data) == again.size_bytes
 
 
 def test_recovery_reads_only_past_the_checkpoint() -> None:
@@ -362,7 +362,7 @@ def test_an_offset_of_a_batch_cut_off_by_power_is_used_again() -> None:
     log.flush(sync=True)
     append(log, batch(1, 10))
     log.flush(sync=False)
-    disk.nodes[log.active.path].data = bytearray(disk.nodes[log.active.path].durable)
+    disk.nodes[log.segments[-1].path].data = bytearray(disk.nodes[log.segments[-1].path].durable)
     again = open_log(disk)
     assert append(again, batch(1, 99)).base_offset == Offset(1)
 
@@ -374,7 +374,7 @@ def test_an_epoch_behind_the_durable_end_is_not_held_against_the_epoch_file() ->
     append(log, batch(1, 10))
     log.flush(sync=True)
     append(log, batch(1, 10))  # staged, not written
-    log.start_epoch(Epoch(1), log.log_end_offset)
+    log.epochs.begin(Epoch(1), log.log_end_offset)
     log.checkpoint()
     noted = load_checkpoint(disk, DIRECTORY)
     assert noted is not None

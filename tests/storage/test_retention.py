@@ -69,7 +69,7 @@ def filled(disk: SimDisk, count: int = 100) -> PartitionLog:
 
 
 def asked(log: PartitionLog, retention: Retention, now_ms: int) -> Offset:
-    return log.retained_from(retention, now_ms=now_ms, high_watermark=log.durable_end)
+    return log.reader.retained_from(retention, now_ms=now_ms, high_watermark=log.durable_end)
 
 
 @pytest.mark.parametrize("reopened", [False, True])
@@ -84,7 +84,7 @@ def test_a_log_finds_its_start_and_follows(reopened: bool) -> None:
     log.delete_before(start)
     assert log.log_start_offset == log.segments[0].base == start
     assert log.log_start_offset == open_log(disk.copy()).log_start_offset
-    assert asked(log, Retention(messages=60), 2000) == log.segment_of(Offset(240)).base
+    assert asked(log, Retention(messages=60), 2000) == max(one.base for one in log.segments if one.base <= 240)
 
 
 def test_the_newest_time_of_an_old_segment_is_known_without_its_index_and_with_a_broken_one() -> None:
@@ -105,8 +105,8 @@ def test_a_quiet_log_lets_go_of_its_last_segment_too() -> None:
     append(log, batch(3, timestamp_ms=2000))
     log.flush(sync=True)
     retention = Retention(ms=100)
-    assert not log.expired_to_the_end(retention, now_ms=2100)
-    assert log.expired_to_the_end(retention, now_ms=2200)
+    assert not log.reader.expired_to_the_end(retention, now_ms=2100)
+    assert log.reader.expired_to_the_end(retention, now_ms=2200)
     assert log.roll()
     assert not log.roll(), "once is enough"
     append(log, batch(1))  # comes while the end is staged
@@ -150,9 +150,9 @@ def test_deleted_records_wait_for_their_segment_to_end() -> None:
     append(log, batch(3))
     log.flush(sync=True)
     log.delete_before(Offset(2))
-    assert not log.expired_to_the_end(Retention(), now_ms=0)
+    assert not log.reader.expired_to_the_end(Retention(), now_ms=0)
     log.delete_before(Offset(3))
-    assert log.expired_to_the_end(Retention(), now_ms=0)
+    assert log.reader.expired_to_the_end(Retention(), now_ms=0)
     log.roll()
     log.flush(sync=True)
     assert log.delete_before(asked(log, Retention(), 0)) == 1
@@ -173,14 +173,14 @@ def test_a_read_that_loses_its_segment_under_way_is_told_that_it_is_out_of_range
 
     disk.fault = deleted_meanwhile
     with pytest.raises(OffsetOutOfRangeError):
-        log.read(Offset(0), 1000, ceiling=log.durable_end)
+        log.reader.read(Offset(0), 1000, ceiling=log.durable_end)
     log.close()
     disk = SimDisk()
     filled(disk).close()
     reports = Reports()
     log = open_log(disk, reports=reports)
     disk.fault = deleted_meanwhile
-    found = log.offset_for_time(1000, ceiling=log.durable_end)
+    found = log.reader.offset_for_time(1000, ceiling=log.durable_end)
     assert found is not None
     assert found.offset == 150
     assert not reports.damage

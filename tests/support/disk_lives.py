@@ -136,9 +136,9 @@ class Life:
         self.log = open_log(self.disk, self.config, reports=reports)
         assert not reports.damage, reports.damage
         self.leader_epoch = self.log.epochs.latest + 1
-        self.log.start_epoch(Epoch(self.leader_epoch), self.log.durable_end)
+        self.log.epochs.begin(Epoch(self.leader_epoch), self.log.durable_end)
         try:
-            self.log.try_save_epochs()
+            self.log.epochs.try_save()
         except OSError as error:
             self.log = None
             raise StorageError(str(error)) from error
@@ -173,7 +173,7 @@ class Life:
     def lead(self) -> None:
         assert self.log is not None
         self.leader_epoch += 1
-        self.log.start_epoch(Epoch(self.leader_epoch), self.log.log_end_offset)
+        self.log.epochs.begin(Epoch(self.leader_epoch), self.log.log_end_offset)
 
     def checkpoint(self) -> None:
         assert self.log is not None
@@ -319,7 +319,7 @@ def all_batches(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
         yield header.base_offset, data
         offset = header.next_offset
     try:
-        log.read(Offset(offset + 1), 1, ceiling=Offset(offset + 10))
+        log.reader.read(Offset(offset + 1), 1, ceiling=Offset(offset + 10))
     except OffsetOutOfRangeError:
         return
     raise AssertionError("nothing lies behind the end")

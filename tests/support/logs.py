@@ -58,7 +58,7 @@ def open_log(
 
 def read_batches(log: PartitionLog, offset: int, max_bytes: int = 1 << 20) -> list[bytes]:
     """The batches that one read gives."""
-    data = log.read(Offset(offset), max_bytes, ceiling=log.written_end)
+    data = log.reader.read(Offset(offset), max_bytes, ceiling=log.written_end)
     assert data is not None
     found = [bytes(data[at : at + header.size_bytes]) for at, header in iter_batches(data)]
     assert sum(map(len, found)) == len(data)

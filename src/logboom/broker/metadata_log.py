@@ -87,8 +87,8 @@ class MetadataLog:
         except StorageError as error:
             raise _damaged(error) from error
         epoch = Epoch(log.epochs.latest + 1)
-        log.start_epoch(epoch, log.durable_end)
-        log.try_save_epochs()  # on a full disk it is saved with the first commit
+        log.epochs.begin(epoch, log.durable_end)
+        log.epochs.try_save()  # on a full disk it is saved with the first commit
         return cls(log, epoch, clock, len(records)), image
 
     def attach(self, flusher: GroupCommit) -> None:
@@ -164,7 +164,7 @@ def _records(log: PartitionLog) -> list[MetadataRecord]:
     records: list[MetadataRecord] = []
     offset, end = log.log_start_offset, log.durable_end
     while offset < end:
-        data = log.read(offset, _READ_BYTES, ceiling=end)
+        data = log.reader.read(offset, _READ_BYTES, ceiling=end)
         assert data is not None
         assert len(data) > 0, "whole batches up to the end"
         for position, header in iter_batches(data):

@@ -158,7 +158,7 @@ class DiskBuffer:
     def read(self) -> Buffered | None:
         """The next lines, all of one time of reading; None where there are none."""
         try:
-            data = self._log.read(self._next, 1, ceiling=self._log.durable_end)
+            data = self._log.reader.read(self._next, 1, ceiling=self._log.durable_end)
         except (StorageError, OffsetOutOfRangeError):
             # What is damaged on disk is lost, is counted, and must not hold up what lies behind it.
             self._next = Offset(self._next + 1)

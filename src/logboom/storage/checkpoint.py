@@ -16,7 +16,7 @@ from typing import Final
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk, File
 from logboom.storage.open_files import OpenFiles
-from logboom.storage.small_files import Tell, frame, read_auxiliary, unframe
+from logboom.storage.small_files import ReportNotice, frame, read_auxiliary, unframe
 
 NAME: Final = "durable-end"
 _TAG: Final = b"LBDE"
@@ -42,9 +42,9 @@ class Checkpoint:
     """Whether it, or the file names that go with it, may not be durable."""
 
 
-def load(disk: Disk, directory: str, tell: Tell | None = None) -> Checkpoint | None:
+def load(disk: Disk, directory: str, report: ReportNotice | None = None) -> Checkpoint | None:
     """The checkpoint, None where it is missing or garbled."""
-    return read_auxiliary(disk, f"{directory}/{NAME}", _from_bytes, tell)
+    return read_auxiliary(disk, f"{directory}/{NAME}", _from_bytes, report)
 
 
 def _from_bytes(data: bytes) -> Checkpoint | None:
@@ -68,7 +68,7 @@ class CheckpointFile:
     __slots__ = ("_disk", "_file", "_open_files", "_path", "unsynced", "used")
 
     def __init__(self, disk: Disk, directory: str, open_files: OpenFiles) -> None:
-        self.used = self.unsynced = False  # base: open_files.Owner; what a lost note costs is a longer recovery
+        self.used = self.unsynced = False  # base: open_files.Holder; a lost note costs a longer recovery
         self._open_files = open_files
         self._disk = disk
         self._path = f"{directory}/{NAME}"
@@ -92,7 +92,7 @@ class CheckpointFile:
             file.sync()
 
     def drop_handle(self) -> None:
-        """Base: open_files.Owner."""
+        """Base: open_files.Holder."""
         self._file = None
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Leader epochs of a partition and the offset at which each began (KIP-101).
 
-One convention: start offsets. Pure; the log decides when the bytes go to disk.
+One convention: start offsets. The end of an epoch is the start of the next one, or the log end offset.
 """
 
 import itertools
@@ -9,7 +9,8 @@ from typing import Final
 
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk
-from logboom.storage.small_files import Tell, frame, read_auxiliary, replace_whole, unframe
+from logboom.storage.faults import retriable_error_for
+from logboom.storage.small_files import ReportNotice, frame, read_auxiliary, replace_whole, unframe
 
 NAME: Final = "leader-epochs"
 _TAG: Final = b"LBLE"
@@ -102,11 +103,37 @@ class EpochHistory:
         return cls(entries) if rising else None
 
 
-def save(disk: Disk, directory: str, history: EpochHistory) -> None:
-    """Replace the epoch file, durably."""
-    replace_whole(disk, directory, NAME, history.to_bytes(), sync=True)
+class EpochFile(EpochHistory):
+    """The history of one log and the file that keeps it: written before the first batch of an epoch is."""
+
+    __slots__ = ("_directory", "_disk", "saved")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        super().__init__()
+        self._disk = disk
+        self._directory = directory
+        self.saved = EpochHistory()
+        """What the file holds."""
+
+    def save(self) -> None:
+        """Replace the file, durably, where it holds anything else. Raises OSError."""
+        entries = self.entries
+        if entries != self.saved.entries:
+            history = EpochHistory(entries)
+            replace_whole(self._disk, self._directory, NAME, history.to_bytes(), sync=True)
+            self.saved = history
+
+    def try_save(self) -> bool:
+        """As `save`; False where there is no room for it now. Every flush tries again before it writes."""
+        try:
+            self.save()
+        except OSError as error:
+            if retriable_error_for(error, self._directory) is None:
+                raise
+            return False
+        return True
 
 
-def load(disk: Disk, directory: str, tell: Tell | None = None) -> EpochHistory | None:
+def load(disk: Disk, directory: str, report: ReportNotice | None = None) -> EpochHistory | None:
     """The history in the epoch file, None where it is missing or garbled."""
-    return read_auxiliary(disk, f"{directory}/{NAME}", EpochHistory.from_bytes, tell)
+    return read_auxiliary(disk, f"{directory}/{NAME}", EpochHistory.from_bytes, report)

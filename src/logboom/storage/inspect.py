@@ -18,9 +18,16 @@ from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
 from logboom.storage.config import Damage, Notice
 from logboom.storage.files import is_known, offset_in
-from logboom.storage.index import SparseIndex
-from logboom.storage.scan import EpochAt, batch_fault, salvage
-from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SALVAGE_BYTES, file_stem
+from logboom.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SALVAGE_BYTES,
+    EpochAt,
+    SparseIndex,
+    batch_fault,
+    file_stem,
+    salvage,
+)
 from logboom.storage.small_files import read_auxiliary
 from logboom.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from logboom.storage.snapshots import snapshot_is_good

@@ -1,28 +1,28 @@
-"""How many files of all logs together are open: beyond a number, one that was not used for a while is let go of.
+"""A limit on the open files of all logs together: beyond it, a file that was not used for a while is closed.
 
-It knows owners of files, not files: whoever let go opens again when it must, and readers in flight keep what they have.
-A file with bytes that were not synced is never let go of, for an error of the disk might be told to nobody then.
-Any thread.
+It knows who holds a file, not the file. A holder that was evicted opens its file again when it must, and reads in
+progress keep the handle they have. A file with unsynced bytes is never closed: Linux tells an error of writing them
+back to a handle that was open when it happened, and to nobody if there was none. Any thread.
 """
 
 from threading import Lock
 from typing import Final, Protocol
 
 UNLIMITED: Final = 2**31
-_TRIES: Final = 256
-"""Owners looked at for one that is let go of: with more than so many in use the limit is passed rather than paid."""
+_SCAN_MAX: Final = 256
+"""Holders looked at for one to evict: with more in use than that, the limit is exceeded instead."""
 
 
-class Owner(Protocol):
-    """Who has a file open."""
+class Holder(Protocol):
+    """An object that keeps one file open."""
 
     used: bool
-    """Set by the owner whenever it touches its file."""
+    """Set by the holder whenever it touches its file."""
     unsynced: bool
     """Whether its file must stay open for now."""
 
     def drop_handle(self) -> None:
-        """Forget the file; it is closed when the last who reads it is done."""
+        """Forget the file. It is closed when the last read in progress is done with it."""
 
 
 class OpenFiles:
@@ -31,35 +31,35 @@ class OpenFiles:
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
         self.eviction_count = 0
-        """How often one was let go of for another."""
+        """Files closed to make room for another."""
         self._lock = Lock()
-        self._owners: dict[Owner, None] = {}
+        self._holders: dict[Holder, None] = {}
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return len(self._holders)
 
-    def opened(self, owner: Owner) -> None:
-        """It has opened its file."""
+    def opened(self, holder: Holder) -> None:
+        """`holder` has opened its file. May evict others."""
         with self._lock:
-            self._owners[owner] = None
-            victims = [victim for _ in range(len(self._owners) - self.limit) if (victim := self._victim(owner))]
+            self._holders[holder] = None
+            victims = [found for _ in range(len(self._holders) - self.limit) if (found := self._victim(holder))]
         for victim in victims:
             victim.drop_handle()
 
-    def _victim(self, newcomer: Owner) -> Owner | None:
-        """The one opened longest ago that was not used since it was looked at last; the others go to the end."""
-        for _ in range(min(_TRIES, 2 * len(self._owners))):
-            owner = next(iter(self._owners))
-            del self._owners[owner]
-            if owner is newcomer or owner.unsynced or owner.used:
-                owner.used = False
-                self._owners[owner] = None
+    def _victim(self, newcomer: Holder) -> Holder | None:
+        """The holder opened longest ago that was not used since it was looked at last (the clock algorithm)."""
+        for _ in range(min(_SCAN_MAX, 2 * len(self._holders))):
+            holder = next(iter(self._holders))
+            del self._holders[holder]
+            if holder is newcomer or holder.unsynced or holder.used:
+                holder.used = False
+                self._holders[holder] = None
                 continue
             self.eviction_count += 1
-            return owner
+            return holder
         return None
 
-    def closed(self, owner: Owner) -> None:
-        """It has its file open no more. Idempotent."""
+    def closed(self, holder: Holder) -> None:
+        """`holder` has its file open no more. Idempotent."""
         with self._lock:
-            self._owners.pop(owner, None)
+            self._holders.pop(holder, None)

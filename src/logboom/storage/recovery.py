@@ -4,101 +4,112 @@ Bad bytes past the durable end are a torn tail and are cut. Below it they are da
 stay taken and answer with an error, and the log goes on behind them.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from logboom.base.ids import NO_EPOCH, Offset
+from logboom.base.ports import Disk
 from logboom.base.units import MIB
 from logboom.records import HEADER_BYTES, read_header
 from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
-from logboom.storage.config import Damage, Notice
+from logboom.storage.config import Damage, LogConfig, Notice
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import is_known, is_temporary, offset_in
-from logboom.storage.scan import BadBatchError, walk_checked
-from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from logboom.storage.open_files import OpenFiles
+from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, BadBatchError, Segment, walk_checked
 from logboom.storage.small_files import remove_auxiliary
 from logboom.storage.snapshots import drop_snapshots, load_snapshot
+from logboom.storage.state import LogState, Report
 
-if TYPE_CHECKING:
-    from logboom.storage.log import PartitionLog
-
-_AGAIN_BYTES: Final = MIB
-"""So much of a tail is in memory at a time while it is written again."""
+_COPY_BYTES: Final = MIB
+"""Bytes of a tail in memory at a time while it is written again."""
 
 
-def recover(log: "PartitionLog", now_ms: int) -> None:
-    """Fill a new PartitionLog from its directory."""
-    known = checkpoints.load(log.disk, log.directory, log.report)
-    _find_segments(log, known)
-    durable, position = _durable_end(log, known)
-    log.active.known_end = durable
-    file_bytes, log.active.size_bytes = log.active.size_bytes, position
-    _set_start(log, known)
-    log.unsettled = known is not None and known.unsettled
-    _load_epochs(log, known, durable)
-    changed = _read_tail(log, durable, file_bytes)
-    _load_producers(log, now_ms)
-    if changed or known is None or log.unsettled:
-        _note(log, sync=changed)
-    log.plan_from_disk(_begun_ms(log, now_ms))
+def recover(
+    disk: Disk, directory: str, config: LogConfig, *, now_ms: int, report: Report, open_files: OpenFiles
+) -> LogState:
+    """The state of the log in `directory`, which is made if there is none. Raises OSError.
+
+    Each step relies on those before it: the durable end decides where the tail begins, epochs are needed to judge the
+    batches of the tail, and producers are read last, when the end of the log is known.
+    """
+    disk.make_dir(directory)
+    state = LogState(disk, directory, config, report, open_files)
+    known = checkpoints.load(disk, directory, report)
+    _find_segments(state, known)
+    durable, position = _durable_end(state, known)
+    file = state.active.file
+    file.known_end = durable
+    file_bytes, file.size_bytes = file.size_bytes, position
+    _set_start(state, known)
+    state.unsettled = known is not None and known.unsettled
+    _load_epochs(state, known, durable)
+    changed = _read_tail(state, durable, file_bytes)
+    drop_snapshots(disk, directory, state.log_end_offset)
+    fill_producers(state, now_ms)
+    if changed or known is None or state.unsettled:
+        _note(state, sync=changed)
+    return state
 
 
-def _note(log: "PartitionLog", *, sync: bool) -> None:
+def _note(state: LogState, *, sync: bool) -> None:
     """Make what was found the state from which the next recovery starts, if there is room: a full disk can be read."""
     try:
         # The tail's own epochs first: below the durable end a batch of an unknown epoch is damage.
-        log.save_epochs()
-        log.active.save_index()
-        if log.unsettled:
-            log.active.cut()  # once more: a truncation may have got as far as this, and no further
-            log.active.sync()
-            log.settle()
+        state.epochs.save()
+        state.active.index.save()
+        if state.unsettled:
+            # A truncation may have got as far as the file's length and no further, so that is set and synced again.
+            state.active.file.cut()
+            state.active.file.sync()
+            state.settle()
         else:
-            log.write_checkpoint(sync=sync)
-        log.close_checkpoint()
+            state.write_checkpoint(sync=sync)
+        state.close_checkpoint()
     except OSError as error:
-        lack = retriable_error_for(error, log.directory)
+        lack = retriable_error_for(error, state.directory)
         if lack is None:
             raise
-        log.report(Notice(log.directory, f"what recovery found is not noted: {lack}"))
+        state.report(Notice(state.directory, f"what recovery found is not noted: {lack}"))
 
 
-def _begun_ms(log: "PartitionLog", now_ms: int) -> int:
+def segment_begun_ms(state: LogState, now_ms: int) -> int:
     """About when the active segment was begun, so that its age outlives restarts: its first batch may tell."""
-    if not log.active.size_bytes:
+    file = state.active.file
+    if not file.size_bytes:
         return now_ms
-    was_open = log.active.is_open
-    told = read_header(log.active.file.read(0, HEADER_BYTES)).max_timestamp
+    was_open = file.is_open
+    first_ms = read_header(file.handle.read(0, HEADER_BYTES)).max_timestamp
     if not was_open:
-        log.active.release()
-    return told if 0 < told < now_ms else now_ms
+        file.release()
+    return first_ms if 0 < first_ms < now_ms else now_ms
 
 
-def _find_segments(log: "PartitionLog", known: Checkpoint | None) -> None:
-    names = log.disk.list(log.directory)
+def _find_segments(state: LogState, known: Checkpoint | None) -> None:
+    names = state.disk.list(state.directory)
     bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
     for name in names:
         indexed = offset_in(name, INDEX_SUFFIX)
         if is_temporary(name) or (indexed is not None and indexed not in bases):
-            remove_auxiliary(log.disk, f"{log.directory}/{name}")
+            remove_auxiliary(state.disk, f"{state.directory}/{name}")
         elif not is_known(name):
-            log.report(Notice(f"{log.directory}/{name}", "is no file of a log and is left alone"))
-    segments = [log.new_segment(base) for base in bases]
+            state.report(Notice(f"{state.directory}/{name}", "is no file of a log and is left alone"))
+    segments = [state.new_segment(base) for base in bases]
     for segment in segments:
-        segment.size_bytes = log.disk.size(segment.path)
+        segment.file.size_bytes = state.disk.size(segment.path)
     if known is None and any(segment.size_bytes for segment in segments):
-        log.report(
+        state.report(
             Notice(
-                f"{log.directory}/{checkpoints.NAME}",
+                f"{state.directory}/{checkpoints.NAME}",
                 "does not tell the durable end: the last segment is read as a tail",
             )
         )
     segments = _without_unfinished_rolls(segments, known)
     if not segments:
-        segments.append(create_segment(log, known.durable_end if known else Offset(0)))
-    log.set_segments(segments)
+        segments.append(state.create_segment(known.durable_end if known else Offset(0)))
+    state.set_segments(segments)
 
 
 def _without_unfinished_rolls(segments: list[Segment], known: Checkpoint | None) -> list[Segment]:
@@ -115,30 +126,22 @@ def _without_unfinished_rolls(segments: list[Segment], known: Checkpoint | None)
     return kept
 
 
-def _set_start(log: "PartitionLog", known: Checkpoint | None) -> None:
+def _set_start(state: LogState, known: Checkpoint | None) -> None:
     """Offsets of a first segment that is missing stay in the log and answer with an error: no reader skips them."""
-    first = log.segments[0]
-    log.log_start_offset = known.log_start if known else first.base
-    if log.log_start_offset < first.base:
-        log.report(
-            Damage(log.directory, 0, log.log_start_offset, f"the segments before offset {first.base} are missing")
+    first = state.segments[0]
+    state.log_start_offset = known.log_start if known else first.base
+    if state.log_start_offset < first.base:
+        state.report(
+            Damage(state.directory, 0, state.log_start_offset, f"the segments before offset {first.base} are missing")
         )
 
 
-def create_segment(log: "PartitionLog", base: Offset) -> Segment:
-    """A new empty segment whose name survives a power failure."""
-    segment = log.new_segment(base)
-    segment.create()
-    log.disk.sync_dir(log.directory)
-    return segment
-
-
-def _durable_end(log: "PartitionLog", known: Checkpoint | None) -> tuple[Offset, int]:
+def _durable_end(state: LogState, known: Checkpoint | None) -> tuple[Offset, int]:
     """The durable end and its position in the active segment; a new segment is begun where the file lost its end.
 
     A segment is begun only once the one before it is durable, so that its base is a durable end too.
     """
-    active = log.active
+    active = state.active
     if known is None or known.segment < active.base:
         return active.base, 0
     if known.segment == active.base and known.position <= active.size_bytes:
@@ -149,101 +152,104 @@ def _durable_end(log: "PartitionLog", known: Checkpoint | None) -> tuple[Offset,
         reason, position = f"the file ends before its durable end at byte {known.position}", active.size_bytes
     else:
         reason, position = f"the segment {known.segment} behind it is missing", active.size_bytes
-    log.report(Damage(active.path, position, None, reason))
-    log.set_segments((*log.segments, create_segment(log, known.durable_end)))
+    state.report(Damage(active.path, position, None, reason))
+    state.set_segments((*state.segments, state.create_segment(known.durable_end)))
     return known.durable_end, 0
 
 
-def _load_epochs(log: "PartitionLog", known: Checkpoint | None, durable: Offset) -> None:
-    path = f"{log.directory}/{epoch_files.NAME}"
+def _load_epochs(state: LogState, known: Checkpoint | None, durable: Offset) -> None:
+    path = f"{state.directory}/{epoch_files.NAME}"
     latest = known.latest_epoch if known else NO_EPOCH
-    history = epoch_files.load(log.disk, log.directory, log.report)
+    history = epoch_files.load(state.disk, state.directory, state.report)
     if history is None or history.latest < latest:
         if history is not None:
-            log.report(Notice(path, f"knows no leader epoch above {history.latest}, but there was {latest}"))
-        history = _epochs_of_log(log)
+            state.report(Notice(path, f"knows no leader epoch above {history.latest}, but there was {latest}"))
+        history = _epochs_of_log(state)
         if history.entries:
-            log.report(Notice(path, "was made again from the log"))
+            state.report(Notice(path, "was made again from the log"))
         if history.latest < latest:  # a leadership that wrote nothing
             history.begin(latest, durable)
     else:
-        log.mark_epochs_saved(history)
+        state.epochs.saved = EpochHistory(history.entries)
     # A leadership that began exactly there and wrote nothing stays: its epoch must never be given again.
     history.truncate_end(Offset(durable + 1))
-    log.epochs.entries = history.entries
+    state.epochs.entries = history.entries
 
 
-def _epochs_of_log(log: "PartitionLog") -> EpochHistory:
+def _epochs_of_log(state: LogState) -> EpochHistory:
     history = EpochHistory()
-    for segment in log.segments:
-        for _, header in segment.walk_past_damage(0, segment.base, segment.size_bytes):
+    for segment in state.segments:
+        for _, header in segment.walker.walk_past_damage(0, segment.base, segment.size_bytes):
             if header.leader_epoch > history.latest:
                 history.begin(header.leader_epoch, header.base_offset)
     return history
 
 
-def _read_tail(log: "PartitionLog", durable: Offset, file_bytes: int) -> bool:
-    """Take every whole batch past the durable end, cut the rest, sync what was taken; whether there was any of it."""
-    active = log.active
-    position = active.size_bytes
+def _read_tail(state: LogState, durable: Offset, file_bytes: int) -> bool:
+    """Take every whole batch past the durable end, cut the rest, sync what was taken; whether there was any of it.
+
+    The batches were written and not acknowledged as synced. They are kept, since a consumer of a stream that does not
+    wait for syncs, or a producer with acks=1, may know them.
+    """
+    segment, file = state.active, state.active.file
+    position = file.size_bytes
     if file_bytes == position:
-        log.set_end(durable)
+        state.set_end(durable)
         return False
     end = durable
     try:
-        for at, header in walk_checked(active.file, position, durable, file_bytes):
-            if header.leader_epoch < log.epochs.latest:
+        for at, header in walk_checked(file.handle, position, durable, file_bytes):
+            if header.leader_epoch < state.epochs.latest:
+                # A batch that a truncation took away, and that its new neighbours did not overwrite to the end.
                 raise BadBatchError(at, header.base_offset, "the batch is of an older leader epoch than the one before")
-            log.epochs.begin(header.leader_epoch, header.base_offset)
-            active.wrote([(header.base_offset, header.size_bytes, header.max_timestamp)])
+            state.epochs.begin(header.leader_epoch, header.base_offset)
+            segment.index.add([(header.base_offset, header.size_bytes, header.max_timestamp)])
             end = header.next_offset
     except BadBatchError as bad:
-        if any(active.file.read(bad.position, min(4096, file_bytes - bad.position))):
-            log.report(Notice(active.path, f"a torn tail of {file_bytes - bad.position} bytes at byte {bad.position} "
+        # Zeros are room that was reserved. Anything else was being written when the power went, or the process ended.
+        if any(file.handle.read(bad.position, min(4096, file_bytes - bad.position))):
+            state.report(Notice(file.path, f"a torn tail of {file_bytes - bad.position} bytes at byte {bad.position} "
                                            f"(offset {bad.offset}) was cut: {bad.reason}"))  # fmt: skip
-    log.set_end(end)
-    active.cut()
-    _write_again(log, position)
-    active.sync()
-    active.save_index_of_tail()
+    state.set_end(end)
+    file.cut()
+    _write_again(state, position)
+    file.sync()
+    segment.index.save_after_recovery()
     return True
 
 
-def _write_again(log: "PartitionLog", position: int) -> None:
+def _write_again(state: LogState, position: int) -> None:
     """Write the tail once more, the same bytes over themselves, so that the sync that follows speaks of them.
 
-    In the life before a sync of them may have failed. The system may then hold them in memory as if they were on the
-    disk, give them to whoever reads, and have nothing to do at the next sync.
+    A sync of them may have failed in the life before. The system may then hold them in memory as if they were on the
+    disk, give them to every reader, and have nothing to do at the next sync: after an error, Linux marks pages clean.
     """
-    active = log.active
+    file = state.active.file
     try:
-        while (length := min(_AGAIN_BYTES, active.size_bytes - position)) > 0:
-            active.file.write(position, [active.file.read(position, length)])
+        while (length := min(_COPY_BYTES, file.size_bytes - position)) > 0:
+            file.handle.write(position, [file.handle.read(position, length)])
             position += length
     except OSError as error:
-        lack = retriable_error_for(error, active.path)
+        lack = retriable_error_for(error, file.path)
         if lack is None:
             raise
-        log.report(Notice(active.path, f"what recovery found is not written again: {lack}"))
+        state.report(Notice(file.path, f"what recovery found is not written again: {lack}"))
 
 
-def _load_producers(log: "PartitionLog", now_ms: int) -> None:
-    """The newest snapshot, and what was written after it. Whoever is in the log counts as heard of now."""
-    drop_snapshots(log.disk, log.directory, log.log_end_offset)
-    rebuild_producers(log, now_ms)
+def fill_producers(state: LogState, now_ms: int) -> None:
+    """Fill the empty producer table as of the log end: from the newest snapshot, and the batches written after it.
 
-
-def rebuild_producers(log: "PartitionLog", now_ms: int) -> None:
-    """Fill the producer table as of the log end."""
-    start = load_snapshot(log.disk, log.directory, log.producers, log.log_end_offset, log.report)
+    A producer found in the log counts as heard of now; how long it has been silent is not known.
+    """
+    start = load_snapshot(state.disk, state.directory, state.producers, state.log_end_offset, state.report)
     if start is None:
-        start = log.segments[0].base
-    for segment in log.segments:
-        end = log.log_end_offset if segment.end is None else segment.end
+        start = state.segments[0].base
+    for segment in state.segments:
+        end = state.log_end_offset if segment.end is None else segment.end
         if end <= start:
             continue
-        base, position = segment.floor(start)
-        for _, header in segment.walk_past_damage(position, base, segment.size_bytes):
+        base, position = segment.index.floor(start)
+        for _, header in segment.walker.walk_past_damage(position, base, segment.size_bytes):
             if header.base_offset >= start and header.producer_id >= 0:
-                log.producers.record(header, header.base_offset, now_ms)
-    log.producers.expire(now_ms)
+                state.producers.record(header, header.base_offset, now_ms)
+    state.producers.expire(now_ms)

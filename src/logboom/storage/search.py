@@ -11,8 +11,7 @@ from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.records import BatchHeader, crc_ok, iter_records
 from logboom.storage.config import TimedOffset
-from logboom.storage.index import NO_TIME
-from logboom.storage.segment import Segment
+from logboom.storage.segment import NO_TIME, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +29,9 @@ def first_at_or_after(segments: Sequence[Segment], wanted: Wanted) -> TimedOffse
     for segment in segments:
         if segment.base >= wanted.ceiling:
             break
-        if segment.index.max_timestamp < wanted.timestamp_ms:
+        if segment.index.entries.max_timestamp < wanted.timestamp_ms:
             continue
-        for at, header in segment.batches_from(lambda index: index.floor_time(wanted.timestamp_ms)):
+        for at, header in segment.reader.batches_from(lambda index: index.floor_time(wanted.timestamp_ms)):
             if header.base_offset >= wanted.ceiling:
                 break
             if header.max_timestamp >= wanted.timestamp_ms:
@@ -43,9 +42,9 @@ def first_at_or_after(segments: Sequence[Segment], wanted: Wanted) -> TimedOffse
 
 
 def _first_in_batch(segment: Segment, at: int, header: BatchHeader, wanted: Wanted) -> TimedOffset | None:
-    data = segment.file.read(at, header.size_bytes)
+    data = segment.file.handle.read(at, header.size_bytes)
     if not crc_ok(data, 0, header):
-        raise segment.damage_error(at, header.base_offset, "the CRC of the batch is wrong")
+        raise segment.walker.damage_error(at, header.base_offset, "the CRC of the batch is wrong")
     try:
         for record in iter_records(data, 0, header, wanted.max_decompressed_bytes):
             if record.timestamp_ms >= wanted.timestamp_ms and wanted.floor <= record.offset < wanted.ceiling:
@@ -61,7 +60,7 @@ def newest_time(segments: Sequence[Segment], ceiling: Offset) -> int:
 
 
 def _newest_in(segment: Segment, ceiling: Offset) -> int:
-    index = segment.index
+    index = segment.index.entries
     if segment.end is not None and segment.end <= ceiling:
         return index.max_timestamp
     newest = index.time_before(ceiling)
@@ -71,7 +70,7 @@ def _newest_in(segment: Segment, ceiling: Offset) -> int:
 
 
 def _below(segment: Segment, ceiling: Offset) -> Iterator[BatchHeader]:
-    for _, header in segment.batches_from(lambda index: index.floor(ceiling)):
+    for _, header in segment.reader.batches_from(lambda index: index.floor(ceiling)):
         if header.base_offset >= ceiling:
             return
         yield header

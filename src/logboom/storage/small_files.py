@@ -21,7 +21,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 _ASIDE_SUFFIX: Final = ".unreadable"
 
 Content = TypeVar("Content")
-Tell = Callable[[Notice], None]
+ReportNotice = Callable[[Notice], None]
 """Takes what was found wrong with a file that is then made again."""
 
 
@@ -54,24 +54,24 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
 
 
 def read_auxiliary(
-    disk: Disk, path: str, parse: Callable[[bytes], Content | None], tell: Tell | None
+    disk: Disk, path: str, parse: Callable[[bytes], Content | None], report: ReportNotice | None
 ) -> Content | None:
     """What a file holds; None where there is none, or none that can be used. Raises OSError for a lack of handles.
 
-    With `tell` an unusable one is told of, and moved aside where it cannot even be read. Without, it is only looked at.
+    With `report`, an unusable one is reported, and moved aside where it cannot even be read. Without, nothing is done.
     """
     try:
         data = read_whole(disk, path)
     except OSError as error:
         if retriable_error_for(error, path) is not None:
             raise
-        if tell is not None:
+        if report is not None:
             moved = f"was moved to {set_aside(disk, path)}" if disk.exists(path) else "is not there"
-            tell(Notice(path, f"cannot be read ({error.strerror or error}), {moved} and is made again"))
+            report(Notice(path, f"cannot be read ({error.strerror or error}), {moved} and is made again"))
         return None
     content = None if data is None else parse(data)
-    if content is None and data is not None and tell is not None:
-        tell(Notice(path, "is garbled, cut or of another version, and is made again"))
+    if content is None and data is not None and report is not None:
+        report(Notice(path, "is garbled, cut or of another version, and is made again"))
     return content
 
 

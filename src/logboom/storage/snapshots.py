@@ -19,7 +19,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.storage.files import offset_in
 from logboom.storage.producers import ProducerTable
-from logboom.storage.small_files import Tell, read_auxiliary, remove_auxiliary, replace_whole
+from logboom.storage.small_files import ReportNotice, read_auxiliary, remove_auxiliary, replace_whole
 
 SUFFIX: Final = ".producers"
 RECOVERY_POINTS: Final = 2
@@ -63,7 +63,7 @@ def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:
         disk.sync_dir(directory)
 
 
-def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset, tell: Tell) -> Offset | None:
+def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset, report: ReportNotice) -> Offset | None:
     """Fill the table from the newest good snapshot at or below `end`; its offset, None where there is none.
 
     Newer ones that cannot be used are told of and removed.
@@ -71,7 +71,7 @@ def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset,
     for offset in reversed(snapshot_offsets(disk, directory)):
         if offset <= end:
             path = f"{directory}/{_name(offset)}"
-            if read_auxiliary(disk, path, partial(_loaded, table, offset), tell):
+            if read_auxiliary(disk, path, partial(_loaded, table, offset), report):
                 return offset
             if disk.exists(path):
                 disk.unlink(path)

@@ -4,36 +4,36 @@ On the flusher's thread, under the log's lock. Where room or a file handle is la
 the group that did not get through; the groups before it stay written.
 """
 
-from typing import TYPE_CHECKING
-
 from logboom.base.errors import RetriableStorageError
 from logboom.storage.faults import retriable_error_for
-from logboom.storage.snapshots import save_snapshot
-
-if TYPE_CHECKING:
-    from logboom.storage.log import PartitionLog
-    from logboom.storage.staging import Staged
+from logboom.storage.snapshots import drop_snapshots, save_snapshot
+from logboom.storage.staging import Staged
+from logboom.storage.state import LogState
 
 
-def write_staged(log: "PartitionLog", count: int) -> RetriableStorageError | None:
-    """Write the first `count` appends; each group leaves the list once written. What was lacking, if anything was."""
+def write(state: LogState, staged: list[Staged], count: int) -> RetriableStorageError | None:
+    """Write the first `count` of `staged`, each of which leaves the list once it is written.
+
+    The error where something was lacking, None if all was written. Any other fault of the disk raises OSError.
+    """
     while count:
-        group = _first_group(log.staged, count)
+        group = _first_group(staged, count)
         try:
             if group[0].roll:
-                _roll(log, group[0])
-            _write_group(log, group)
+                _roll(state, group[0])
+            _write_group(state, group)
         except OSError as error:
-            lack = retriable_error_for(error, log.active.path)
+            lack = retriable_error_for(error, state.active.path)
             if lack is None:
                 raise
             return lack
-        del log.staged[: len(group)]
+        # The loop appends to the list meanwhile; the head is this thread's.
+        del staged[: len(group)]
         count -= len(group)
     return None
 
 
-def _first_group(staged: "list[Staged]", count: int) -> "list[Staged]":
+def _first_group(staged: list[Staged], count: int) -> list[Staged]:
     group = staged[:1]
     for one in staged[1:count]:
         if one.roll:
@@ -42,52 +42,67 @@ def _first_group(staged: "list[Staged]", count: int) -> "list[Staged]":
     return group
 
 
-def _write_group(log: "PartitionLog", group: "list[Staged]") -> None:
-    segment = log.active
+def _write_group(state: LogState, group: list[Staged]) -> None:
+    segment = state.active
     size_bytes = sum(staged.size_bytes for staged in group)
     if not size_bytes:  # nothing but the end of a segment
         return
     try:
         buffers = [buffer for staged in group for buffer in staged.buffers]
-        segment.append(buffers, size_bytes, log.config.preallocate_bytes)
+        segment.file.append(buffers, size_bytes, state.config.preallocate_bytes)
     except OSError as error:
-        if retriable_error_for(error, segment.path) is not None and segment.is_open:
-            segment.cut()
+        # A full disk takes part of a write. What it took must go, or recovery would find it behind the last batch.
+        if retriable_error_for(error, segment.path) is not None and segment.file.is_open:
+            segment.file.cut()
         raise
     for staged in group:
-        segment.wrote(staged.batches)
-    log.written_end = segment.known_end = group[-1].next_offset
+        segment.index.add(staged.batches)
+    state.written_end = segment.file.known_end = group[-1].next_offset
     for staged in group:
         if staged.producers is not None and not staged.roll:
-            _save_recovery_point(log, staged)
+            _save_recovery_point(state, staged)
 
 
-def _save_recovery_point(log: "PartitionLog", staged: "Staged") -> None:
+def _save_recovery_point(state: LogState, staged: Staged) -> None:
+    """Save index and producers as of the end of `staged`, unsynced: a crash from here on recovers faster."""
     assert staged.producers is not None
     try:
-        log.active.save_index()
-        save_snapshot(log.disk, log.directory, staged.next_offset, staged.producers, bases=log.bases)
+        state.active.index.save()
+        save_snapshot(state.disk, state.directory, staged.next_offset, staged.producers, bases=state.bases)
     except OSError as error:
-        # It only shortens recovery; the batches are written and must not be taken for lost.
-        if retriable_error_for(error, log.directory) is None:
+        # The batches are written and must not be taken for lost because of a file that can be made again.
+        if retriable_error_for(error, state.directory) is None:
             raise
 
 
-def _roll(log: "PartitionLog", staged: "Staged") -> None:
-    """Close the active segment, durable to its end, and begin the next one with `staged`."""
-    old, base = log.active, log.written_end
-    new = log.new_segment(base)
-    new.create()
-    log.disk.sync_dir(log.directory)
-    old.trim()
-    old.sync()
+def _roll(state: LogState, staged: Staged) -> None:
+    """Close the active segment, durable to its end, and begin the next one with `staged`.
+
+    The checkpoint that names the new segment comes last and is synced. Until then recovery takes its file, which is
+    empty, for the remainder of a roll that was never finished.
+    """
+    old, base = state.active, state.written_end
+    new = state.create_segment(base)
+    old.file.trim()
+    old.file.sync()
     old.index.seal(base)
-    old.save_index()
     if staged.producers is not None:
         # Durable: once the segments before are deleted, nothing else tells of the producers in them.
-        save_snapshot(log.disk, log.directory, base, staged.producers, bases=(*log.bases, base), sync=True)
-    log.set_segments((*log.segments, new))
+        save_snapshot(state.disk, state.directory, base, staged.producers, bases=(*state.bases, base), sync=True)
+    state.set_segments((*state.segments, new))
     staged.roll = False
     staged.producers = None
-    log.set_durable(sync=True)
-    old.release()
+    state.set_durable(sync=True)
+    old.file.release()
+
+
+def settle(state: LogState) -> None:
+    """Leave everything so that the next open has nothing to do. All is written and synced. Raises OSError."""
+    active = state.active
+    active.file.trim()
+    active.index.save()
+    save_snapshot(state.disk, state.directory, state.log_end_offset, state.producers, bases=state.bases)
+    drop_snapshots(state.disk, state.directory, state.log_end_offset)
+    state.epochs.save()
+    active.file.sync()
+    state.write_checkpoint(sync=True)

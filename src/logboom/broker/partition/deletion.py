@@ -82,13 +82,13 @@ class RecordDeletion:
         if not retention.is_limited and log.log_start_offset <= log.segments[0].base:
             return 0
         end = log.log_end_offset
-        all_expired = await reads.in_thread(partial(log.expired_to_the_end, retention, now_ms=now_ms))
+        all_expired = await reads.in_thread(partial(log.reader.expired_to_the_end, retention, now_ms=now_ms))
         # Only whole segments go, and the last one is written to: where even its newest record is too old it ends here,
         # unless something was appended while a thread looked.
         unchanged = reads.high_watermark == end == log.log_end_offset
         if all_expired and unchanged and self._queue.refusal is None and log.roll():
             await self._services.flusher.flush(self._target)
-        find = partial(log.retained_from, retention, now_ms=now_ms, high_watermark=reads.high_watermark)
+        find = partial(log.reader.retained_from, retention, now_ms=now_ms, high_watermark=reads.high_watermark)
         start, first_end = await reads.in_thread(find), log.segments[0].end
         if first_end is None or first_end > start:
             return 0

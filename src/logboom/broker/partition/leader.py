@@ -27,10 +27,10 @@ from logboom.replication import (
 )
 
 
-class EpochLog(Protocol):
-    """The part of a `storage.PartitionLog` that keeps leader epochs."""
+class LeaderEpochs(Protocol):
+    """Where a log keeps its leader epochs: `storage.PartitionLog.epochs`."""
 
-    def start_epoch(self, epoch: Epoch, offset: Offset) -> None: ...
+    def begin(self, epoch: Epoch, offset: Offset) -> bool: ...
 
 
 class Readable(Protocol):
@@ -42,14 +42,14 @@ class Readable(Protocol):
 class Leader:
     """See the module. Life: that of the partition; leads from `start` on."""
 
-    __slots__ = ("_broker_id", "_core", "_log", "_name", "_queue", "_readable", "watchers")
+    __slots__ = ("_broker_id", "_core", "_epochs", "_name", "_queue", "_readable", "watchers")
 
     def __init__(
         self,
         name: str,
         broker_id: BrokerId,
         min_insync_replicas: int,
-        log: EpochLog,
+        epochs: LeaderEpochs,
         queue: AppendQueue,
         readable: Readable,
     ) -> None:
@@ -57,7 +57,7 @@ class Leader:
         """Called whenever the high-water mark moved; the partition calls them on other news."""
         self._name = name
         self._broker_id = broker_id
-        self._log = log
+        self._epochs = epochs
         self._queue = queue
         self._readable = readable
         self._core = PartitionLeadership(broker_id, min_insync_replicas=min_insync_replicas)
@@ -99,7 +99,7 @@ class Leader:
                     self._queue.committed(offset)
                     self.watchers.call()
                 case EpochStarted(epoch, start_offset):
-                    self._log.start_epoch(epoch, start_offset)
+                    self._epochs.begin(epoch, start_offset)
                     self._queue.leader_epoch = epoch
                 case BelowMinimum():
                     # The records are in the log and may be committed later, which the error of Kafka says too.

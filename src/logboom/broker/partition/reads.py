@@ -21,7 +21,18 @@ Result = TypeVar("Result")
 class CommittedReads:
     """The reads of one partition. Life: that of the partition, up to `close`. On the loop."""
 
-    __slots__ = ("_cache", "_closed", "_counters", "_ended", "_log", "_name", "_running", "_threads", "high_watermark")
+    __slots__ = (
+        "_cache",
+        "_closed",
+        "_counters",
+        "_ended",
+        "_log",
+        "_name",
+        "_reader",
+        "_running",
+        "_threads",
+        "high_watermark",
+    )
 
     def __init__(
         self, name: str, log: PartitionLog, *, cache: ReadCache, threads: ReaderThreads, counters: Counters
@@ -30,6 +41,7 @@ class CommittedReads:
         """Everything below is committed. Moved by the leadership."""
         self._name = name
         self._log = log
+        self._reader = log.reader
         self._cache = cache
         self._threads = threads
         self._counters = counters
@@ -53,7 +65,7 @@ class CommittedReads:
         if read is not None:
             counters.reads_shared += 1
         else:
-            sequential = log.is_sequential(offset)
+            sequential = self._reader.is_sequential(offset)
             found = self._read_log(offset, max_bytes, ceiling, cached_only=True)
             if found is None:
                 return None
@@ -93,7 +105,7 @@ class CommittedReads:
         if cache.find(self, ahead, max_bytes, ceiling) is not None:
             return
         try:
-            found = self._log.read_with_next_offset(ahead, max_bytes, ceiling=ceiling, cached_only=True)
+            found = self._reader.read_with_next_offset(ahead, max_bytes, ceiling=ceiling, cached_only=True)
         except (LogboomError, OSError):
             return  # the read itself meets it again, and its client is told
         if found is not None and found[0]:
@@ -119,7 +131,7 @@ class CommittedReads:
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset] | None:
         try:
-            return self._log.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+            return self._reader.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
         except StorageError:
             self._counters.damaged_reads += 1
             raise
@@ -136,11 +148,11 @@ class CommittedReads:
 
     async def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
         """The first committed record that is not older than `timestamp_ms`."""
-        return await self.in_thread(partial(self._log.offset_for_time, timestamp_ms, ceiling=self.high_watermark))
+        return await self.in_thread(partial(self._reader.offset_for_time, timestamp_ms, ceiling=self.high_watermark))
 
     async def max_timestamp(self) -> TimedOffset | None:
         """The committed record with the highest timestamp."""
-        return await self.in_thread(partial(self._log.max_timestamp, self.high_watermark))
+        return await self.in_thread(partial(self._reader.max_timestamp, self.high_watermark))
 
     # --- threads ------------------------------------------------------------------------------------------------
 

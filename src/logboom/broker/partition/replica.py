@@ -54,7 +54,7 @@ class Partition:
         )
         self._queue = AppendQueue(log, rules, services.clock, services.counters)
         self._leader = Leader(
-            str(self), services.broker_id, self.config.min_insync_replicas, log, self._queue, self.reads
+            str(self), services.broker_id, self.config.min_insync_replicas, log.epochs, self._queue, self.reads
         )
         self.deletion = RecordDeletion(self, log, self._queue, self.reads, services)
 
@@ -65,7 +65,7 @@ class Partition:
         trace that could be mistaken for another's.
         """
         self._leader.start(Epoch(self.log.epochs.latest + 1), self.log.durable_end)
-        self.log.try_save_epochs()
+        self.log.epochs.try_save()
 
     def configure(self, stream: Stream) -> None:
         """Take the stream's settings, or the broker's, which changed."""
@@ -74,7 +74,7 @@ class Partition:
         self.config = config = broker.stream_config(stream)
         self._queue.rules = rules = AppendRules.of(config, broker)
         self.syncs = rules.syncs
-        self.log.config = log_config(config, broker.max_decompressed_bytes)
+        self.log.configure(log_config(config, broker.max_decompressed_bytes))
         self._leader.minimum_changed(config.min_insync_replicas)
 
     # --- what it is ---------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Partition:
 
     def end_of_epoch(self, epoch: Epoch) -> tuple[Epoch, Offset]:
         """The latest epoch not above `epoch` and where it ends (KIP-101, KIP-279)."""
-        return self.log.end_of_epoch(epoch)
+        return self.log.epochs.end_of(epoch, self.log.log_end_offset)
 
     def watch(self, callback: Callable[[], None]) -> int:
         """Call `callback` on the loop whenever HW moved, the partition went offline or was deleted, until unwatched."""

@@ -1,0 +1,145 @@
+"""Reading a log: batches from an offset on, and offsets by time. Any thread."""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from logboom.base.errors import OffsetOutOfRangeError, StorageError
+from logboom.base.ids import Offset
+from logboom.storage import search
+from logboom.storage.config import TimedOffset
+from logboom.storage.retention import Retention, expired_to_the_end, retained_from
+from logboom.storage.segment import NotCachedError, Segment
+from logboom.storage.state import LogState
+
+Result = TypeVar("Result")
+
+_MAX_READ_POSITIONS: Final = 256
+_MAX_OLD_OPEN: Final = 8
+
+
+class LogReader:
+    """Reads what is written, also while it is being written to, deleted from its start, or has failed for writing."""
+
+    __slots__ = ("_old_open", "_read_positions", "_state")
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        # Where recent reads ended: a consumer that goes on from there needs no search.
+        self._read_positions: dict[Offset, tuple[Segment, int]] = {}
+        self._old_open: deque[Segment] = deque()
+
+    # --- batches --------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: Offset, max_bytes: int, *, ceiling: Offset, cached_only: bool = False
+    ) -> bytes | memoryview | None:
+        """Whole batches from the one that holds `offset` on, none that reaches above `ceiling`.
+
+        The first comes whatever its size, the others while they fit into `max_bytes`. Nothing at the ceiling. None
+        only with `cached_only`, where the disk would have to be waited for. OffsetOutOfRangeError outside the log;
+        StorageError where the batch is damaged. Every batch returned has been checked.
+        """
+        found = self.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+        return None if found is None else found[0]
+
+    def read_with_next_offset(
+        self, offset: Offset, max_bytes: int, *, ceiling: Offset, cached_only: bool = False
+    ) -> tuple[bytes | memoryview, Offset] | None:
+        """As `read`, with the offset behind what was read."""
+        state = self._state
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            raise self._out_of_range(offset)
+        if offset >= ceiling:
+            return b"", offset
+        try:
+            return self._read(offset, max_bytes, ceiling, cached_only)
+        except NotCachedError:
+            return None
+        except OSError as error:
+            if offset < state.log_start_offset:  # its segment was deleted during this read
+                raise self._out_of_range(offset) from error
+            raise StorageError(f"Reading {state.directory} at offset {offset} failed: {error}.") from error
+
+    def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
+        start, end = self._state.log_start_offset, self._state.log_end_offset
+        return OffsetOutOfRangeError(f"Offset {offset} is outside of {start} to {end}.")
+
+    def _read(
+        self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool
+    ) -> tuple[bytes | memoryview, Offset]:
+        known = self._read_positions.get(offset)
+        # At the end of a segment's bytes it may be the next segment that goes on, which only a search finds.
+        if known is not None and known[1] < known[0].file.size_bytes:
+            segment, position = known
+            found = segment.reader.read_at(position, offset, max_bytes, ceiling, cached_only=cached_only)
+        else:
+            segment = self._state.segment_of(offset)
+            self._keep_few_open(segment)
+            found = segment.reader.read(offset, max_bytes, ceiling, cached_only=cached_only)
+        data, next_offset, end = found
+        if len(self._read_positions) >= _MAX_READ_POSITIONS:
+            self._read_positions.clear()
+        self._read_positions[next_offset] = (segment, end)
+        return data, next_offset
+
+    def is_sequential(self, offset: Offset) -> bool:
+        """Whether a recent read ended exactly before `offset`."""
+        return offset in self._read_positions
+
+    def forget_positions(self) -> None:
+        """Segments were cut or detached: positions in them mean nothing any more, and would keep their files open."""
+        self._read_positions.clear()
+
+    def _keep_few_open(self, segment: Segment) -> None:
+        """Complete segments are opened by their first read; the one opened longest ago is released."""
+        if segment.end is not None and not segment.file.is_open:
+            self._old_open.append(segment)
+            while len(self._old_open) > _MAX_OLD_OPEN:
+                self._old_open.popleft().file.release()
+
+    # --- times ----------------------------------------------------------------------------------------------------
+
+    def offset_for_time(self, timestamp_ms: int, *, ceiling: Offset) -> TimedOffset | None:
+        """The first record below `ceiling` whose time is `timestamp_ms` or later. May wait for the disk."""
+        return self._searched(partial(self._first_at_or_after, timestamp_ms, ceiling))
+
+    def _first_at_or_after(self, timestamp_ms: int, ceiling: Offset) -> TimedOffset | None:
+        state = self._state
+        wanted = search.Wanted(timestamp_ms, state.log_start_offset, ceiling, state.config.max_decompressed_bytes)
+        return search.first_at_or_after(state.segments, wanted)
+
+    def max_timestamp(self, ceiling: Offset) -> TimedOffset | None:
+        """The first of the records below `ceiling` with the newest time. May wait for the disk."""
+        newest = self._searched(lambda: search.newest_time(self._state.segments, ceiling))
+        return self.offset_for_time(newest, ceiling=ceiling) if newest >= 0 else None
+
+    def retained_from(self, retention: Retention, *, now_ms: int, high_watermark: Offset) -> Offset:
+        """The log start offset that `retention` asks for, for `delete_before`. May wait for the disk."""
+        state = self._state
+        return self._searched(
+            lambda: retained_from(
+                state.segments, retention, now_ms=now_ms, start=state.log_start_offset, high_watermark=high_watermark
+            )
+        )
+
+    def expired_to_the_end(self, retention: Retention, *, now_ms: int) -> bool:
+        """Whether nothing is to be kept; `roll` then lets the last segment go, too. May wait for the disk."""
+        state = self._state
+        return self._searched(
+            lambda: expired_to_the_end(
+                state.active, retention, now_ms=now_ms, start=state.log_start_offset, end=state.log_end_offset
+            )
+        )
+
+    def _searched(self, find: Callable[[], Result]) -> Result:
+        """Search the segments; once more where some of them were deleted during it."""
+        state = self._state
+        while True:
+            layout = state.layout
+            try:
+                return find()
+            except OSError as error:
+                if layout is state.layout:
+                    raise StorageError(f"Searching {state.directory} failed: {error}.") from error

@@ -1,0 +1,34 @@
+"""One segment: a file of record batches and its sparse index.
+
+A log is a row of segments, each named by the offset of its first record. All but the last are complete (`end` is the
+base of the next one) and never change; the last one is appended to. `Segment` puts the parts together:
+
+- `file`: the `.log` file, its handle, its length in batches and the room reserved behind them
+- `scan`: walks from batch to batch by their headers; `walker` does so past damage and reports it
+- `sparse_index`, `index_file`: where batches lie, in memory and in the `.index` file; every entry is checked when used
+- `reader`: whole, checked batches from an offset or a position on
+
+A segment knows positions in its own file. It must not know which other segments there are, how far the log is durable,
+or which producers wrote to it: that is the log's.
+"""
+
+from logboom.storage.segment.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, salvage, walk_checked
+from logboom.storage.segment.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_stem
+from logboom.storage.segment.sparse_index import NO_TIME, SparseIndex
+from logboom.storage.segment.walker import SALVAGE_BYTES
+
+__all__ = [
+    "INDEX_SUFFIX",
+    "LOG_SUFFIX",
+    "NO_TIME",
+    "SALVAGE_BYTES",
+    "BadBatchError",
+    "EpochAt",
+    "NotCachedError",
+    "Segment",
+    "SparseIndex",
+    "batch_fault",
+    "file_stem",
+    "salvage",
+    "walk_checked",
+]

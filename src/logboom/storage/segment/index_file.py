@@ -1,0 +1,232 @@
+"""The index of one segment between memory, its `.index` file and the log it can always be made again from."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from threading import Lock
+
+from logboom.base.ids import Offset
+from logboom.base.ports import Disk
+from logboom.storage.config import Damage, Notice
+from logboom.storage.faults import retriable_error_for
+from logboom.storage.segment.file import SegmentFile
+from logboom.storage.segment.sparse_index import SparseIndex, sealed_newest
+from logboom.storage.segment.walker import SegmentWalker
+from logboom.storage.small_files import read_auxiliary, remove_auxiliary
+
+
+class SegmentIndex:
+    """Loaded, or made again, when it is first asked. Any thread asks; only the log's writer adds and saves."""
+
+    __slots__ = ("_disk", "_file", "_interval_bytes", "_lock", "_newest_ms", "_remade", "_report", "_walker", "path")
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        file: SegmentFile,
+        walker: SegmentWalker,
+        interval_bytes: int,
+        report: Callable[[Damage | Notice], None],
+    ) -> None:
+        self._disk = disk
+        self._file = file
+        self._walker = walker
+        self._interval_bytes = interval_bytes
+        self._report = report
+        self._lock = Lock()
+        self._remade = False
+        self._newest_ms: int | None = None
+        self.path = path
+
+    # --- asking -------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> SparseIndex:
+        """The index. May wait for the disk, where it is not in memory."""
+        index = self._file.cached_index
+        if index is None:
+            with self._lock:
+                index = self._loaded()
+        return index
+
+    @property
+    def max_timestamp(self) -> int:
+        """Newest time of all batches. A complete segment's is read from its file's last entry, once."""
+        file = self._file
+        if file.end is None or file.cached_index is not None:
+            return self.entries.max_timestamp
+        if self._newest_ms is None:
+            self._newest_ms = sealed_newest(self._disk, self.path, file.end, file.size_bytes)
+        if self._newest_ms is None:
+            with self._lock:
+                self._newest_ms = self._load(file.size_bytes).max_timestamp
+        return self._newest_ms
+
+    def floor(self, offset: Offset) -> tuple[Offset, int]:
+        """Offset and position of a batch at or below `offset`, as near as the index knows one. May make the index."""
+        file = self._file
+        base, position = self.entries.floor(offset) or (file.base, 0)
+        if (
+            position < file.size_bytes
+            and not self._walker.is_batch(base, position, file.size_bytes)
+            and self.make_again()
+        ):
+            base, position = self.entries.floor(offset) or (file.base, 0)
+        return base, position
+
+    def make_again(self) -> bool:
+        """Make the index from the log, because an entry led to no batch; False where that was done before.
+
+        Once is enough: what leads nowhere in an index that was made from the log is damage of the log.
+        """
+        with self._lock:
+            if self._remade:
+                return False
+            self._remade = True
+            self._report(Notice(self.path, "leads to places where no batch begins, and is made again"))
+            self._file.cached_index = self._make(self._file.size_bytes)
+            return True
+
+    # --- loading and making ---------------------------------------------------------------------------------------
+
+    def _loaded(self) -> SparseIndex:
+        """The index in memory, under the lock, so that no entry is added to one that is being replaced."""
+        index = self._file.cached_index
+        if index is None:
+            index = self._file.cached_index = self._load(self._file.size_bytes)
+        return index
+
+    def _load(self, end_position: int) -> SparseIndex:
+        """The index from its file as far as that is right, the rest made from the log up to `end_position`."""
+        file = self._file
+        index = read_auxiliary(
+            self._disk,
+            self.path,
+            lambda data: SparseIndex.load(data, self._interval_bytes, file.base, end_position),
+            self._report,
+        )
+        if index is not None and not self._leads_to_a_batch(index, end_position):
+            self._report(Notice(self.path, "names a place where no batch begins, and is made again"))
+            index = None
+        if index is None:
+            return self._make(end_position)
+        if index.cut_short and file.end is None:
+            # The file goes on behind the log's end. Once other bytes lie there, such an entry might name a place in
+            # the middle of a batch, so it must be gone, durably, before anything is appended.
+            self._replace(index)
+        self._extend(index, end_position)
+        return index
+
+    def _leads_to_a_batch(self, index: SparseIndex, end_position: int) -> bool:
+        """Whether its last entry does, from which it is extended."""
+        if not index.offsets or index.positions[-1] == end_position:
+            return True
+        return self._walker.is_batch(Offset(index.offsets[-1]), index.positions[-1], end_position)
+
+    def _make(self, end_position: int) -> SparseIndex:
+        """The index made from the log alone. That of a complete segment is saved, so that it is made once."""
+        index = SparseIndex(self._interval_bytes)
+        self._extend(index, end_position)
+        if self._file.end is not None:
+            self._save_made(index)
+        return index
+
+    def _save_made(self, index: SparseIndex) -> None:
+        """On whichever thread reads: only one makes it, and no writer touches the index of a complete segment."""
+        with contextlib.suppress(OSError):  # it can be made again the next time
+            file = self._disk.open(self.path, create=True)
+            file.truncate(0)
+            _, data, index.saved = index.pending_bytes()
+            file.write(0, [data])
+            file.close()
+
+    def _extend(self, index: SparseIndex, end_position: int) -> None:
+        file = self._file
+        offset, position = (Offset(index.offsets[-1]), index.positions[-1]) if index.offsets else (file.base, 0)
+        last_entry = index.positions[-1] if index.offsets else -1
+        for at, header in self._walker.walk_past_damage(position, offset, end_position):
+            if at > last_entry or not index.offsets:
+                index.add(header.base_offset, at, header.size_bytes, header.max_timestamp)
+            else:  # the batch of the last entry itself, which is already in
+                index.upto = at + header.size_bytes
+                index.max_timestamp = max(index.max_timestamp, header.max_timestamp)
+        if file.end is not None:
+            index.upto = end_position
+            index.seal(file.end)
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def start_empty(self) -> None:
+        """The segment was just created: there is nothing to load."""
+        self._file.cached_index = SparseIndex(self._interval_bytes)
+
+    def add(self, batches: Sequence[tuple[Offset, int, int]]) -> None:
+        """Take note of batches (offset, bytes, newest time) that were written to the end of the file: readers find
+        them from now on."""
+        with self._lock:
+            self._file.size_bytes = self._loaded().add_run(batches, self._file.size_bytes)
+
+    def seal(self, end: Offset) -> None:
+        """Add the entry of the segment's end and save: no more batches come."""
+        self.entries.seal(end)
+        self.save()
+
+    def save(self) -> None:
+        """Append new entries to the file. Not synced: they can be made again."""
+        index = self.entries
+        position, data, saved = index.pending_bytes()
+        if data:
+            file = self._disk.open(self.path, create=True)
+            try:
+                if not position:
+                    file.truncate(0)  # there may be one that was of no use
+                file.write(position, [data])
+            finally:
+                file.close()
+            index.saved = saved
+
+    def save_after_recovery(self) -> None:
+        """Save once the tail of the log was read: whole, where the file holds entries of bytes that were cut."""
+        if not self._disk.exists(self.path):
+            return  # it comes with the next recovery point
+        if self._disk.size(self.path) > self.entries.saved_bytes:
+            self.rewrite()
+        else:
+            self.save()
+
+    def shorten(self, position: int) -> None:
+        """The log was cut back to `position`: forget what lay behind, before the file itself is cut."""
+        self._newest_ms = None
+        self._file.cached_index = self._load(position)
+
+    def rewrite(self) -> None:
+        """Replace the file, which may hold entries of bytes that were cut; durable, so that none comes back."""
+        self._replace(self.entries)
+
+    def _replace(self, index: SparseIndex) -> None:
+        index.saved = 0
+        _, data, saved = index.pending_bytes()
+        try:
+            file = self._disk.open(self.path, create=True)
+        except OSError as error:
+            if retriable_error_for(error, self.path) is None or self._disk.exists(self.path):
+                raise
+            return  # no room for it, and no old one either
+        try:
+            # An empty index is right, if of little use; one with entries of bytes that were cut is not. So the old
+            # entries go first, and a lack of room for the new ones is no failure.
+            file.truncate(0)
+            try:
+                file.write(0, [data])
+                index.saved = saved
+            except OSError as error:
+                if retriable_error_for(error, self.path) is None:
+                    raise
+                file.truncate(0)
+            file.sync()
+        finally:
+            file.close()
+
+    def remove(self) -> None:
+        if self._disk.exists(self.path):
+            remove_auxiliary(self._disk, self.path)

@@ -1,0 +1,185 @@
+"""What one log is: its segments, ends, epochs and producers, and what the disk knows of them.
+
+`recovery.recover` makes a `LogState` from a directory; `writing`, `truncation` and `PartitionLog` change it. It has no
+lock: `PartitionLog` says which thread may change what.
+"""
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from logboom.base.errors import StorageError
+from logboom.base.ids import Offset
+from logboom.base.ports import Disk
+from logboom.storage.checkpoint import Checkpoint, CheckpointFile
+from logboom.storage.config import Damage, LogConfig, Notice
+from logboom.storage.epochs import EpochFile
+from logboom.storage.faults import retriable_error_for
+from logboom.storage.open_files import OpenFiles
+from logboom.storage.producers import ProducerTable
+from logboom.storage.segment import Segment
+
+Report = Callable[[Damage | Notice], None]
+
+
+class LogState:
+    """The state of one log. `log_start_offset` <= `durable_end` <= `written_end` <= `log_end_offset`."""
+
+    __slots__ = (
+        "_checkpoint_file",
+        "_layout",
+        "config",
+        "directory",
+        "disk",
+        "durable_end",
+        "epochs",
+        "failure",
+        "log_end_offset",
+        "log_start_offset",
+        "open_files",
+        "producers",
+        "report",
+        "unsettled",
+        "written_end",
+    )
+
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, report: Report, open_files: OpenFiles) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.report = report
+        self.open_files = open_files
+        self.epochs = EpochFile(disk, directory)
+        self.producers = ProducerTable(config.producer_expiry_ms, config.max_producers)
+        # Segments and their bases, one tuple so that a reader never sees one without the other.
+        self._layout: tuple[tuple[Segment, ...], tuple[Offset, ...]] = ((), ())
+        self.log_start_offset = Offset(0)
+        self.log_end_offset = Offset(0)
+        """Where the next record goes: behind all that is staged."""
+        self.written_end = Offset(0)
+        """Below it everything is in the segment files, as far as this process can tell."""
+        self.durable_end = Offset(0)
+        """Below it everything survives a power failure."""
+        self.unsettled = False
+        """Whether checkpoints are marked so: see `checkpoint`."""
+        self.failure: str | None = None
+        """Why nothing is written any more, if so: a sentence."""
+        self._checkpoint_file = CheckpointFile(disk, directory, open_files)
+
+    # --- segments -------------------------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> tuple[tuple[Segment, ...], tuple[Offset, ...]]:
+        """All segments and their bases, oldest first; replaced whole when any of them changes."""
+        return self._layout
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments, oldest first."""
+        return self._layout[0]
+
+    @property
+    def bases(self) -> tuple[Offset, ...]:
+        """First offset of each segment."""
+        return self._layout[1]
+
+    @property
+    def active(self) -> Segment:
+        """The last segment, which is written to."""
+        return self._layout[0][-1]
+
+    def set_segments(self, segments: Sequence[Segment]) -> None:
+        """Replace the segments, oldest first; each ends where the next begins."""
+        for segment, follower in itertools.pairwise(segments):
+            segment.file.end = follower.base
+        segments[-1].file.end = None
+        self._layout = tuple(segments), tuple(segment.base for segment in segments)
+
+    def segment_of(self, offset: Offset) -> Segment:
+        """The segment whose offsets hold `offset`."""
+        segments, bases = self._layout
+        return segments[max(bisect_right(bases, offset) - 1, 0)]
+
+    def new_segment(self, base: Offset) -> Segment:
+        """A segment object; its files are neither made nor opened."""
+        interval_bytes = self.config.index_interval_bytes
+        return Segment(self.disk, self.directory, base, interval_bytes, self.epochs.at, self.report, self.open_files)
+
+    def create_segment(self, base: Offset) -> Segment:
+        """A new empty segment whose name survives a power failure. It is not yet one of the log's."""
+        segment = self.new_segment(base)
+        segment.create()
+        self.disk.sync_dir(self.directory)
+        return segment
+
+    # --- ends and the checkpoint ----------------------------------------------------------------------------------
+
+    def set_end(self, end: Offset) -> None:
+        """Everything up to `end` is durable and nothing lies behind it."""
+        self.log_end_offset = self.written_end = self.durable_end = self.active.file.known_end = end
+
+    def set_durable(self, *, sync: bool) -> None:
+        """All that is written was synced: note it in the checkpoint.
+
+        Where there is no room for the note, the old one stays. It costs the next recovery a longer tail, nothing else.
+        """
+        self.durable_end = self.written_end
+        try:
+            self.write_checkpoint(sync=sync)
+        except OSError as error:
+            if retriable_error_for(error, self.directory) is None:
+                raise
+
+    def write_checkpoint(self, *, sync: bool, log_start: Offset | None = None) -> None:
+        """Note where the log is durable to: the end of the active segment, which is synced where it was not."""
+        active = self.active
+        self.epochs.save()
+        if self.durable_end < self.written_end:
+            active.file.sync()
+            self.durable_end = self.written_end
+        start = self.log_start_offset if log_start is None else log_start
+        # An epoch that begins behind the durable end may be lost with the records before it: recovery must not miss it.
+        epoch = self.epochs.saved.before(Offset(self.durable_end + 1))
+        self._write(Checkpoint(self.durable_end, active.base, active.size_bytes, start, epoch), sync=sync)
+
+    def note_shorter_end(self, end: Offset, segment: Segment, position: int) -> None:
+        """Durably note an end that the segments are about to be cut to."""
+        epoch = self.epochs.before(end)
+        self._write(Checkpoint(end, segment.base, position, self.log_start_offset, epoch), sync=True)
+
+    def settle(self, log_start: Offset | None = None) -> None:
+        """Make the checkpoint, with another log start if given, and all file names durable.
+
+        Until that is done the checkpoint says so itself: the next process may find it in the page cache only.
+        """
+        self.unsettled = True
+        self.write_checkpoint(sync=True, log_start=log_start)
+        self.disk.sync_dir(self.directory)
+        if log_start is not None:
+            self.log_start_offset = log_start
+        self.unsettled = False
+        self.write_checkpoint(sync=False)
+
+    def _write(self, checkpoint: Checkpoint, *, sync: bool) -> None:
+        self._checkpoint_file.write(replace(checkpoint, unsettled=True) if self.unsettled else checkpoint, sync=sync)
+
+    def close_checkpoint(self) -> None:
+        """Hold no handle of it until it is written again."""
+        self._checkpoint_file.close()
+
+    # --- failures -------------------------------------------------------------------------------------------------
+
+    def check_writable(self) -> None:
+        """StorageError once the log has failed, or is closed."""
+        if self.failure is not None:
+            raise StorageError(self.failure)
+
+    def error_for(self, error: OSError) -> StorageError:
+        """The error to raise for one of the disk: the log goes on after a lack of room or handles, and fails else."""
+        return retriable_error_for(error, self.directory) or self.fail(error)
+
+    def fail(self, error: OSError) -> StorageError:
+        """End all writing; the error to raise."""
+        self.failure = f"The log {self.directory} is closed for writing: {error}."
+        return StorageError(self.failure)
