@@ -99,9 +99,9 @@ def test_a_read_that_must_not_wait_opens_no_file(tmp_path: Path) -> None:
     log = PartitionLog.open(OsDisk(tmp_path), "log", LogConfig(), now_ms=0, report=Reports(), open_files=OpenFiles())
     for value in (b"a", b"b"):
         append(log, value)
-    first = log.read(Offset(0), 1, ceiling=Offset(2), cached_only=True)
+    first = log.reader.read(Offset(0), 1, ceiling=Offset(2), cached_only=True)
     assert first is not None
-    log.active.drop_handle()
-    assert log.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is None
-    assert log.read(Offset(1), 1, ceiling=Offset(2)) is not None
-    assert log.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is not None
+    log.segments[-1].drop_handle()
+    assert log.reader.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is None
+    assert log.reader.read(Offset(1), 1, ceiling=Offset(2)) is not None
+    assert log.reader.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is not None
