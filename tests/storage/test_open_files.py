@@ -101,7 +101,7 @@ def test_a_read_that_must_not_wait_opens_no_file(tmp_path: Path) -> None:
         append(log, value)
     first = log.reader.read(Offset(0), 1, ceiling=Offset(2), cached_only=True)
     assert first is not None
-    log.segments[-1].drop_handle()
+    log.segments[-1].file.drop_handle()
     assert log.reader.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is None
     assert log.reader.read(Offset(1), 1, ceiling=Offset(2)) is not None
     assert log.reader.read(Offset(1), 1, ceiling=Offset(2), cached_only=True) is not None
