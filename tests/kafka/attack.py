@@ -95,7 +95,7 @@ def values_in(records: Any) -> Sequence[bytes | None]:
 
 @asynccontextmanager
 async def unharmed(
-    path: Path, complaints: list[dict[str, Any]], kafka: dict[str, Any] | None = None, **broker: Any
+    path: Path, warnings_logged: list[dict[str, Any]], kafka: dict[str, Any] | None = None, **broker: Any
 ) -> AsyncIterator[Running]:
     """A broker under attack. Afterwards it must serve others as ever, hold nothing back and have had no fault."""
     async with running(path, kafka, **broker) as node:
@@ -108,7 +108,7 @@ async def unharmed(
         await until(lambda: not node.metrics.connections)
         metrics = node.metrics
         assert (metrics.failures, metrics.inflight_requests, metrics.inflight_bytes, metrics.unsent_bytes) == (0,) * 4
-        assert not [line for line in complaints if line["event"] == "a request failed"]
+        assert not [line for line in warnings_logged if line["event"] == "a request failed"]
 
 
 def peak_bytes(pid: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture
-def complaints(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def warnings_logged(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The lines that the doors of this test log."""
     lines: list[dict[str, Any]] = []
 

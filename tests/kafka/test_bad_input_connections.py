@@ -58,19 +58,19 @@ FRAMES: dict[str, tuple[bytes, str, str]] = {
 
 @pytest.mark.parametrize("known", [False, True], ids=["a stranger's", "a client's"])
 def test_what_is_no_request_is_closed_with_a_reason(
-    tmp_path: Path, complaints: list[dict[str, Any]], *, known: bool
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], *, known: bool
 ) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as other:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as other:
             for case, (data, event, why) in FRAMES.items():
-                complaints.clear()
+                warnings_logged.clear()
                 node.forget_warnings()
                 async with node.client() as client:
                     if known:
                         await client.ask(18, 0)
                     client.writer.write(data)
                     assert await client.closed() == b"", case
-                (line,) = complaints
+                (line,) = warnings_logged
                 assert (line["event"], line["client"]) == (event, "127.0.0.1"), case
                 assert why in line["why"], case
                 assert (await other.ask(18, 0)).error_code is ErrorCode.none
@@ -78,11 +78,11 @@ def test_what_is_no_request_is_closed_with_a_reason(
     run(body)
 
 
-def test_every_api_with_a_count_it_does_not_have(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_every_api_with_a_count_it_does_not_have(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """Bodies of nothing but high bytes, at every API and version: whatever the first count is, it is not believed."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node:
+        async with unharmed(tmp_path, warnings_logged) as node:
             for handler in load_handlers().values():
                 for version in range(handler.min_version, handler.max_version + 1):
                     for filler in (b"\x7f", b"\xff", b"\x0f"):
@@ -161,11 +161,13 @@ def fetch_of(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("replica", [0, 1, 2, 99, 2**31 - 1])
-def test_a_fetch_that_claims_to_be_a_replicas(tmp_path: Path, complaints: list[dict[str, Any]], replica: int) -> None:
+def test_a_fetch_that_claims_to_be_a_replicas(
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], replica: int
+) -> None:
     """There are no replicas: nothing is read for one, its position counts for nothing, and the log names the claim."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             await answered(client, stream, good())
             for version in (4, 6, 12):
@@ -179,7 +181,7 @@ def test_a_fetch_that_claims_to_be_a_replicas(tmp_path: Path, complaints: list[d
             (part,) = await fetched(client, 12, stream, {0: 0}, replica_id=replica, current_leader_epoch=1)
             assert part.error_code is ErrorCode.unknown_leader_epoch
             assert node.broker.replicas.find("s", 0).high_watermark == 2
-            (line,) = complaints
+            (line,) = warnings_logged
             assert "replicate" in line["event"]
             (part,) = await fetched(client, 12, stream, {0: 0}, replica_id=-2)  # a consumer for debugging
             assert values_in(part.records) == [b"x", b"y"]
@@ -187,11 +189,11 @@ def test_a_fetch_that_claims_to_be_a_replicas(tmp_path: Path, complaints: list[d
     run(body)
 
 
-def test_bytes_behind_a_request_are_its_own_affair(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_bytes_behind_a_request_are_its_own_affair(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """As in Kafka they are ignored: clients of a later day may send more. They are counted."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             client.writer.write(frame(3, 1, 3, b"\xff\xff\xff\xff" + b"more" * 100))
             assert (await client.frame())[:4] == b"\0\0\0\x03"
             assert trailing(node) == 1

@@ -145,10 +145,10 @@ async def with_honest(node: Running, client: Client) -> Honest:
     return await Honest.joined(client)
 
 
-def test_a_liar_is_not_let_in_and_the_group_goes_on(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_a_liar_is_not_let_in_and_the_group_goes_on(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     async def body() -> None:
         async with (
-            unharmed(tmp_path, complaints, groups=AT_ONCE) as node,
+            unharmed(tmp_path, warnings_logged, groups=AT_ONCE) as node,
             node.client() as client,
             node.client() as liar,
         ):
@@ -161,10 +161,10 @@ def test_a_liar_is_not_let_in_and_the_group_goes_on(tmp_path: Path, complaints: 
     run(body)
 
 
-def test_who_is_no_member_changes_nothing(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_who_is_no_member_changes_nothing(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     async def body() -> None:
         async with (
-            unharmed(tmp_path, complaints, groups=AT_ONCE) as node,
+            unharmed(tmp_path, warnings_logged, groups=AT_ONCE) as node,
             node.client() as client,
             node.client() as liar,
         ):
@@ -192,12 +192,12 @@ def test_who_is_no_member_changes_nothing(tmp_path: Path, complaints: list[dict[
 
 
 def test_assignments_to_others_and_of_garbage_stay_where_they_are(
-    tmp_path: Path, complaints: list[dict[str, Any]]
+    tmp_path: Path, warnings_logged: list[dict[str, Any]]
 ) -> None:
     """The leader names members that are not there and gives bytes that mean nothing: the group's own affair."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints, groups=AT_ONCE) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged, groups=AT_ONCE) as node, node.client() as client:
             garbage = b"\xff" * 1_000
             for number, data in enumerate((b"", b"\x7f\xff\xff\xff", garbage, SUBSCRIPTION[:7])):
                 group = f"group{number}"
@@ -214,9 +214,9 @@ def test_assignments_to_others_and_of_garbage_stay_where_they_are(
     run(body)
 
 
-def test_commits_that_cannot_be_are_refused_one_by_one(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_commits_that_cannot_be_are_refused_one_by_one(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints, groups=AT_ONCE) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged, groups=AT_ONCE) as node, node.client() as client:
             await node.broker.catalog.create_stream("s", partitions=2)
             unknown, large = ErrorCode.unknown_topic_or_partition, ErrorCode.offset_metadata_too_large
             codes = await commit(
@@ -233,12 +233,12 @@ def test_commits_that_cannot_be_are_refused_one_by_one(tmp_path: Path, complaint
 
 @pytest.mark.parametrize("group", ["", "x" * 1_025])
 def test_a_group_without_a_proper_name_holds_nothing(
-    tmp_path: Path, complaints: list[dict[str, Any]], group: str
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], group: str
 ) -> None:
     """Kafka lets simple consumers commit to the group without a name; nobody joins it."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints, groups=AT_ONCE) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged, groups=AT_ONCE) as node, node.client() as client:
             await node.broker.catalog.create_stream("s")
             expected = ErrorCode.none if group == "" else ErrorCode.invalid_group_id
             assert await commit(client, ("s", 0, 1, ""), group=group) == [expected]

@@ -64,12 +64,12 @@ def files(node: Running) -> set[str]:
 
 @pytest.mark.parametrize("case", NAMES)
 def test_a_name_that_cannot_be_is_refused_everywhere(
-    tmp_path: Path, complaints: list[dict[str, Any]], case: str
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], case: str
 ) -> None:
     name, why = NAMES[case]
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             for there in THERE:
                 await node.broker.catalog.create_stream(there)
             before = files(node)
@@ -96,9 +96,9 @@ def test_a_name_that_cannot_be_is_refused_everywhere(
     run(body)
 
 
-def test_names_at_the_edge_are_taken(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_names_at_the_edge_are_taken(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             for name in ("x" * 249, "...", "_", "-", "_private", "a.b-c_D9"):
                 (topic,) = (await ask(client, 19, 5, create(5, name))).topics
                 assert topic.error_code is ErrorCode.none, name
@@ -109,9 +109,9 @@ def test_names_at_the_edge_are_taken(tmp_path: Path, complaints: list[dict[str, 
     run(body)
 
 
-def test_one_name_twice_in_a_request_is_created_not_once(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_one_name_twice_in_a_request_is_created_not_once(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             one = create(5, "twice")
             both = make(type(one), topics=one.topics * 2, timeout=milliseconds(10_000), validate_only=False)
             reply = await ask(client, 19, 5, both)
@@ -133,10 +133,10 @@ def test_one_name_twice_in_a_request_is_created_not_once(tmp_path: Path, complai
     ],
 )
 def test_shapes_that_cannot_be(
-    tmp_path: Path, complaints: list[dict[str, Any]], fields: dict[str, int], code: ErrorCode
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], fields: dict[str, int], code: ErrorCode
 ) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             before = files(node)
             (topic,) = (await ask(client, 19, 5, create(5, "s", **fields))).topics
             assert topic.error_code is code

@@ -78,11 +78,11 @@ CASES: dict[str, tuple[int, int, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_named_often_is_answered_once(tmp_path: Path, complaints: list[dict[str, Any]], case: str) -> None:
+def test_what_is_named_often_is_answered_once(tmp_path: Path, warnings_logged: list[dict[str, Any]], case: str) -> None:
     api_key, version, request = CASES[case]
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("wide", partitions=PARTITIONS)
             notes = [("wide", index, 1, "x" * 1_000) for index in range(30)]
             assert set(await commit(client, *notes)) == {ErrorCode.none}
@@ -101,12 +101,12 @@ async def listed(client: Client, stream: Stream) -> list[ErrorCode]:
 
 
 def test_a_partition_whose_offsets_are_asked_for_twice_is_refused(
-    tmp_path: Path, complaints: list[dict[str, Any]]
+    tmp_path: Path, warnings_logged: list[dict[str, Any]]
 ) -> None:
     """As by Kafka: each would be a search on the disk."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             assert await listed(client, stream) == [ErrorCode.invalid_request] * 3
 
@@ -114,10 +114,10 @@ def test_a_partition_whose_offsets_are_asked_for_twice_is_refused(
 
 
 def test_a_fetch_of_one_partition_often_is_bounded_by_its_bytes(
-    tmp_path: Path, complaints: list[dict[str, Any]]
+    tmp_path: Path, warnings_logged: list[dict[str, Any]]
 ) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints, {"max_fetch_bytes": 100_000}) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged, {"max_fetch_bytes": 100_000}) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             client.send(0, 9, body=written(produce(stream)))
             await client.reply()
@@ -134,11 +134,11 @@ def produce(stream: Stream) -> Any:
     return produce_request(9, stream, {0: good(bytes(10_000))})
 
 
-def test_many_names_that_are_none_are_told_in_part(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_many_names_that_are_none_are_told_in_part(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """Looking for the name that was meant takes 200 us: not for each of ten thousand."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             await node.broker.catalog.create_stream("s")
             for kind, name in ((2, "s"), (4, "1"), (4, "")):
                 cls = load_request_schema(44, 1)
@@ -165,12 +165,12 @@ def test_many_names_that_are_none_are_told_in_part(tmp_path: Path, complaints: l
     run(body)
 
 
-def test_a_request_of_too_many_elements_is_closed(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_a_request_of_too_many_elements_is_closed(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             client.writer.write(frame(15, 0, 1, b"\0\1\0\0" + b"\0\1g" * 0x10000))
             assert await client.closed() == b""
-            (line,) = complaints
+            (line,) = warnings_logged
             assert line["why"] == "too many elements"
 
     run(body)

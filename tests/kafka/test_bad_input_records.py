@@ -124,30 +124,32 @@ CASES: dict[str, tuple[Make, ErrorCode, str]] = {
 
 
 def test_a_bad_batch_is_refused_by_name_and_nothing_of_it_is_stored(
-    tmp_path: Path, complaints: list[dict[str, Any]]
+    tmp_path: Path, warnings_logged: list[dict[str, Any]]
 ) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints, max_partitions=200) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged, max_partitions=200) as node, node.client() as client:
             for number, case in enumerate(CASES):
                 stream = await node.broker.catalog.create_stream(f"s{number}", partitions=2)
                 node.forget_warnings()
                 try:
-                    await refuse(node, client, stream, case, complaints)
+                    await refuse(node, client, stream, case, warnings_logged)
                 except AssertionError as error:
                     raise AssertionError(f"{case}: {error}") from error
 
     run(body)
 
 
-async def refuse(node: Running, client: Client, stream: Stream, case: str, complaints: list[dict[str, Any]]) -> None:
+async def refuse(
+    node: Running, client: Client, stream: Stream, case: str, warnings_logged: list[dict[str, Any]]
+) -> None:
     make, code, why = CASES[case]
-    complaints.clear()
+    warnings_logged.clear()
     refused_before = node.metrics.api(0).errors[code.name]
     part = await answered(client, stream, make())
     assert (part.error_code, part.base_offset) == (code, -1)
     assert why in part.error_message
     assert node.broker.replicas.find(stream.name, 0).log_end_offset == 0
-    (line,) = [line for line in complaints if line["event"] == "records refused"]
+    (line,) = [line for line in warnings_logged if line["event"] == "records refused"]
     assert (line["error"], line["stream"], line["partition"]) == (code.name, stream.name, 0)
     assert why in line["why"]
     # The connection goes on, and a good batch beside a bad one is taken.
@@ -155,14 +157,14 @@ async def refuse(node: Running, client: Client, stream: Stream, case: str, compl
     bad, right = (await client.reply()).responses[0].partition_responses
     assert (bad.error_code, right.error_code) == (code, ErrorCode.none)
     assert node.metrics.api(0).errors[code.name] == refused_before + 2
-    assert len(complaints) == 1, "one line of a kind, however often"
+    assert len(warnings_logged) == 1, "one line of a kind, however often"
 
 
-def test_offsets_of_the_clients_own_count_for_nothing(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_offsets_of_the_clients_own_count_for_nothing(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """Batches whose offsets overlap those in the log, or are none, lie where the log ends."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             for number, offset in enumerate((0, 1, 0, -5, 2**63 - 1, -(2**63), 7)):
                 part = await answered(client, stream, with_head(base_offset=offset, leader_epoch=77)())
@@ -174,9 +176,9 @@ def test_offsets_of_the_clients_own_count_for_nothing(tmp_path: Path, complaints
 
 
 @pytest.mark.parametrize("stamp", ["59 minutes ahead", 1, 0, -1, -5, -(2**63)])
-def test_a_time_long_ago_is_taken(tmp_path: Path, complaints: list[dict[str, Any]], stamp: int | str) -> None:
+def test_a_time_long_ago_is_taken(tmp_path: Path, warnings_logged: list[dict[str, Any]], stamp: int | str) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             time_ms = stamp if isinstance(stamp, int) else NOW_MS + 59 * 60_000
             part = await answered(client, stream, good(timestamp_ms=time_ms))
@@ -196,9 +198,9 @@ async def offset_of(client: Client, timestamp: int) -> Any:
 
 
 @pytest.mark.parametrize("setting", ["0", "60000"])
-def test_a_stream_may_be_narrower_in_time(tmp_path: Path, complaints: list[dict[str, Any]], setting: str) -> None:
+def test_a_stream_may_be_narrower_in_time(tmp_path: Path, warnings_logged: list[dict[str, Any]], setting: str) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s", config={"message.timestamp.before.max.ms": setting})
             part = await answered(client, stream, good(timestamp_ms=NOW_MS - 10 * HOUR_MS))
             assert part.error_code is ErrorCode.invalid_timestamp
@@ -210,10 +212,10 @@ def test_a_stream_may_be_narrower_in_time(tmp_path: Path, complaints: list[dict[
 
 @pytest.mark.parametrize("version", [3, 6])
 def test_zstd_is_not_taken_from_clients_that_cannot_know_it(
-    tmp_path: Path, complaints: list[dict[str, Any]], version: int
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], version: int
 ) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             part = await answered(client, stream, good(codec=Codec.ZSTD), version)
             assert part.error_code is ErrorCode.unsupported_compression_type
@@ -222,11 +224,11 @@ def test_zstd_is_not_taken_from_clients_that_cannot_know_it(
     run(body)
 
 
-def test_the_heads_word_counts_for_the_latest_time(tmp_path: Path, complaints: list[dict[str, Any]]) -> None:
+def test_the_heads_word_counts_for_the_latest_time(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """A head that dates its records earlier than they are is believed, also by those who look for a time."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             assert (await answered(client, stream, with_head(max_timestamp=5)())).error_code is ErrorCode.none
             partition = node.broker.replicas.find("s", 0)
@@ -239,10 +241,10 @@ def test_the_heads_word_counts_for_the_latest_time(tmp_path: Path, complaints: l
 
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_transaction_is_refused_whole(
-    tmp_path: Path, complaints: list[dict[str, Any]], *, transactional: bool
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], *, transactional: bool
 ) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             data = good(transactional=transactional, producer_id=1, producer_epoch=0, base_sequence=0)
             part = await answered(client, stream, data, transactional_id="t")
@@ -253,9 +255,9 @@ def test_a_transaction_is_refused_whole(
 
 
 @pytest.mark.parametrize("acks", [2, -2, 2**15 - 1])
-def test_other_acks_are_refused(tmp_path: Path, complaints: list[dict[str, Any]], acks: int) -> None:
+def test_other_acks_are_refused(tmp_path: Path, warnings_logged: list[dict[str, Any]], acks: int) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             part = await answered(client, stream, good(), acks=acks)
             assert part.error_code is ErrorCode.invalid_required_acks
@@ -309,12 +311,12 @@ def frames_alive() -> set[int]:
 
 
 def test_refused_requests_leave_nothing_to_the_garbage_collector(
-    tmp_path: Path, complaints: list[dict[str, Any]]
+    tmp_path: Path, warnings_logged: list[dict[str, Any]]
 ) -> None:
     """An error keeps the frames of its stack, and they the request's bytes: 28 MB each of these bombs, once."""
 
     async def body() -> None:
-        async with unharmed(tmp_path, complaints, max_decompressed_bytes=MIB) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged, max_decompressed_bytes=MIB) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             bombs = [bomb(codec, 2 * MIB) for codec in COMPRESSED]
             await answered(client, stream, good())
@@ -346,14 +348,14 @@ def test_refused_requests_leave_nothing_to_the_garbage_collector(
 
 
 def test_the_log_calls_a_stream_by_its_name_where_the_request_has_its_id(
-    tmp_path: Path, complaints: list[dict[str, Any]]
+    tmp_path: Path, warnings_logged: list[dict[str, Any]]
 ) -> None:
     async def body() -> None:
-        async with unharmed(tmp_path, complaints) as node, node.client() as client:
+        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             client.send(0, 13, produce_request(13, stream, {0: good(control=True)}))
             await client.reply()
-            (line,) = complaints
+            (line,) = warnings_logged
             assert line["stream"] == "s"
 
     run(body)

@@ -24,7 +24,7 @@ METADATA_V1_ALL = b"\xff\xff\xff\xff"
 
 
 def events(node: Running, event: str) -> list[Any]:
-    """Log lines of an event, from the door's own complaints."""
+    """Log lines of an event, from the door's own warnings_logged."""
     return [line for line in LOGGED if line["event"] == event]
 
 

@@ -37,7 +37,6 @@ Rooms, lowest first; each imports only those before it:
 
     config, errors, metrics, replies, rate_limited_log
     wire          the protocol's bytes: reading, writing, kio's schema
-    quota         meters of clients and addresses
     admin         what the administration APIs share
     fetch         one fetch, its sessions, the purgatory, its response
     handlers      what an API is: Handler, RequestContext, routes, templates

@@ -6,7 +6,8 @@
     turn            what begins, what is sent, whether the socket is read
     dispatch        frame -> header, client, route, body -> handler
     inflight        requests that have begun, until their replies leave
-    throttle        waiting for a quota
+    throttle        waiting for a quota; what was used is counted in broker.quotas
+    timed           the time of a handler that runs in several steps, for a quota
     deadlines       waiting for the peer
     receive_budget  memory of requests that have not begun
     request_budget  limits on requests over all connections

@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from logboom.kafka.connection.inflight import InflightQueue, InflightRequest, with_oldest_header
+from logboom.kafka.connection.timed import TimedAwaitable
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.template_cache import TEMPLATE_ELEMENTS, TemplateMatcher
 from logboom.kafka.metrics import api_name
 from logboom.kafka.produce.response import API_KEY as PRODUCE
-from logboom.kafka.quota.timed import TimedAwaitable
 from logboom.kafka.wire.heads import claimed_api, read_head, skip_head_tags
 from logboom.kafka.wire.reading import MalformedError
 
