@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from tests.support.server import BrokerProcess
 
 from logboom.app.config import NodeConfig
-from logboom.app.node import _tell_of_handles
+from logboom.app.node import _check_file_limit
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
 def test_a_hard_limit_below_the_brokers_own_is_told() -> None:
     node = NodeConfig()
     with capture_logs() as logs:
-        _tell_of_handles(node, 1_024, structlog.get_logger())
-        _tell_of_handles(node, 65_536, structlog.get_logger())
-        _tell_of_handles(node, resource.RLIM_INFINITY, structlog.get_logger())
+        _check_file_limit(node, 1_024, structlog.get_logger())
+        _check_file_limit(node, 65_536, structlog.get_logger())
+        _check_file_limit(node, resource.RLIM_INFINITY, structlog.get_logger())
     assert [line["needed"] for line in logs] == [4_096 + 8_192 + 512]

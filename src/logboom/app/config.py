@@ -1,7 +1,7 @@
 """The configuration of a node: one model for the file, the environment and the flags.
 
-Knows which rooms have settings and which source wins: flags over environment over file. What each setting means is
-known by the room that declares it.
+Knows which packages have settings and which source wins: flags over environment over file. Each setting is declared by
+the package that uses it.
 """
 
 import logging
@@ -21,7 +21,7 @@ _NULLS: Final = ("null", "~")
 
 
 class LogFormat(StrEnum):
-    """How the log looks."""
+    """The format of the log."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -29,7 +29,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """The least that is logged."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -38,7 +38,7 @@ class LogLevel(StrEnum):
 
     @property
     def number(self) -> int:
-        """As the standard library counts them."""
+        """The level's number in the standard library."""
         return logging.getLevelNamesMapping()[self.value.upper()]
 
 
@@ -46,10 +46,10 @@ class LogConfig(Settings):
     """The broker's own log, on standard error."""
 
     level: Annotated[LogLevel, Dynamic()] = LogLevel.INFO
-    """The least that is logged: debug, info, warning or error."""
+    """The lowest level that is logged: debug, info, warning or error."""
 
     format: LogFormat = LogFormat.AUTO
-    """text for people, json for programs; auto is text on a terminal and JSON elsewhere."""
+    """text is for people, json for programs; auto is text on a terminal and JSON elsewhere."""
 
 
 class NodeConfig(Settings):
@@ -66,8 +66,7 @@ def load_node_config(
 ) -> NodeConfig:
     """The settings of a node from its three sources. `flags` maps dotted paths to values.
 
-    Raises SettingsError with everything that is wrong in any of them; a problem names the file's line, the variable or
-    the flag that it came from.
+    Raises SettingsError with all problems of all sources; each names the line of the file, the variable or the flag.
     """
     file = document or YamlDocument({}, name="configuration")
     if not isinstance(file.data, dict | None):
@@ -114,7 +113,7 @@ def _put(data: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _named(problem: Problem, origins: Mapping[str, str]) -> Problem:
-    """The problem under the name of the variable or flag that it came from, where it came from one."""
+    """The problem with the variable or flag that the value came from as its place, where it came from one."""
     inside = f"{problem.where}."
     for path, origin in origins.items():
         if problem.where == path or (path.startswith(inside) and problem.message.startswith("unknown key")):

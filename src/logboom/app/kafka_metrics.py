@@ -1,6 +1,6 @@
-"""What the Kafka door counts, in Prometheus' words.
+"""The Kafka server's counters as Prometheus metrics.
 
-Knows the door's counters and the shape of metrics; stands here because rooms of one row do not know each other.
+It is here because the Kafka and HTTP packages do not import each other.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ _API_COUNTERS: Final = {
 
 
 def kafka_metrics(metrics: KafkaMetrics, quotas: ClientQuotaManager) -> Iterator[Metric]:
-    """Every number of the door."""
+    """All metrics of the Kafka server."""
     for name, text in _GAUGES.items():
         yield GaugeMetricFamily(f"logboom_kafka_{name}", text, value=getattr(metrics, name))
     for name, text in _COUNTERS.items():

@@ -1,6 +1,6 @@
-"""How near each limit is and how often it was reached, in Prometheus' words.
+"""How near each limit is, and how often it was reached, as Prometheus metrics.
 
-One family for all limits: an alarm on `logboom_limit_used / logboom_limit` watches every one of them.
+One family holds all limits, so that one alarm on `logboom_limit_used / logboom_limit` watches every one of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from logboom.base.limits import LimitUsage
 
 
 def limit_metrics(fillings: Iterable[LimitUsage], crossed: Mapping[str, int]) -> Iterator[Metric]:
-    """Every limit. One that does not fill up, as the size of a batch, has a counter once it was crossed."""
+    """All limits. One without a usage, such as the size of a batch, has only a counter, once it was reached."""
     limits = GaugeMetricFamily("logboom_limit", "What a limit is set to.", labels=("limit",))
     used = GaugeMetricFamily(
         "logboom_limit_used", "How much of it is used; of many, by who uses most.", labels=("limit",)

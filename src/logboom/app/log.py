@@ -1,7 +1,6 @@
 """The node's own log: structlog, readable on a terminal, one JSON object per line elsewhere, always on standard error.
 
-Knows formats and levels. What other libraries say through the standard library's logging, and Python's own warnings,
-come out the same way.
+Messages of other libraries, through the standard library's logging, and Python's warnings come out the same way.
 """
 
 import logging
@@ -19,7 +18,7 @@ _NUMBERS: Final = {level.value: level.number for level in LogLevel} | {"exceptio
 
 
 class _Threshold:
-    """The least that is logged: it changes under loggers that are in use, so it cannot be made part of them."""
+    """Drops events below a level. A processor, because the level changes while loggers are in use."""
 
     def __init__(self) -> None:
         self.number = logging.NOTSET
@@ -34,13 +33,13 @@ _threshold: Final = _Threshold()
 
 
 def set_level(level: LogLevel) -> None:
-    """Log this much from now on."""
+    """Log events of this level and above from now on."""
     _threshold.number = level.number
     logging.getLogger().setLevel(level.number)
 
 
 def open_log(config: LogConfig, stream: TextIO | None = None) -> FilteringBoundLogger:
-    """Set logging up for this process and give the node's logger."""
+    """Set up logging for this process and return the node's logger."""
     stream = stream or sys.stderr
     as_text = config.format is LogFormat.TEXT or (config.format is LogFormat.AUTO and stream.isatty())
     shared: list[Processor] = [
@@ -83,7 +82,7 @@ def _name_service(logger: WrappedLogger, method: str, event: EventDict) -> Event
 
 
 def _in_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """What every line has comes first: people read these lines too."""
+    """Put the keys that every line has first, because people read these lines too."""
     first = {key: event.pop(key) for key in _FIRST if key in event}
     return {**first, **event}
 

@@ -1,8 +1,8 @@
-"""One node: a broker, its doors, and its life from start to stop.
+"""One node: a broker and its doors, from start to stop.
 
-Start: HTTP first, so that `/readyz` can say what is being waited for; then the broker, which recovers; then Kafka, so
-that nobody is let in before there is somebody to answer. Stop goes the other way: no new connections, what was accepted
-is answered, everything is flushed and closed. Knows processes and signals; nothing of protocols or logs on disk.
+Start: HTTP first, so that `/readyz` can say what the start waits for; then the broker, which recovers; then Kafka, so
+that no client connects before it can be served. Stop goes the other way: no new connections, accepted requests are
+answered, everything is flushed and closed. Knows processes and signals; nothing of protocols or logs on disk.
 """
 
 import asyncio
@@ -38,29 +38,29 @@ from logboom.http.door import HttpDoor, Source
 from logboom.kafka.server.door import KafkaDoor
 
 ANSWER_GRACE_S: Final = 2.5
-"""What was accepted has so long to be answered; with the flush that follows, a stop stays below 5 s."""
+"""How long accepted requests may take to be answered; with the flush that follows, a stop takes less than 5 s."""
 
 STOP_MAX_S: Final = 20.0
-"""A disk that hangs may keep a stop from ending; after this the process ends without it, as a crash would."""
+"""The longest time for a stop, which a hanging disk could block. After it the process exits, as in a crash."""
 
 START_CANCEL_MAX_S: Final = 1.0
-"""A start that is told to stop has nothing to answer and ends after this whatever it is doing."""
+"""How long an interrupted start may take to clean up. It has no requests to answer, so the process exits then."""
 
 _SPARE_HANDLES: Final = 512
-"""Files a node opens beside connections and partitions, and those of the moment, generously."""
+"""Files that a node opens beside connections and partitions, with a margin."""
 
 _SWITCH_INTERVAL_S: Final = 0.0005
-"""How long a thread that is back from the disk waits for a busy loop to let go of the interpreter. With Python's own
-5 ms an ack could wait ten times as long as the sync it waits for."""
+"""How long a thread that returns from the disk waits until a busy loop yields the interpreter. With Python's default of
+5 ms an ack could wait ten times as long as the sync took."""
 
 
 class StartError(LogboomError):
-    """The machine denies what a node needs: an address or its data directory."""
+    """An address or the data directory cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a node says of itself when it is ready."""
+    """The addresses and the data directory of a node that is ready."""
 
     kafka: str
     http: str | None
@@ -69,7 +69,7 @@ class Ready:
 
 
 class Node:
-    """The parts of one node. Life: `start`, then `stop`, both once, on one loop."""
+    """The parts of one node. Life: `start`, then `stop`, once each, on one loop."""
 
     def __init__(self, config: NodeConfig, log: FilteringBoundLogger) -> None:
         self._config = config
@@ -81,7 +81,7 @@ class Node:
         self._phase: str | None = "starting"
 
     async def start(self) -> Ready:
-        """Everything up and recovered. Raises LogboomError or OSError, with nothing left behind."""
+        """Start all parts. Raises LogboomError or OSError, after stopping the parts that were started."""
         try:
             self._start_http()
             self._broker = broker = await self._start_broker()
@@ -145,7 +145,7 @@ class Node:
         return self._broker.health.unready_reason()
 
     async def stop(self) -> None:
-        """Accept nothing new, answer what was accepted, flush, close."""
+        """Accept no connections, answer accepted requests, flush, close."""
         self._phase = "stopping"
         if self._broker is not None:
             self._broker.groups.resign()
@@ -169,26 +169,26 @@ def _listening(door: str, address: str, setting: str) -> Any:
 
 
 class _Signals:
-    """The first SIGTERM or SIGINT asks for a stop; a second one ends the process at once."""
+    """The first SIGTERM or SIGINT requests a stop; a second one ends the process at once."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
-        self.asked = asyncio.Event()
+        self.stop_requested = asyncio.Event()
         self._log = log
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._take, number)
 
     def _take(self, number: signal.Signals) -> None:
-        if self.asked.is_set():
+        if self.stop_requested.is_set():
             self._log.warning("stopped at once by a second signal", signal=number.name)
             os._exit(128 + number)
         self._log.info("stopping", signal=number.name)
-        self.asked.set()
+        self.stop_requested.set()
 
 
-async def _until_asked(work: Coroutine[Any, Any, Ready], asked: asyncio.Event) -> Ready | None:
-    """The result of a start, or None where a stop was asked for before it was done."""
-    task, waiting = asyncio.create_task(work), asyncio.create_task(asked.wait())
+async def _start_or_stop(work: Coroutine[Any, Any, Ready], stop_requested: asyncio.Event) -> Ready | None:
+    """The result of a start, or None where a stop was requested before it was done."""
+    task, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
     await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if task.done():
@@ -201,16 +201,16 @@ async def _until_asked(work: Coroutine[Any, Any, Ready], asked: asyncio.Event) -
 async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None]) -> None:
     signals = _Signals(log)
     node = Node(config, log)
-    ready = await _until_asked(node.start(), signals.asked)
+    ready = await _start_or_stop(node.start(), signals.stop_requested)
     if ready is None:
         log.info("stopped before it was ready")
         _end_now(0)
-    # What the start has made lives as long as the process; the collector need never look at it again.
+    # The objects made by the start live as long as the process, so garbage collections need not visit them.
     gc.collect()
     gc.freeze()
     announce(ready)
     notify_systemd("READY=1")
-    await signals.asked.wait()
+    await signals.stop_requested.wait()
     notify_systemd("STOPPING=1")
     try:
         await asyncio.wait_for(node.stop(), STOP_MAX_S)
@@ -220,12 +220,12 @@ async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callabl
 
 
 def _end_now(code: int) -> NoReturn:
-    """End without waiting for threads in the middle of disk work: to them it is a crash, which they are built for."""
+    """Exit without waiting for threads that use the disk: recovery handles it like a crash."""
     os._exit(code)
 
 
-def _tell_of_handles(config: NodeConfig, most_files: int, log: FilteringBoundLogger) -> None:
-    """The limits on files are this program's own; the system's should lie behind them."""
+def _check_file_limit(config: NodeConfig, most_files: int, log: FilteringBoundLogger) -> None:
+    """Warn where the system's limit on open files is lower than the sum of this program's own limits."""
     needed = config.kafka.max_connections + config.broker.max_open_log_files + _SPARE_HANDLES
     if most_files != resource.RLIM_INFINITY and most_files < needed:
         log.warning(
@@ -237,13 +237,13 @@ def _tell_of_handles(config: NodeConfig, most_files: int, log: FilteringBoundLog
 
 
 def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
-    """Run a node until it is told to stop. Raises LogboomError or OSError where it cannot start."""
+    """Run a node until a signal stops it. Raises LogboomError or OSError where it cannot start."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     log = open_log(config.log)
-    _tell_of_handles(config, most_files, log)
+    _check_file_limit(config, most_files, log)
     keep_buffers()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,4 +1,4 @@
-"""Tells systemd, where it asked to be told, how the process is doing (sd_notify(3))."""
+"""Reports the state of the process to systemd, where NOTIFY_SOCKET is set (sd_notify(3))."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The reference page of settings, written from the models themselves so that it cannot fall behind them.
+"""Generates the reference page of settings (docs/configuration.md) from the models.
 
 Knows how to describe any group of settings; nothing of a particular one.
 """
@@ -38,13 +38,13 @@ _BOUNDS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One configuration file, or one part of it, that the page describes."""
+    """One configuration file on the page, or one part of a file."""
 
     title: str
     introduction: str
     model: type[BaseModel]
     path: tuple[str, ...] = ()
-    """Where the model stands in its file."""
+    """The path of the model in its file."""
 
 
 def reference_page(title: str, introduction: str, sections: list[Section]) -> str:
@@ -66,14 +66,14 @@ def _group(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
             rows.append(_row(here, info))
         for group, where in dict.fromkeys(_groups_within(info.annotation, here)):
             text = _headed(group, where, info.description if where == here else None)
-            # Kinds of one thing may share a part: it is told of once.
+            # Several kinds of a group may share a part, which is described once.
             inner += [] if text[0] in inner and "type:" not in text[0] else text
     table = ["| setting | value | default | what it does |", "|---|---|---|---|", *rows, ""] if rows else []
     return table + inner
 
 
 def _is_kind(name: str, info: FieldInfo) -> bool:
-    """Whether it only says which of several kinds the group is; the heading says so too."""
+    """Whether the field only names which of several kinds the group is, as the heading does too."""
     return name == "type" and get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
 
 
@@ -84,7 +84,7 @@ def _headed(model: type[BaseModel], path: tuple[str, ...], description: str | No
 
 
 def _groups_within(annotation: Any, path: tuple[str, ...]) -> Iterator[tuple[type[BaseModel], tuple[str, ...]]]:
-    """Groups that a setting holds, in a list, under names, or as one of several kinds, and where they stand."""
+    """The groups that a setting holds (in a list, by name, or as one of several kinds) and their paths."""
     group = _group_model(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if group is not None:
@@ -158,7 +158,7 @@ def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
     if info.default_factory is not None and not isinstance(info.default_factory, type) and info.annotation is str:
-        return "found out"  # from the machine, and so not the same on every one
+        return "found out"  # from the machine, and so different on each
     value = info.get_default(call_default_factory=True, validated_data={})
     if value is None or value is PydanticUndefined:
         return "`null`"

@@ -1,4 +1,4 @@
-"""How near the broker is to each of its limits. Asked by `/metrics`; knows counters and settings."""
+"""How near the broker is to each of its limits, for `/metrics`."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from logboom.broker.broker import Broker
 
 
 def broker_limit_hits(broker: Broker) -> dict[str, int]:
-    """How often limits were reached that no client is told of."""
+    """How often limits were reached that cause no error to a client."""
     return {"broker.max_open_log_files": broker.open_files.eviction_count}
 
 
 def broker_limits(broker: Broker) -> Iterator[LimitUsage]:
-    """Every limit that fills up; of those for each group, the group that is nearest to it."""
+    """Every limit with a usage; for a limit of each group, the usage of the group that is nearest to it."""
     config, streams = broker.config, broker.catalog.streams()
     groups, members = broker.groups.usage()
     yield LimitUsage("broker.max_partitions", config.max_partitions, sum(one.partitions for one in streams.values()))
