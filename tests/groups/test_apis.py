@@ -8,7 +8,8 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.groups.harness import subscription
-from tests.kafka.door import Client, Running, run, running
+from tests.kafka.door import Client, Running, running
+from tests.support.simulated import run
 
 from logboom.kafka.apis import (
     delete_groups,

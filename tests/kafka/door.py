@@ -12,13 +12,12 @@ import structlog
 import uvloop
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
+from tests.support.simulated import machine
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
-from logboom.broker.runtime import Runtime
-from logboom.host import OsDisk
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection.services import ConnectionServices
 from logboom.kafka.server.door import KafkaDoor
@@ -152,11 +151,15 @@ class Running:
 
 @asynccontextmanager
 async def running(path: Path, kafka: dict[str, Any] | None = None, **broker_config: Any) -> AsyncIterator[Running]:
-    """A door on a free port of 127.0.0.1 on a fresh broker; `open_disk` gives it another disk."""
-    open_disk: Callable[[str], Disk] = broker_config.pop("open_disk", OsDisk)
+    """A door on a free port of 127.0.0.1 on a fresh broker; `open_disk` gives it another disk.
+
+    In simulated time (tests.support.simulated) everything below it is simulated too.
+    """
+    runtime, disk_of = machine()
+    open_disk: Callable[[str], Disk] = broker_config.pop("open_disk", disk_of)
     log: Any = structlog.testing.CapturingLogger()
     config = BrokerConfig(data_dir=path / "data", **broker_config)
-    broker = await Broker.start(config, runtime=Runtime(), log=structlog.wrap_logger(log), open_disk=open_disk)
+    broker = await Broker.start(config, runtime=runtime, log=structlog.wrap_logger(log), open_disk=open_disk)
     door = KafkaDoor(broker, KafkaConfig.model_validate({"listen": "127.0.0.1:0", **(kafka or {})}))
     address = await door.start()
     try:

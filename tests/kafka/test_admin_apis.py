@@ -7,8 +7,9 @@ from uuid import uuid4
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, batch, run, running
+from tests.kafka.door import Client, Running, batch, running
 from tests.kafka.test_hot_apis import produced
+from tests.support.simulated import run
 
 from logboom.kafka.apis import (
     api_versions,

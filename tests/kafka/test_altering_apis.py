@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, batch, run, running
+from tests.kafka.door import Client, Running, batch, running
 from tests.kafka.test_admin_apis import versions
 from tests.kafka.test_hot_apis import produced
+from tests.support.simulated import run
 
 from logboom.kafka.apis import alter_configs, delete_records, describe_configs, incremental_alter_configs
 from logboom.kafka.wire.messages import make, milliseconds, nested

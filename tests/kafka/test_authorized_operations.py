@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, run, running
+from tests.kafka.door import Client, running
+from tests.support.simulated import run
 
 from logboom.kafka.apis import describe_cluster, metadata
 from logboom.kafka.wire.messages import make, nested

@@ -12,9 +12,10 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.attack import good, unharmed
-from tests.kafka.door import Client, frame, run, written
+from tests.kafka.door import Client, frame, written
 from tests.kafka.test_bad_input_groups import commit
 from tests.kafka.test_hot_apis import fetch_request, produce_request
+from tests.support.simulated import run
 
 from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata import Stream

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Running, batch, frame, run, running, until, written
+from tests.kafka.door import Running, batch, frame, running, until, written
+from tests.kafka.door import run as run_real
 from tests.kafka.test_hot_apis import fetch_request, produce_request
+from tests.support.simulated import run
 
 from logboom.kafka.connection.connection import Connection
 from logboom.kafka.connection.state import Phase
@@ -170,7 +172,7 @@ def test_a_half_closed_peer_gets_its_answers(tmp_path: Path, fast: bool) -> None
             await until(lambda: not node.metrics.connections)
             assert (node.metrics.inflight_requests, node.metrics.inflight_bytes) == (0, 0)
 
-    run(body, fast=fast)
+    run_real(body, fast=fast)
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0", BIG[:50]])
@@ -238,4 +240,4 @@ def test_a_peer_that_breaks_off_in_the_middle_leaves_nothing(tmp_path: Path) -> 
                 await until(lambda: not node.metrics.connections)
             assert node.metrics.failures == 0
 
-    run(body)
+    run_real(body)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, batch, run, running
+from tests.kafka.door import Client, Running, batch, running
+from tests.support.simulated import run
 
 from logboom.base.ports import Bytes
 from logboom.kafka.apis import fetch, list_offsets, produce

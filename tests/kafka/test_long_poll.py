@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, batch, run, running, until
+from tests.kafka.door import Client, Running, batch, running, until
+from tests.kafka.door import run as run_real
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produced
+from tests.support.simulated import run
 
 from logboom.kafka.wire.messages import milliseconds
 
@@ -195,7 +197,7 @@ def test_cold_reads_keep_nobody_else_waiting(tmp_path: Path, cold: threading.Eve
             assert first_offsets(first.records)[0] == 0
             assert first_offsets(second.records) == [0]
 
-    run(body)
+    run_real(body)
 
 
 def test_a_cold_read_that_is_too_little_waits(tmp_path: Path, cold: threading.Event) -> None:
@@ -228,7 +230,7 @@ def test_a_connection_may_close_in_the_middle_of_a_cold_read(tmp_path: Path, col
                 assert first_offsets(part.records) == [0]
             assert node.metrics.failures == 0
 
-    run(body)
+    run_real(body)
 
 
 def test_damage_answers_for_its_partition_alone(tmp_path: Path) -> None:
@@ -245,4 +247,4 @@ def test_damage_answers_for_its_partition_alone(tmp_path: Path) -> None:
             assert (bad.error_code, bad.records) == (ErrorCode.kafka_storage_error, b"")
             assert first_offsets(good.records) == [0]
 
-    run(body)
+    run_real(body)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, run, running
+from tests.kafka.door import Client, Running, running
+from tests.support.simulated import run
 
 from logboom.kafka.admin import metadata_cache
 from logboom.kafka.apis import metadata

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, batch, frame, run, running, written
+from tests.kafka.door import Client, batch, frame, running, written
 from tests.kafka.entities import broken, random_entity
 from tests.kafka.test_hot_apis import produce_request
+from tests.support.simulated import run
 
 from logboom.base.ids import Offset
 from logboom.broker.partition.replica import AppendResult, Partition, RunResult

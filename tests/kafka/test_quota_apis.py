@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, batch, run, running, until
+from tests.kafka.door import Client, Running, batch, running, until
+from tests.kafka.door import run as run_real
+from tests.support.simulated import run
 
 from logboom.kafka.apis import load_handlers
 from logboom.kafka.handlers.context import RequestContext
@@ -290,7 +292,7 @@ def test_who_takes_too_much_time_is_told_by_every_api(tmp_path: Path) -> None:
             await alter(client, {"client-id": "test"}, request_percentage=None)
             assert wait_of(await produce(client, batch(b"x"))) == 0
 
-    run(body)
+    run_real(body)
 
 
 def test_a_handler_that_waits_is_charged_for_its_steps_and_not_for_its_waits(
@@ -318,7 +320,7 @@ def test_a_handler_that_waits_is_charged_for_its_steps_and_not_for_its_waits(
                 "20 percent-seconds less the 10 of a window, at 10 a second: a second, the most there is"
             )
 
-    run(body)
+    run_real(body)
 
 
 async def alter_address(node: Running, rate: float | None) -> None:
@@ -340,7 +342,7 @@ def test_connections_from_one_address_come_at_their_rate(tmp_path: Path) -> None
             async with node.client() as client:
                 await client.ask(18, 0)
 
-    run(body)
+    run_real(body)
 
 
 def test_what_clients_call_themselves_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,4 +384,4 @@ def test_single_addresses_may_have_limits_of_their_own(tmp_path: Path) -> None:
             async with node.client() as second:
                 assert await second.closed() == b""
 
-    run(body)
+    run_real(body)

@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, Running, batch, run, running, until
+from tests.kafka.door import Client, Running, batch, running, until
 from tests.kafka.test_hot_apis import produced
+from tests.support.simulated import run
 
 from logboom.kafka.apis import fetch
 from logboom.kafka.wire.messages import make, milliseconds, nested

@@ -76,6 +76,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, name: str, scheduler: Scheduler, network: Network) -> None:
         self.process = name
+        self.host = name
+        """The address that peers see."""
         self._scheduler = scheduler
         self._network = network
         self._alive = True

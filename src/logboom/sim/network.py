@@ -80,7 +80,7 @@ class SimNetwork:
             port = self._free_port()
         if port in self._servers:
             raise OSError(98, "address already in use")
-        name = loop.process if host in _ANY_HOSTS else host
+        name = loop.host if host in _ANY_HOSTS else host
         server = self._servers[port] = SimServer(self, loop, factory, Address(name, port))
         loop.at_kill(lambda: self.forget(server))
         return server
@@ -106,7 +106,7 @@ class SimNetwork:
         self._connections += 1
         name = f"{loop.process}-{self._connections}"
         link = Link(name, self._scheduler, self._chance, self.config, self.links)
-        near = SimTransport(link, loop, (loop.process, self._free_port()), (host, port))
+        near = SimTransport(link, loop, (loop.host, self._free_port()), (host, port))
         far = SimTransport(link, server.loop, (host, port), near.sockname)
         link.open(near, far)
         self.links.append(link)

@@ -30,6 +30,8 @@ class Simulation:
         self.scheduler = Scheduler(self.trace)
         self.network = SimNetwork(self.scheduler, self.fork("network"), link)
         self._processes: list[Process] = []
+        self.director = self.process("director")
+        """The process that `run` is about; it starts and ends the others."""
 
     def fork(self, name: str) -> Random:
         """Chance of its own for one part, so that what another part draws does not change it."""
@@ -48,9 +50,8 @@ class Simulation:
         Raises what it raises; StuckError where it cannot go on, or not within `max_s` seconds of simulated time;
         FaultError for an error of simulated code that nobody caught.
         """
-        director = self.process("director")
         try:
-            result: Result = director.loop.run(main, max_s)
+            result: Result = self.director.loop.run(main, max_s)
         finally:
             for process in self._processes:
                 process.loop.kill()

@@ -1,0 +1,56 @@
+"""Tests in simulated time: `run` a coroutine on a simulated loop, and the broker that it starts is simulated with it.
+
+For tests that wait for timers, or for which the real disk and sockets are nothing but slow. The seed is the name of the
+test, so a test runs alike each time; LOGBOOM_SIM_SEED tries another.
+"""
+
+import asyncio
+import os
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from logboom.base.ports import Disk
+from logboom.broker.runtime import Runtime
+from logboom.host import OsDisk
+from logboom.sim.disk import SimDisk
+from logboom.sim.loop import SimLoop
+from logboom.sim.simulation import Simulation
+
+WAIT_S: Final = 600.0
+"""Simulated seconds that a test may take."""
+
+Result = TypeVar("Result")
+
+_simulations: "WeakKeyDictionary[SimLoop, Simulation]" = WeakKeyDictionary()
+_disks: "WeakKeyDictionary[Simulation, dict[str, SimDisk]]" = WeakKeyDictionary()
+
+
+def run(body: Callable[[], Awaitable[Result]], *, seed: int | None = None) -> Result:
+    """Run one test's coroutine, bounded in simulated time."""
+    simulation = Simulation(_seed() if seed is None else seed)
+    simulation.director.loop.host = "127.0.0.1"
+    _simulations[simulation.director.loop] = simulation
+    _disks[simulation] = {}
+
+    async def main() -> Result:
+        return await body()
+
+    work: Coroutine[Any, Any, Result] = main()
+    return simulation.run(work, max_s=WAIT_S)
+
+
+def _seed() -> int:
+    chosen = os.environ.get("LOGBOOM_SIM_SEED", os.environ.get("PYTEST_CURRENT_TEST", ""))
+    return zlib.crc32(chosen.partition(" (")[0].encode())
+
+
+def machine() -> tuple[Runtime, Callable[[str], Disk]]:
+    """Runtime and disks for a broker on the loop that runs: the real ones on a real loop."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, SimLoop):
+        return Runtime(), OsDisk
+    simulation = _simulations[loop]
+    disks = _disks[simulation]
+    return simulation.director.runtime, lambda path: disks.setdefault(path, SimDisk())
