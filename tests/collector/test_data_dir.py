@@ -17,13 +17,14 @@ GENERATION = Generation(ODD_PATH, Identity(1, 2**63), Fingerprint(7, 3, "ab", 7,
 def test_positions_come_back_as_they_were(tmp_path: Path) -> None:
     directory = DataDir.open(tmp_path / "deep" / "state")
     assert directory.load() is None
-    directory.save({"app": [GENERATION], "none": []}, {"pipe": 99})
+    directory.save({"app": [GENERATION], "none": []}, {"pipe": 99}, {"pipe": "b1"})
     saved = directory.load()
     assert saved is not None
     [file] = saved.files["app"]
     again = file.generation()
     assert (again.path, again.identity, again.acked) == (ODD_PATH, GENERATION.identity, GENERATION.acked)
-    assert saved.buffers == {"pipe": 99}
+    assert (again.id, again.id_is_durable) == (GENERATION.id, True)
+    assert (saved.buffers, saved.buffer_ids) == ({"pipe": 99}, {"pipe": "b1"})
     directory.close()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.collector.live import CollectorProcess, consume, metric, until, values
+from tests.collector.live import CollectorProcess, Got, consume, metric, until, values
 from tests.support.server import BrokerProcess, free_port
 
 
@@ -65,6 +65,7 @@ def test_files_are_followed_through_rotation_and_restart(broker: BrokerProcess, 
         "host.name",
         "log.input",
         "log.file.path",
+        "log.file.id",
         "log.file.position",
         "log.observed_time_ms",
     }
@@ -154,8 +155,9 @@ def test_what_a_socket_took_survives_kill_9_while_the_broker_is_away(tmp_path: P
             broker.restart()
             until(lambda: metric(http, waiting) == 0, "an empty buffer")
             assert collector.sigterm() == 0
-        got = values(consume(broker.kafka, "taken"))
-        assert [int(value) for value in dict.fromkeys(got)] == list(range(20_000))
+        records = consume(broker.kafka, "taken")
+        assert [int(value) for value in dict.fromkeys(values(records))] == list(range(20_000))
+        check_identities(records)
 
 
 class Writers:
@@ -213,6 +215,16 @@ def check_balance(writers: Writers, got: list[bytes]) -> int:
     return len(got) - len(once)
 
 
+def check_identities(records: list[Got]) -> None:
+    """A line that came several times has one identity each time, and no two lines have the same one."""
+    lines: dict[tuple[bytes, ...], bytes] = {}
+    identities: dict[bytes, tuple[bytes, ...]] = {}
+    for record in records:
+        identity = tuple(record.headers[name] for name in ("host.name", "log.file.id", "log.file.position"))
+        assert lines.setdefault(identity, record.value) == record.value
+        assert identities.setdefault(record.value, identity) == identity
+
+
 @pytest.mark.parametrize(
     ("kills", "victim", "client"),
     [
@@ -245,7 +257,9 @@ def test_kill_9_loses_no_line_of_a_file(tmp_path: Path, kills: int, victim: str,
                 "all lines in the log",
             )
             assert collector.sigterm() == 0
-        repeated = check_balance(writers, values(consume(broker.kafka, "killed")))
+        records = consume(broker.kafka, "killed")
+        repeated = check_balance(writers, values(records))
+        check_identities(records)
         if victim == "broker":
             assert repeated == 0, "an idempotent producer repeats nothing through restarts of the broker"
 

@@ -9,6 +9,7 @@ positions down. A position moves only past what the log has acknowledged, so wha
 not acknowledged is read again.
 """
 
+import itertools
 import os
 import signal
 import threading
@@ -34,7 +35,7 @@ from logboom.collector.files import FileInput
 from logboom.collector.intake import Inlet, Intake
 from logboom.collector.shipment import Lane
 from logboom.collector.stats import Snapshot, take_snapshot
-from logboom.collector.tail import FileBatch, Generation, Identity, ReadRule
+from logboom.collector.tail import FileBatch, Generation, Identity, ReadRule, new_content_id
 from logboom.collector.watch import WatchRule
 from logboom.host import OsDisk, SystemClock
 from logboom.storage import Damage, Notice
@@ -62,6 +63,8 @@ class Agent:
         self.files: dict[str, FileInput] = {}
         self.inlets: dict[str, Inlet] = {}
         self._lanes: WeakValueDictionary[tuple[str, str], Lane] = WeakValueDictionary()
+        self._buffer_ids: dict[str, str] = {}
+        self._durable_buffer_ids: set[str] = set()
         self._stop_asked = threading.Event()
         self._dirty = True
         self._next_checkpoint_s = 0.0
@@ -93,6 +96,10 @@ class Agent:
                 report=self._report_storage,
             )
             self.inlets[name] = Inlet(name, one, buffer)
+        known_ids = saved.buffer_ids if saved else {}
+        for name, inlet in self.inlets.items():
+            known_id = None if inlet.buffer.lost_its_log else known_ids.get(name)
+            self._buffer_ids[name] = known_id or new_content_id()
         self._keep_others(saved or Positions())
         self._intake = Intake(list(self.inlets.values()), self._stdin, self._log, self._clock.wall_ms)
         self._intake.open()
@@ -198,8 +205,13 @@ class Agent:
             one.acked(batch)
             self._dirty = True
 
-        lane = self._lane(name, batch.generation.path)
-        self.delivery.send(lane, batch.lines, self._clock.wall_ms(), done)
+        content = batch.generation
+        if not content.id_is_durable:
+            # Written down before the first line is sent, or a crash would give the repeats of that line another id.
+            self._checkpoint()
+            content.id_is_durable = True
+        lane = self._lane(name, content.path)
+        self.delivery.send(lane, batch.lines, self._clock.wall_ms(), done, content_id=content.id)
         return True
 
     def _move_buffered(self, name: str, inlet: Inlet) -> bool:
@@ -211,8 +223,12 @@ class Agent:
             inlet.buffer.acknowledge(next_offset)
             self._dirty = True
 
+        if name not in self._durable_buffer_ids:
+            self._checkpoint()
+            self._durable_buffer_ids.add(name)
         path = getattr(inlet.config, "path", _SOCKET_INPUT_PATH.get(inlet.config.type, ""))
-        self.delivery.send(self._lane(name, path), buffered.lines, buffered.time_ms, done)
+        lane, content_id = self._lane(name, path), self._buffer_ids[name]
+        self.delivery.send(lane, buffered.lines, buffered.time_ms, done, content_id=content_id)
         return True
 
     def _lane(self, name: str, path: str) -> Lane:
@@ -244,12 +260,15 @@ class Agent:
         buffers = {name: int(inlet.buffer.acked) for name, inlet in self.inlets.items()}
         try:
             files = {name: one.generations() for name, one in self.files.items()}
-            self._data_dir.save({**self._other_files, **files}, {**self._other_buffers, **buffers})
+            ids = {**self._other_buffer_ids, **self._buffer_ids}
+            self._data_dir.save({**self._other_files, **files}, {**self._other_buffers, **buffers}, ids)
         except OSError as error:
             self.checkpoint_errors += 1
             self._log.error("positions_not_written", reason=error.strerror)
             return
         self._dirty = False
+        for generation in itertools.chain.from_iterable(files.values()):
+            generation.id_is_durable = True
         for one in self.files.values():
             one.note_checkpoint()
         for name, offset in buffers.items():
@@ -262,6 +281,7 @@ class Agent:
             name: [file.generation() for file in files] for name, files in saved.files.items() if name not in names
         }
         self._other_buffers = {name: offset for name, offset in saved.buffers.items() if name not in names}
+        self._other_buffer_ids = {name: known for name, known in saved.buffer_ids.items() if name not in names}
         for name in self._other_buffers:
             self._log.warning("buffer_without_input", input=name, directory=buffer_directory(name))
 

@@ -3,8 +3,9 @@
 Two threads share one: the intake stages lines and commits them, the agent reads what is durable and says what was
 acknowledged. Space is given back segment by segment, by the intake. A line counts as taken once `commit` has returned.
 
-Each record is one line: its timestamp is the time of reading, its header `p` the line's position, `u` marks a piece of
-an over-long line.
+Each record is one line: its timestamp is the time of reading, `u` marks a piece of an over-long line. Lines come out
+with their offset for a position: many connections, each with positions of its own, share one buffer, and an offset is
+what tells a line from all others of the buffer.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,6 @@ from logboom.records import Codec, Record, build_batch, iter_batches, iter_recor
 from logboom.storage import Damage, LogConfig, Notice, PartitionLog
 
 _EPOCH: Final = Epoch(0)
-_POSITION: Final = "p"
 _UNFINISHED: Final = ("u", b"")
 _MAX_BATCH_BYTES: Final = MIB
 _RECORD_OVERHEAD_BYTES: Final = 64
@@ -56,7 +56,9 @@ class DiskBuffer:
         log_config = LogConfig(segment_bytes=segment_bytes, segment_ms=365 * DAY_MS)
         self._log = PartitionLog.open(disk, directory, log_config, now_ms=now_ms, report=report)
         start = Offset(max(reading_from, self._log.log_start_offset))
-        if start > self._log.durable_end:
+        self.lost_its_log = start > self._log.durable_end
+        """Whether its offsets count from the start again, since what was there is gone."""
+        if self.lost_its_log:
             start = self._log.log_start_offset
         self._next = start
         self._acked = start
@@ -77,10 +79,8 @@ class DiskBuffer:
         """Lines for the next commit."""
         batch: list[Record] = []
         size = 0
-        for index, (value, start) in enumerate(zip(lines.values, lines.starts, strict=True)):
-            headers: tuple[tuple[str, bytes], ...] = ((_POSITION, b"%d" % start),)
-            if index in lines.unfinished:
-                headers = (*headers, _UNFINISHED)
+        for index, value in enumerate(lines.values):
+            headers = (_UNFINISHED,) if index in lines.unfinished else ()
             batch.append(Record(Offset(0), time_ms, None, value, headers))
             size += len(value) + _RECORD_OVERHEAD_BYTES
             if size >= _MAX_BATCH_BYTES:
@@ -176,9 +176,9 @@ class DiskBuffer:
             if _UNFINISHED in record.headers:
                 unfinished.append(len(values))
             values.append(record.value or b"")
-            starts.append(int(record.headers[0][1] or b"0"))
+            starts.append(int(record.offset))
         self._next = header.next_offset
-        lines = Lines(values, starts, starts[-1] + len(values[-1]), frozenset(unfinished))
+        lines = Lines(values, starts, header.next_offset, frozenset(unfinished))
         return Buffered(lines, header.base_timestamp, header.next_offset)
 
     def acknowledge(self, next_offset: Offset) -> None:

@@ -13,12 +13,13 @@ import os
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
 from logboom.base.errors import FormatVersionError, LogboomError
 from logboom.collector.fingerprint import Fingerprint
-from logboom.collector.tail import Generation, Identity
+from logboom.collector.tail import Generation, Identity, new_content_id
 from logboom.host import make_directory
 
 FORMAT_VERSION = 1
@@ -45,6 +46,8 @@ class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
     head: str
     tail_bytes: int
     tail: str
+    id: str = ""
+    """Absent in files of versions that sent none."""
 
     @classmethod
     def of(cls, generation: Generation) -> "SavedFile":
@@ -59,19 +62,22 @@ class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
             head=mark.head,
             tail_bytes=mark.tail_bytes,
             tail=mark.tail,
+            id=generation.id,
         )
 
     def generation(self) -> Generation:
         """The generation as a new run takes it up."""
         mark = Fingerprint(self.position, self.head_bytes, self.head, self.tail_bytes, self.tail)
-        return Generation(os.fsdecode(self.path.encode("latin-1")), Identity(self.device, self.inode), mark)
+        path, identity = os.fsdecode(self.path.encode("latin-1")), Identity(self.device, self.inode)
+        return Generation(path, identity, mark, id=self.id or new_content_id(), id_is_durable=bool(self.id))
 
 
 class Positions(msgspec.Struct, kw_only=True):
-    """How far everything was acknowledged: files by input, and the next offset of each buffer."""
+    """How far everything was acknowledged: files by input, and the next offset and the id of each buffer."""
 
     files: dict[str, list[SavedFile]] = {}
     buffers: dict[str, int] = {}
+    buffer_ids: dict[str, str] = {}
 
 
 class _Document(msgspec.Struct, kw_only=True):
@@ -130,10 +136,15 @@ class DataDir:
         except msgspec.MsgspecError:
             raise DataDirError(f"{path} is damaged; remove it to read every file from its start again.") from None
 
-    def save(self, files: Mapping[str, list[Generation]], buffers: Mapping[str, int]) -> None:
+    def save(
+        self,
+        files: Mapping[str, list[Generation]],
+        buffers: Mapping[str, int],
+        buffer_ids: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Replace what was saved, for good once this returns. After an OSError the old one stands."""
         saved = {name: [SavedFile.of(generation) for generation in many] for name, many in files.items()}
-        positions = msgspec.json.encode(Positions(files=saved, buffers=dict(buffers)))
+        positions = msgspec.json.encode(Positions(files=saved, buffers=dict(buffers), buffer_ids=dict(buffer_ids)))
         document = _Document(version=FORMAT_VERSION, digest=_digest(positions), positions=msgspec.Raw(positions))
         fresh = self.path / f"{_POSITIONS}.new"
         with open(fresh, "wb") as file:

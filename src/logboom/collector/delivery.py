@@ -144,9 +144,9 @@ class Delivery:
         known = self._streams.get(stream)
         return known is not None and (known.state is not _State.FLOWING or self._client.is_stuck(stream))
 
-    def send(self, lane: Lane, lines: Lines, time_ms: int, done: Callable[[], None]) -> None:
+    def send(self, lane: Lane, lines: Lines, time_ms: int, done: Callable[[], None], *, content_id: str = "") -> None:
         """Send lines behind all that the lane sent before; `done` is called, in order, once they are safe."""
-        shipment = Shipment(lane, lines, time_ms, lines.size_bytes, done, self._settled)
+        shipment = Shipment(lane, lines, time_ms, lines.size_bytes, done, self._settled, content_id)
         stream = self._streams.setdefault(lane.stream, _Stream())
         lane.outstanding.append(shipment)
         stream.lanes[lane] = None

@@ -195,4 +195,4 @@ def _run(piece: Piece) -> Run:
     shipment = piece.shipment
     lane = shipment.lane
     time_ms = shipment.time_ms
-    return Run(lane.key, lane.headers(time_ms), shipment.lines, piece.first, piece.count, time_ms)
+    return Run(lane.key, lane.headers(time_ms, shipment.content_id), shipment.lines, piece.first, piece.count, time_ms)

@@ -72,7 +72,7 @@ class RecordClient:
         """Hand `count` records, from the first unacknowledged one on, to the client."""
         lane, lines = shipment.lane, shipment.lines
         produce, stream, key, report = self._producer.produce, lane.stream, lane.key, shipment.report
-        shared, time_ms = lane.headers(shipment.time_ms), shipment.time_ms
+        shared, time_ms = lane.headers(shipment.time_ms, shipment.content_id), shipment.time_ms
         values, starts, unfinished = lines.values, lines.starts, lines.unfinished
         first = shipment.acked
         for index in range(first, min(first + count, len(values))):

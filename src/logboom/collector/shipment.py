@@ -10,6 +10,7 @@ from logboom.collector.batch import Lines
 HOST_HEADER = "host.name"
 INPUT_HEADER = "log.input"
 PATH_HEADER = "log.file.path"
+ID_HEADER = "log.file.id"
 POSITION_HEADER = "log.file.position"
 TIME_HEADER = "log.observed_time_ms"
 UNFINISHED_HEADER = "log.unfinished"
@@ -57,9 +58,10 @@ class Lane:
         self.window: int | None = None
         """Records to send at a time while a refused one is searched for."""
 
-    def headers(self, time_ms: int) -> RecordHeaders:
-        """Those that all records read at one time share."""
-        return [*self._headers, (TIME_HEADER, b"%d" % time_ms)]
+    def headers(self, time_ms: int, content_id: str = "") -> RecordHeaders:
+        """Those that all records of one content, read at one time, share."""
+        content = [(ID_HEADER, content_id.encode())] if content_id else []
+        return [*self._headers, *content, (TIME_HEADER, b"%d" % time_ms)]
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +78,8 @@ class Shipment:
     size_bytes: int
     done: Callable[[], None]
     settled: deque["Shipment"] = field(repr=False)
+    content_id: str = ""
+    """Of the content that the lines' positions count in."""
     acked: int = 0
     pending: int = 0
     sent: int = 0

@@ -4,7 +4,8 @@ It knows one open file; which files there are, and what a rotation means, is the
 """
 
 import os
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -21,6 +22,14 @@ class Identity(NamedTuple):
     inode: int
 
 
+_ID_BYTES = 8
+
+
+def new_content_id() -> str:
+    """An id that no other content of a file, and no other buffer, of any host has."""
+    return secrets.token_hex(_ID_BYTES)
+
+
 @dataclass(slots=True, eq=False)
 class Generation:
     """One content of one file: what a checkpoint speaks of. A truncated file begins a new generation.
@@ -34,6 +43,10 @@ class Generation:
     acked: Fingerprint
     closed: bool = False
     outstanding: int = 0
+    id: str = field(default_factory=new_content_id)
+    """Sent with every line: with the line's position it tells the line from every other one."""
+    id_is_durable: bool = False
+    """Whether a checkpoint holds the id, so that a line that is sent again after a crash has the same one."""
 
     @property
     def finished(self) -> bool:
