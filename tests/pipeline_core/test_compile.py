@@ -329,7 +329,9 @@ def test_one_problem_of_a_mask(rule: str, message: str) -> None:
 def test_a_broken_part_is_told_once_and_not_again_by_its_readers() -> None:
     text = with_transforms("  p: {type: parse, inputs: [s], rules: [{format: json}], x: 1}\n"
                            "  x: {type: filter, inputs: [p], condition: 'true'}")  # fmt: skip
-    assert problems(text) == ["p.yaml:5: transforms.p.x: unknown key 'x' (known here: inputs, otherwise, rules, type)"]
+    assert problems(text) == [
+        "p.yaml:5: transforms.p.x: unknown key 'x' (known here: blank_lines, inputs, otherwise, rules, type)"
+    ]
 
 
 def test_what_nobody_reads_is_a_warning() -> None:

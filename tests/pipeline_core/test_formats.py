@@ -180,7 +180,6 @@ def test_json_of_mapped_names() -> None:
         (b"[1]", "json: no JSON object: Expected `object`, got `array`"),
         (b"7", "json: no JSON object: Expected `object`, got `int`"),
         (b'{"a":NaN}', "json: JSON is malformed: invalid character (byte 5)"),
-        (b'{"a":1e999}', "json: no JSON object: Number out of range"),
         (b'{"a":"\xff"}', "json: JSON is not UTF-8"),
         (b'{"a":1}{"b":2}', "json: JSON is malformed: trailing characters (byte 8)"),
         (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "json: JSON is nested deeper than 100"),

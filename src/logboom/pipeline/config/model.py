@@ -148,6 +148,9 @@ class ParseModel(TransformModel):
     otherwise: Literal["dead", "keep"] = "dead"
     """What happens to a line no rule reads."""
 
+    blank_lines: Literal["dead", "drop", "keep"] = "dead"
+    """What happens to a line of blanks alone: to the dead letters, dropped and counted, or an event without a body."""
+
 
 class FilterModel(TransformModel):
     """Keeps what the condition is true of."""

@@ -75,6 +75,7 @@ def compile_parse(
         inputs=tuple(model.inputs),
         rules=tuple(rule for rule in rules if rule is not None),
         otherwise=model.otherwise,
+        blank_lines=model.blank_lines,
     )
 
 

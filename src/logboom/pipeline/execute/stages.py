@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.mask.batch import mask_batch
-from logboom.pipeline.parse import parse_batch
+from logboom.pipeline.parse import DROPPED, parse_batch
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, MaskTransform, ParseTransform, mask_column
 from logboom.pipeline.route.routing import moved, needs_spark
@@ -260,6 +260,8 @@ def _moved(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
         at: pa.Array = pa.repeat(pa.scalar(node.leaves, pa.int32()), batch.num_rows)
     else:
         at = pc.if_else(pc.is_valid(reasons), pa.scalar(node.dead, pa.int32()), pa.scalar(node.leaves, pa.int32()))
+    if node.dropped is not None:
+        at = pc.if_else(batch.column(DROPPED), pa.scalar(node.dropped, pa.int32()), at)
     return batch.set_column(batch.schema.get_field_index(AT), AT, at)
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.event.json import escaped, joined
-from logboom.pipeline.normalise.event import PATH, slot_columns
+from logboom.pipeline.normalise.event import slot_columns
 from logboom.pipeline.normalise.fields import SLOTS, Values, taker_for
-from logboom.pipeline.normalise.origin import Origins
+from logboom.pipeline.normalise.origin import LINE_IDENTITY, Origins
 from logboom.pipeline.normalise.rows import Cut, CutColumn, Index
 from logboom.pipeline.plan.nodes import ParseRule
 
@@ -55,34 +55,45 @@ def normalise_cut(rule: ParseRule, cut: Cut, batch: pa.RecordBatch) -> Normalise
     """The event columns of lines of one form, some rows of a raw batch; None where they have to be read one by one."""
     taker = taker_for(rule)
     slots = taker.plain_slots(tuple(column.name for column in cut.columns))
-    if slots is None or taker.looks_for(PATH):
+    if slots is None or any(map(taker.looks_for, LINE_IDENTITY)):
         return None
     count = len(cut.rows)
     origins = Origins(batch if count == batch.num_rows else batch.take(pa.array(cut.rows)))
     by_name = {column.name: column for column in cut.columns}
-    path = None if PATH in by_name else origins.header(PATH)
+    identity = [column for column in origins.line_identity() if column.name not in by_name]
     filled = _Filled({slot: by_name.pop(name) for slot, name in slots}, count)
     reasons: list[str | None] = [None] * count
     columns = slot_columns(rule, filled, origins, reasons)
-    columns["attributes"] = _attributes([*by_name.values()], path, count)
+    columns["attributes"] = _attributes([*by_name.values()], identity, count)
     if not filled.left.any():
         return NormalisedCut(cut.rows, columns)
     fine = pa.array(~filled.left)
     return NormalisedCut(cut.rows[~filled.left], {name: column.filter(fine) for name, column in columns.items()})
 
 
-def _attributes(columns: list[CutColumn], path: pa.Array | None, count: int) -> pa.Array:
-    """The remaining fields as one JSON object each, written as msgspec writes it; `path`: the collector's, which stands
-    behind them where there is one."""
-    if path is not None and path.null_count:
-        without = _attributes(columns, None, count)
-        return pc.if_else(path.is_valid(), _attributes(columns, pc.fill_null(path, ""), count), without)
-    if path is not None:
-        columns = [*columns, CutColumn(PATH, escaped(path), quoted=True)]
-    if not columns:
-        return pa.repeat(pa.scalar("{}"), count)
+def _attributes(columns: list[CutColumn], identity: list[CutColumn], count: int) -> pa.Array:
+    """The remaining fields as one JSON object each, written as msgspec writes it.
+
+    `identity`: the collector's fields, which stand behind them; a row may lack some of these.
+    """
+    columns = [*columns, *(_escaped(column) for column in identity if not column.texts.null_count)]
     parts: list[Any] = []
     for number, column in enumerate(columns):
-        quote = '"' if column.quoted else ""
-        parts += [f"{',' if number else '{'}{_encode(column.name).decode()}:{quote}", column.texts, quote]
-    return joined([*parts, "}"])
+        parts += _member(column, "," if number else "{")
+    partial = [column for column in identity if column.texts.null_count]
+    if not partial:
+        return joined([*parts, "}"]) if parts else pa.repeat(pa.scalar("{}"), count)
+    more = joined([pc.fill_null(joined(_member(_escaped(column), ",")), "") for column in partial])
+    if not parts:
+        return joined(["{", pc.utf8_ltrim(more, ","), "}"])
+    return joined([*parts, more, "}"])
+
+
+def _member(column: CutColumn, before: str) -> list[Any]:
+    """The parts of `"name":value`; null where the column is."""
+    quote = '"' if column.quoted else ""
+    return [f"{before}{_encode(column.name).decode()}:{quote}", column.texts, quote]
+
+
+def _escaped(column: CutColumn) -> CutColumn:
+    return column._replace(texts=escaped(column.texts)) if column.quoted else column

@@ -21,7 +21,6 @@ from logboom.pipeline.normalise.severity import SeverityReader
 from logboom.pipeline.normalise.times import read_times
 from logboom.pipeline.plan.nodes import ParseRule
 
-PATH: Final = "log.file.path"
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 
 _NEWLINE: Final = 10
@@ -85,12 +84,10 @@ def _default(rule: ParseRule, field: str) -> str | None:
 
 def _join_headers(rows: list[Row], origins: Origins) -> None:
     """What the collector knows of a line and the line does not say itself."""
-    paths = origins.header(PATH)
-    if paths is None:
-        return
-    for row, path in zip(rows, paths.to_pylist(), strict=True):
-        if path is not None and type(row) is dict:
-            row.setdefault(PATH, path)
+    for name, texts, quoted in origins.line_identity():
+        for row, text in zip(rows, texts.to_pylist(), strict=True):
+            if text is not None and type(row) is dict:
+                row.setdefault(name, text if quoted else int(text))
 
 
 # --- time -------------------------------------------------------------------------------------------------------

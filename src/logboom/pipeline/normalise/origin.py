@@ -1,6 +1,6 @@
 """What a record brings along beside its line: where it stood in which stream, when it came, and its headers.
 
-It knows the raw columns. It must not know lines. The headers are those of the collector (`host.name`, `log.file.path`,
+It knows the raw columns. It must not know lines. The headers are those of the collector (`host.name`, LINE_IDENTITY,
 `log.observed_time_ms`) and of services that set `service.name` or `traceparent`.
 """
 
@@ -11,9 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.normalise.rows import CutColumn
+
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
-_KNOWN_SINCE_US: Final = 365 * 86_400_000_000
-_NAMES: Final = ("host.name", "service.name", "traceparent", "log.file.path", "log.observed_time_ms")
+_NO_TIMESTAMP_US: Final = -1_000
+"""Kafka's RecordBatch.NO_TIMESTAMP, -1 ms: the producer gave none and the broker set none."""
+LINE_IDENTITY: Final = ("log.file.path", "log.file.id", "log.file.position")
+"""Headers of the collector that become attributes: where a line was read. With `host`, the id and the position are the
+same for every repeat of a line and for no other line."""
+_POSITION: Final = "log.file.position"
+_NAMES: Final = ("host.name", "service.name", "traceparent", "log.observed_time_ms", *LINE_IDENTITY)
 
 
 class Origins:
@@ -25,12 +32,25 @@ class Origins:
         stamps = batch.column("timestamp")
         micros = pc.fill_null(stamps.cast(_MICROSECONDS).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         self.reference_us: npt.NDArray[np.int64] = micros
-        """The record's timestamp; at 1970 and before it means that there is none."""
-        self.arrival: pa.Array = pa.array(micros, mask=micros < _KNOWN_SINCE_US).cast(_MICROSECONDS)
+        """The record's timestamp; in the first year of 1970 and before it tells no year of a line."""
+        missing = stamps.is_null().to_numpy(zero_copy_only=False) | (micros == _NO_TIMESTAMP_US)
+        self.arrival: pa.Array = pa.array(micros, mask=missing).cast(_MICROSECONDS)
+        """The record's timestamp, whatever it is; null where the record has none."""
 
     def header(self, name: str) -> pa.Array | None:
         """A header as text by row, or None where no row has it."""
         return self._headers.get(name)
+
+    def line_identity(self) -> list[CutColumn]:
+        """What the collector says of where the lines were read: a column per header that some row has, with nulls."""
+        found = []
+        for name in LINE_IDENTITY:
+            texts = self.header(name)
+            if texts is not None and name == _POSITION:
+                texts = pc.if_else(pc.match_substring_regex(texts, r"\A(?:0|[1-9][0-9]{0,17})\z"), texts, None)
+            if texts is not None:
+                found.append(CutColumn(name, texts, quoted=name != _POSITION))
+        return found
 
     def observed_time(self) -> pa.Array:
         """When the collector read the line, else when the record was made."""
@@ -67,7 +87,8 @@ def _header_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         positions = np.full(len(headers), -1, np.int64)
         positions[rows[::-1]] = at[::-1]  # the first of several headers of one name
         texts = _as_texts(values)
-        found[name] = texts.take(pa.array(positions, mask=positions < 0))
+        taken = texts.take(pa.array(positions, mask=positions < 0))
+        found[name] = pc.if_else(pc.equal(taken, ""), None, taken)  # an empty header says nothing
     return found
 
 

@@ -52,6 +52,7 @@ _DIRECTIVES: Final[dict[str, str]] = {
     "M": r"(?P<minute>[0-9]{1,2})",
     "S": r"(?P<second>[0-9]{1,2})",
     "f": r"(?P<fraction>[0-9]{1,18})",
+    "i": r"(?P<millisecond>[0-9]{1,3})",
     "b": r"(?P<name>[A-Za-z]{3,9})\.?",
     "a": r"[A-Za-z]{2,9}\.?",
     "z": _ZONE,
@@ -63,7 +64,7 @@ _DIRECTIVES: Final[dict[str, str]] = {
 }
 _ALIASES: Final = {"B": "b", "h": "b", "A": "a", "L": "f", "N": "f"}
 _COMPOSITES: Final = {"T": "%H:%M:%S", "R": "%H:%M", "D": "%m/%d/%y", "F": "%Y-%m-%d"}
-_FIXED_WIDTH: Final = {"y": 2, "m": 2, "d": 2, "H": 2, "I": 2, "M": 2, "S": 2, "j": 3}
+_FIXED_WIDTH: Final = {"y": 2, "m": 2, "d": 2, "H": 2, "I": 2, "M": 2, "S": 2, "j": 3, "i": 3}
 _ISO: Final = (
     r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
     r"(?:[Tt ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,18}))?)?"
@@ -156,7 +157,7 @@ def _expression(text: str) -> str:
         position += 2
     expression = "".join(parts)
     names = re.findall(r"\(\?P<(\w+)>", expression)
-    if len(names) != len(set(names)):
+    if len(names) != len(set(names)) or {"fraction", "millisecond"} <= set(names):
         raise TimeFormatError(f"time format {text!r} gives one part of the time twice")
     return expression.replace(r"\s+ *", r"\s*")
 
@@ -318,7 +319,9 @@ def _numbers(columns: dict[str, pa.Array], name: str, matched: Mask, missing: in
 
 
 def _fraction_us(columns: dict[str, pa.Array], matched: Mask) -> Micros:
-    """Digits behind the point as microseconds; finer ones are cut off."""
+    """Digits behind the point, or a number of milliseconds, as microseconds; finer ones are cut off."""
+    if "millisecond" in columns:
+        return _numbers(columns, "millisecond", matched, 0) * 1_000
     column = columns.get("fraction")
     if column is None:
         return np.zeros(len(matched), np.int64)

@@ -74,6 +74,9 @@ _FROM_LINE: Final = (
 _KEPT_WHEN_DEAD: Final = ("timestamp", "key", "value", "headers")
 _NO_RULE: Final = "no rule applies to it"
 
+DROPPED: Final = "dropped"
+"""A column of true and false beside the events of a transform that drops blank lines."""
+
 
 def parse_batch(transform: ParseTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Events of a batch of RAW_COLUMNS (plus the rules' `when` columns): EVENT_COLUMNS + DEAD_COLUMNS + the rest.
@@ -89,6 +92,10 @@ def _parse(transform: ParseTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
     left = np.arange(batch.num_rows)
     pieces: list[tuple[Rows, dict[str, pa.Array]]] = []
     reasons: dict[int, list[str]] = {}
+    blank = np.zeros(0, np.int64) if transform.blank_lines == "dead" else _blank_rows(batch)
+    if len(blank):
+        pieces.append((blank, _blank_events(transform, batch, blank)))
+        left = np.setdiff1d(left, blank, assume_unique=True)
     for rule in transform.rules:
         if not len(left):
             break
@@ -107,14 +114,23 @@ def _parse(transform: ParseTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
         if transform.otherwise == "dead"
         else {}
     )
-    return _assemble(transform, batch, _in_order(pieces, batch.num_rows), told)
+    whole = _assemble(transform, batch, _in_order(pieces, batch.num_rows), told)
+    if transform.blank_lines != "drop":
+        return whole
+    return whole.append_column(DROPPED, pa.array(np.isin(np.arange(batch.num_rows), blank)))
 
 
-def _told(transform: ParseTransform, rows: Rows, reasons: dict[int, list[str]]) -> dict[int, str]:
-    """Why rows are dead; none is where the transform keeps what no rule reads."""
-    if transform.otherwise == "keep":
-        return {}
-    return {row: "; ".join(reasons.get(row, [_NO_RULE])) for row in rows.tolist()}
+def _blank_rows(batch: pa.RecordBatch) -> Rows:
+    """Rows with a value of blanks alone. A tombstone has no value and is none of them."""
+    is_blank = pc.equal(pc.binary_length(text_lines(_binary(batch.column("value")))), 0)
+    return np.flatnonzero(_true(is_blank))
+
+
+def _blank_events(transform: ParseTransform, batch: pa.RecordBatch, rows: Rows) -> dict[str, pa.Array]:
+    """Blank lines as events with an empty body; without one where they are to be dropped."""
+    if transform.blank_lines == "drop":
+        return _nothing_read(len(rows))
+    return normalise(_text_rule(), [{"body": ""} for _ in rows], Origins(batch.take(pa.array(rows)))).columns
 
 
 def _applies(rule: ParseRule, batch: pa.RecordBatch, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -218,8 +234,13 @@ def _left_over(transform: ParseTransform, batch: pa.RecordBatch, rows: Rows) -> 
         lines = text_lines(part.column("value").cast(pa.binary())).to_pylist()
         fields: list[Row] = [{"body": line} if line is not None else {} for line in lines]
         return normalise(_text_rule(), fields, Origins(part)).columns
-    columns = {name: pa.nulls(len(rows), EVENT_SCHEMA.field(name).type) for name in _FROM_LINE}
-    columns["severity_number"] = pa.array(np.zeros(len(rows), np.int32))
+    return _nothing_read(len(rows))
+
+
+def _nothing_read(count: int) -> dict[str, pa.Array]:
+    """The columns of rows of which nothing was read."""
+    columns = {name: pa.nulls(count, EVENT_SCHEMA.field(name).type) for name in _FROM_LINE}
+    columns["severity_number"] = pa.array(np.zeros(count, np.int32))
     return columns
 
 
@@ -272,4 +293,4 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type.equals(kind) else column.cast(kind)
 
 
-__all__: Sequence[str] = ("ARROW_TYPES", "EVENT_SCHEMA", "Normalised", "parse_batch", "read_fields")
+__all__: Sequence[str] = ("ARROW_TYPES", "DROPPED", "EVENT_SCHEMA", "Normalised", "parse_batch", "read_fields")

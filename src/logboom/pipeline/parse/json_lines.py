@@ -1,10 +1,11 @@
 """One JSON object per record (RFC 8259).
 
 It knows JSON. It must not know what a field means. Defined here: the last of duplicate keys wins; NaN and Infinity are
-no JSON; whole numbers of any length are kept as they are and others as IEEE doubles, those out of range being no
-record; text that is no UTF-8, lone surrogates and anything deeper than `DEPTH_MAX` are no record.
+no JSON; whole numbers of any length are kept as they are and others as IEEE doubles, those that no double can hold as
+the text that was written; text that is no UTF-8, lone surrogates and anything deeper than `DEPTH_MAX` are no record.
 """
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,20 @@ _AT_ONCE: Final = 128
 """Rows decoded in one call; a broken one among them costs the others a second reading."""
 
 _BOM: Final = b"\xef\xbb\xbf"
+_OTHER_ESCAPE: Final = re.compile(rb"\\[^u]")
+_SURROGATES: Final = re.compile(rb"(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[89a-f][0-9a-f]{2}")
+"""A whole pair, or a half without the other."""
+_PAIR_BYTES: Final = 12
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if abs(number) < float("inf") else text
+
+
+_decode_wide: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_number).decode
+"""Far slower: it asks Python about every number with a fraction or an exponent."""
 
 
 def read_json(values: pa.Array) -> list[Row]:
@@ -44,15 +58,24 @@ def read_json(values: pa.Array) -> list[Row]:
 
 def _read_one(value: bytes | None) -> Row:
     try:
-        return _decode(value)  # type: ignore[arg-type]
+        return _decode_any(value)  # type: ignore[arg-type]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
         return _second_look(value, error)
+
+
+def _decode_any(value: bytes) -> dict[str, Any]:
+    try:
+        return _decode(value)
+    except msgspec.DecodeError as error:
+        if "out of range" not in str(error):
+            raise
+        return _decode_wide(value)
 
 
 def object_of(value: bytes) -> dict[str, Any] | None:
     """The object a text holds, or None."""
     try:
-        found = _decode(value)
+        found = _decode_any(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if is_shallow(found, DEPTH_MAX) else None
@@ -80,8 +103,15 @@ def _second_look(value: bytes | None, error: Exception) -> Row:
         return "JSON is not UTF-8"
     if isinstance(error, RecursionError):
         return f"JSON is nested deeper than {DEPTH_MAX}"
+    if _has_lone_surrogate(value):
+        return "JSON has half a surrogate pair (\\uD800 to \\uDFFF), which is no character"
     reason = str(error).removesuffix(" - at `$[...]`")
     return reason if reason.startswith("JSON") else f"no JSON object: {reason}"
+
+
+def _has_lone_surrogate(value: bytes) -> bool:
+    """Whether an escape such as `\\ud800` stands without its other half (RFC 8259, section 8.2)."""
+    return any(len(escapes) != _PAIR_BYTES for escapes in _SURROGATES.findall(_OTHER_ESCAPE.sub(b"", value)))
 
 
 def _deep_rows(column: pa.Array, rows: list[Row], values: list[bytes | None]) -> list[int]:

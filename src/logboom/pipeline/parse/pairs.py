@@ -15,7 +15,11 @@ from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
 NO_FIRST_PAIR: Final = "the first word is no pair"
 
 _QUOTED: Final = r'"(?P<quoted>[^"\\]*(?:\\.[^"\\]*)*)"'
-_PAIR: Final = re.compile(rf'(?P<key>[^\s="]+)(?P<is>=(?:{_QUOTED}|(?P<plain>[^\s"]\S*)?))?(?P<end>\s+|$)', re.DOTALL)
+_KEY: Final = r"""[^\s="'`|,;(){}<>]+"""
+"""Anything but blanks, quotes, brackets and what separates parts of a line: `a|b=1` is no pair."""
+_PAIR: Final = re.compile(
+    rf'(?:(?P<key>{_KEY})(?P<is>=(?:{_QUOTED}|(?P<plain>[^\s"]\S*)?))|(?P<flag>[^\s="]+))(?P<end>\s+|$)', re.DOTALL
+)
 _REST_OF_QUOTED: Final = re.compile(r'([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
@@ -50,11 +54,11 @@ def _logfmt(line: str | None) -> Row:
         match = _PAIR.match(text, position)
         if match is None:
             return f"no pair at character {position + 1}"
-        key, given, quoted, plain, _ = match.groups()
+        key, given, quoted, plain, flag, _ = match.groups()
         if given is None:
             if not fields:
                 return NO_FIRST_PAIR
-            fields[key] = True
+            fields[flag] = True
         elif quoted is not None:
             fields[key] = unescape(quoted) if "\\" in quoted else quoted
         else:

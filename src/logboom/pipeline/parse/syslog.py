@@ -26,12 +26,13 @@ _BSD_TIME: Final = (
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"
 )
 _HOST: Final = r"(?:[^\s:\[\]]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f.]+)"
+# macOS writes in parentheses behind the number which other process or service a line is about: `launchd[1] (com.x): `.
 # A name, perhaps with dashes in front (`-- root`) or a version behind (`syslogd 1.4.1`), then a number in brackets.
 _TAG: Final = r"(?:-- ?)?[\w./()@+,$#&*-]+(?: [0-9][\w.-]*)?"
 _RFC3164: Final = (
     rf"(?s)\A(?:{_PRI})?(?:{_BSD_TIME}:? +)?"
-    rf"(?:(?P<host>{_HOST}) +(?P<tag>{_TAG})(?:\[(?P<pid>[^\]\s]*)\])?: ?(?P<body>.*)"
-    rf"|(?P<tag2>{_TAG})(?:\[(?P<pid2>[^\]\s]*)\])?: ?(?P<body2>.*)"
+    rf"(?:(?P<host>{_HOST}) +(?P<tag>{_TAG})(?:\[(?P<pid>[^\]\s]*)\](?: \((?P<about>[^()]*)\))?)?: ?(?P<body>.*)"
+    rf"|(?P<tag2>{_TAG})(?:\[(?P<pid2>[^\]\s]*)\](?: \((?P<about2>[^()]*)\))?)?: ?(?P<body2>.*)"
     rf"|(?P<rest>(?P<host3>{_HOST}) +(?P<body3>.*))|(?P<body4>.*))\z"
 )
 _SD: Final = r'(?:\[[^\s=\]"]{1,256}(?: +[^\s=\]"]{1,256}="(?:[^"\\\]]|\\.)*")*\])+'
@@ -83,6 +84,7 @@ def _fields_3164(part: dict[str, str]) -> Row:
     _add(found, "host", part["host"] or ("" if unsure else part["host3"]))
     _add(found, "service", part["tag"] or part["tag2"])
     _add_pid(found, part["pid"] or part["pid2"])
+    _add(found, "syslog.about", part["about"] or part["about2"])
     found["body"] = part["body"] or part["body2"] or unsure or part["body3"] or part["body4"]
     return found
 

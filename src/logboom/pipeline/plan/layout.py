@@ -123,6 +123,8 @@ class KernelNode:
     arrivals: tuple[int, ...]
     leaves: int
     dead: int
+    dropped: int | None = None
+    """For a parse that drops blank lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,9 @@ class Layout:
             arcs = {self._places.code("arc", edge, transform.name) for edge in transform.inputs}
             if taken := tuple(sorted(arcs & here)):
                 leaves = self.leave(transform.name)
-                nodes.append(KernelNode(transform, taken, leaves, self.dead_code(transform.name)))
+                drops = isinstance(transform, ParseTransform) and transform.blank_lines == "drop"
+                dropped = self.dropped_code(transform.name) if drops else None
+                nodes.append(KernelNode(transform, taken, leaves, self.dead_code(transform.name), dropped))
                 here = (here - arcs) | {leaves}
         return KernelPass(tuple(nodes))
 

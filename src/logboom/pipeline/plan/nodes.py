@@ -188,6 +188,8 @@ class ParseTransform(Node, frozen=True, kw_only=True, tag="parse"):
     rules: tuple[ParseRule, ...]
     otherwise: Literal["dead", "keep"] = "dead"
     """`keep`: a line no rule can read becomes an event whose body is the line."""
+    blank_lines: Literal["dead", "drop", "keep"] = "dead"
+    """Lines of blanks alone: as any line no rule reads, dropped under this name, or events with an empty body."""
 
 
 class FilterTransform(Node, frozen=True, kw_only=True, tag="filter"):

@@ -337,7 +337,7 @@ def _directory_value(name: str, value: Any) -> str:
     if value is None:
         return NO_VALUE
     if name == "date":
-        return str(value.strftime("%Y-%m-%d"))
+        return str(value.date().isoformat())  # strftime writes year 1 without the zeros in front
     if name == "hour":
         return str(value.strftime("%H"))
     return urllib.parse.quote(str(value), safe="") or NO_VALUE
