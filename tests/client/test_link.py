@@ -20,7 +20,7 @@ from logboom.client.messages import (
     INIT_PRODUCER_ID,
     METADATA,
     PRODUCE,
-    Slot,
+    TopicPartition,
     metadata_answer,
     metadata_request,
     produce_answer,
@@ -176,9 +176,9 @@ def test_a_real_broker_serves_all_three(tmp_path: Path) -> None:
         assert {name: place.error for name, place in places.streams.items()} == dict.fromkeys("ab", ErrorCode.none)
         record, (number, epoch) = Record(Offset(0), 1, None, b"value", ()), producer
         batch = build_batch([record], codec=Codec.ZSTD, producer_id=number, producer_epoch=epoch, base_sequence=0)
-        request = produce_request({Slot(*slot): (batch,) for slot in (("a", 0), ("b", 0), ("a", 99))})
+        request = produce_request({TopicPartition(*tp): (batch,) for tp in (("a", 0), ("b", 0), ("a", 99))})
         assert produce_answer(dialogue.ask(PRODUCE, request)) == {
-            Slot("a", 0): ErrorCode.none,
-            Slot("b", 0): ErrorCode.none,
-            Slot("a", 99): ErrorCode.unknown_topic_or_partition,
+            TopicPartition("a", 0): ErrorCode.none,
+            TopicPartition("b", 0): ErrorCode.none,
+            TopicPartition("a", 99): ErrorCode.unknown_topic_or_partition,
         }

@@ -23,10 +23,10 @@ from logboom.client.messages import (
     PRODUCE,
     AnswerError,
     Api,
-    Place,
+    PartitionMetadata,
     ProducerId,
-    Slot,
-    StreamPlaces,
+    StreamMetadata,
+    TopicPartition,
     metadata_answer,
     metadata_request,
     produce_answer,
@@ -51,20 +51,26 @@ def read(api: Api, body: list[Bytes]) -> Any:
     return request
 
 
-@given(st.dictionaries(st.builds(Slot, NAMES, st.integers(0, 2**31 - 1)), st.lists(st.binary(max_size=9), max_size=3)))
-def test_produce_of_many_partitions_in_parts(batches: dict[Slot, list[bytes]]) -> None:
+@given(
+    st.dictionaries(
+        st.builds(TopicPartition, NAMES, st.integers(0, 2**31 - 1)), st.lists(st.binary(max_size=9), max_size=3)
+    )
+)
+def test_produce_of_many_partitions_in_parts(batches: dict[TopicPartition, list[bytes]]) -> None:
     request = read(PRODUCE, produce_request(batches, 1_234))
     assert (request.transactional_id, request.acks, request.timeout.total_seconds()) == (None, -1, 1.234)
     names = [topic.name for topic in request.topic_data]
     assert len(names) == len(set(names))
     assert {
-        Slot(topic.name, one.index): one.records for topic in request.topic_data for one in topic.partition_data
-    } == {slot: b"".join(parts) for slot, parts in batches.items()}
+        TopicPartition(topic.name, one.index): one.records
+        for topic in request.topic_data
+        for one in topic.partition_data
+    } == {tp: b"".join(parts) for tp, parts in batches.items()}
 
 
 def test_what_is_sent_is_not_copied() -> None:
     batch = bytearray(b"batch")
-    assert any(part is batch for part in produce_request({Slot("s", 0): (batch,)}))
+    assert any(part is batch for part in produce_request({TopicPartition("s", 0): (batch,)}))
 
 
 @given(st.lists(NAMES, max_size=4))
@@ -88,14 +94,17 @@ def test_answers_are_read_as_kio_writes_them(seed: int) -> None:
 def check_answers(chance: random.Random) -> None:
     produced = random_entity(load_response_schema(*PRODUCE), chance)
     assert produce_answer(written(produced)) == {
-        Slot(topic.name, one.index): one.error_code for topic in produced.responses for one in topic.partition_responses
+        TopicPartition(topic.name, one.index): one.error_code
+        for topic in produced.responses
+        for one in topic.partition_responses
     }
     places = random_entity(load_response_schema(*METADATA), chance)
     told = metadata_answer(written(places))
     assert told.brokers == {one.node_id: join_address(one.host, one.port) for one in places.brokers}
     assert told.streams == {
-        topic.name: StreamPlaces(
-            topic.error_code, {one.partition_index: Place(one.error_code, one.leader_id) for one in topic.partitions}
+        topic.name: StreamMetadata(
+            topic.error_code,
+            {one.partition_index: PartitionMetadata(one.error_code, one.leader_id) for one in topic.partitions},
         )
         for topic in places.topics
     }

@@ -4,7 +4,7 @@ from collections import deque
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logboom.client.codes import ErrorCode
@@ -35,7 +35,7 @@ class ModelBroker:
         if (sequence, count) in known:
             return ErrorCode.duplicate_sequence_number
         if sequence != (add_to_sequence(*known[-1]) if known else 0):
-            return ErrorCode.out_of_order_sequence_number
+            return ErrorCode.out_of_order_sequence_number if known else ErrorCode.unknown_producer_id
         known.append((sequence, count))
         self.log.append(content)
         return ErrorCode.request_timed_out if self._random.random() < self.trouble / 4 else ErrorCode.none
@@ -96,6 +96,7 @@ class Client:
                 self._partition.restart()
 
 
+@example(33, 30, frozenset({3, 25}))
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 40), st.frozensets(st.integers(0, 40), max_size=4))
 def test_every_batch_is_in_the_log_in_order_and_once_while_the_producer_lives(
@@ -135,6 +136,14 @@ def test_nothing_is_sent_before_all_answers_are_there_once_something_failed() ->
     assert partition.next_to_send() is first
 
 
+def test_a_new_producers_first_batch_that_is_refused_does_not_end_it() -> None:
+    """Brokers say UNKNOWN_PRODUCER_ID of what follows it, since they know nothing of the producer yet."""
+    partition, (first, second) = _producer(2)
+    partition.answered(first, ErrorCode.invalid_record)
+    assert partition.answered(second, ErrorCode.unknown_producer_id).outcome is Outcome.REFUSED
+    assert partition.withdraw() == [first, second]
+
+
 def test_a_refusal_frees_the_sequences_from_the_refused_batch_on() -> None:
     partition, (first, second, third) = _producer(3)
     assert partition.answered(first, ErrorCode.none).acknowledged == (first,)
@@ -149,6 +158,22 @@ def test_a_refusal_while_a_successors_fate_is_unknown_ends_the_producer() -> Non
     partition, (first, second) = _producer(2)
     partition.answered(first, ErrorCode.invalid_record)
     assert partition.lost(second).outcome is Outcome.DEAD
+
+
+def test_a_refusal_after_a_copy_was_lost_ends_the_producer_and_not_its_successor() -> None:
+    """The copy in the old connection may still arrive; other records under its sequence would pass for repeats."""
+    partition, (first, second) = _producer(2)
+    partition.lost(first)
+    assert partition.lost(second).outcome is Outcome.AGAIN
+    for batch in (first, second):
+        partition.sent(batch)
+    partition.answered(first, ErrorCode.invalid_record)
+    assert partition.answered(second, ErrorCode.out_of_order_sequence_number).outcome is Outcome.DEAD
+    partition.restart()
+    for batch in (first, second):
+        partition.sent(batch)
+    partition.answered(first, ErrorCode.invalid_record)
+    assert partition.answered(second, ErrorCode.unknown_producer_id).outcome is Outcome.REFUSED
 
 
 @pytest.mark.parametrize(

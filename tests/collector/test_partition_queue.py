@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 from confluent_kafka import KafkaError
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logboom.client.codes import ErrorCode
@@ -151,6 +151,7 @@ def sent(out: Delivery, lane: Lane, first: int, count: int) -> None:
     out.send(lane, lines, 1_000, lambda: None)
 
 
+@example(755838, [(0, 17), (0, 18)], frozenset({0}), 1_000)
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, 1 << 32),

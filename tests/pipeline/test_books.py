@@ -7,7 +7,7 @@ import pytest
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans, fingerprints
 from logboom.pipeline.checkpoint.files import only_one
-from logboom.pipeline.checkpoint.ledger import BalanceError, Ledger, LedgerBook
+from logboom.pipeline.checkpoint.ledger import BalanceError, BatchLedgers, Ledger
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.errors import PipelineError
@@ -30,7 +30,7 @@ def _ledger(records_in: int, out: int, *, copies: int = 0, dropped: int = 0, dea
     )
 
 
-def _book(book: LedgerBook, batch: int, ledger: Ledger) -> Ledger:
+def _book(book: BatchLedgers, batch: int, ledger: Ledger) -> Ledger:
     return book.record(batch=batch, plan="x", started_at="now", duration_ms=1, ledger=ledger).total
 
 
@@ -41,16 +41,16 @@ def _plan(name: str) -> Plan:
 
 
 def test_a_batch_that_does_not_add_up_is_refused(tmp_path: Path) -> None:
-    book = LedgerBook(tmp_path)
+    book = BatchLedgers(tmp_path)
     with pytest.raises(BalanceError, match="2 records are unaccounted for"):
         _book(book, 0, _ledger(10, 6, copies=1, dropped=2, dead=1))
     assert book.last() is None
 
 
 def test_a_batch_that_ran_twice_counts_once(tmp_path: Path) -> None:
-    _book(LedgerBook(tmp_path), 0, _ledger(10, 10))
-    _book(LedgerBook(tmp_path), 1, _ledger(5, 5))
-    total = _book(LedgerBook(tmp_path), 1, _ledger(5, 4, dropped=1))
+    _book(BatchLedgers(tmp_path), 0, _ledger(10, 10))
+    _book(BatchLedgers(tmp_path), 1, _ledger(5, 5))
+    total = _book(BatchLedgers(tmp_path), 1, _ledger(5, 4, dropped=1))
     assert (total.records_in, total.out, total.dropped) == ({"web": 15}, {"errors": 14}, {"clean": 1})
 
 

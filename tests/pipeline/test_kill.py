@@ -76,10 +76,10 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
             wait_until(lambda: count(pins) >= 1 or not router.alive(), "a batch")
             assert router.sigterm() == 0, router.log_text()[-2_000:]
         # Killed as a batch begins, then as the archive commits, the driver alone, its JVM left to notice.
-        for watched, more, group in ((pins, 2, True), (manifests, 1, False)):
+        for queries, more, group in ((pins, 2, True), (manifests, 1, False)):
             with RouterProcess(file, broker.kafka) as router:
-                seen = count(watched)
-                wait_until(lambda: count(watched) >= seen + more or not router.alive(), "a batch")  # noqa: B023
+                seen = count(queries)
+                wait_until(lambda: count(queries) >= seen + more or not router.alive(), "a batch")  # noqa: B023
                 assert router.alive(), router.log_text()[-2_000:]
                 router.kill9(group=group)
         load.join()

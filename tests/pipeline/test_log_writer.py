@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.pipeline.support import make_stream, records
 from tests.support.server import BrokerProcess
 
-from logboom.client.messages import Slot
+from logboom.client.messages import TopicPartition
 from logboom.pipeline.edge.log_writer import LogWriter
 from logboom.pipeline.edge.record_columns import RecordColumns
 from logboom.pipeline.errors import PipelineError
@@ -23,9 +23,9 @@ from logboom.records import read_header
 ANSWER_S = 60
 
 
-def _put(writer: LogWriter, slot: Slot, values: list[bytes]) -> None:
+def _put(writer: LogWriter, tp: TopicPartition, values: list[bytes]) -> None:
     for packed in RecordColumns(pa.array(values, pa.binary())).packed():
-        writer.put(slot, packed)
+        writer.put(tp, packed)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_records_arrive_in_order_through_a_broker_that_dies(broker: BrokerProces
     make_stream(broker.kafka, "out", 2)
     with closing(LogWriter(f"127.0.0.1:1,{broker.kafka}")) as writer:
         for number in range(40):
-            _put(writer, Slot("out", number % 2), [f"{number}:{place}".encode() for place in range(100)])
+            _put(writer, TopicPartition("out", number % 2), [f"{number}:{place}".encode() for place in range(100)])
             if number == 20:
                 broker.kill9()
                 broker.restart()
@@ -54,10 +54,10 @@ def test_batches_a_stream_finds_too_large_are_halved(broker: BrokerProcess) -> N
     admin.create_topics([NewTopic("small", 1, 1, config={"max.message.bytes": "2000"})])["small"].result(30)
     values = [bytes([number]) + b"%032d" % (number**15) * 20 for number in range(60)]
     with closing(LogWriter(broker.kafka)) as writer:
-        _put(writer, Slot("small", 0), values)
+        _put(writer, TopicPartition("small", 0), values)
         writer.settle()
         assert [message.value() for message in records(broker.kafka, "small")] == values
-        _put(writer, Slot("small", 0), [os.urandom(4_000)])
+        _put(writer, TopicPartition("small", 0), [os.urandom(4_000)])
         with pytest.raises(PipelineError, match="small/0: message_too_large"):
             writer.settle()
         assert writer.failed
@@ -126,7 +126,7 @@ def _scripted(*codes: int | None) -> Iterator[ScriptedLog]:
 def _written(log: ScriptedLog, batches: int) -> None:
     with closing(LogWriter(log.address)) as writer:
         for number in range(batches):
-            _put(writer, Slot("out", 0), [b"%d" % number, b"x"])
+            _put(writer, TopicPartition("out", 0), [b"%d" % number, b"x"])
         done = threading.Thread(target=writer.settle, daemon=True)
         done.start()
         done.join(ANSWER_S)
@@ -155,6 +155,6 @@ def test_a_log_that_lost_the_producer_is_given_a_new_one(code: int) -> None:
 
 def test_what_the_log_refuses_for_good_is_told() -> None:
     with _scripted(29) as log, closing(LogWriter(log.address)) as writer:
-        _put(writer, Slot("out", 0), [b"x"])
+        _put(writer, TopicPartition("out", 0), [b"x"])
         with pytest.raises(PipelineError, match="out/0: topic_authorization_failed"):
             writer.settle()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.client.messages import Slot
+from logboom.client.messages import TopicPartition
 from logboom.pipeline.edge.letters import packed_records, whole_letters
 from logboom.pipeline.edge.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
 from logboom.pipeline.edge.record_encoder import OutputBinding, RecordEncoder, key_partition
@@ -163,32 +163,32 @@ class _Message:
     timestamp = staticmethod(lambda: (1, 0))
 
 
-def _sent(rows: Rows, encoder: RecordEncoder = ENCODER) -> dict[Slot, list[Record]]:
-    found: dict[Slot, list[Packed]] = {}
+def _sent(rows: Rows, encoder: RecordEncoder = ENCODER) -> dict[TopicPartition, list[Record]]:
+    found: dict[TopicPartition, list[Packed]] = {}
     for _, encoded in encoder.encoded(rows):
-        for slot, piece in encoded.pieces:
-            found.setdefault(slot, []).append(piece)
-    return {slot: _records(pieces) for slot, pieces in found.items()}
+        for tp, piece in encoded.pieces:
+            found.setdefault(tp, []).append(piece)
+    return {tp: _records(pieces) for tp, pieces in found.items()}
 
 
 def test_records_carry_their_ids_and_keep_their_order() -> None:
     sent = _sent(_rows([10_000] * 3, body=["a", 'b"\n', None], service=["s", None, "t"]))
-    ((slot, records),) = sent.items()
-    assert slot.stream == "errors"
+    ((tp, records),) = sent.items()
+    assert tp.stream == "errors"
     assert [json.loads(record.value or b"")["offset"] for record in records] == [0, 1, 2]
     assert dict(records[1].headers) == {"logboom-event-id": b"web:0:1", "logboom-origin": b"web/0/1"}
 
 
 def test_a_body_without_text_is_a_record_without_value_and_keys_choose_the_partition() -> None:
     sent = _sent(_rows([10_001] * 3, body=["a", None, "c"], service=["s", "s", "t"]))
-    by_key = {record.key: slot.partition for slot, records in sent.items() for record in records}
+    by_key = {record.key: tp.partition for tp, records in sent.items() for record in records}
     assert by_key == {b"s": key_partition(b"s", 0, 2), b"t": key_partition(b"t", 0, 2)}
     assert sorted(str(record.value) for records in sent.values() for record in records) == ["None", "b'a'", "b'c'"]
 
 
 def test_what_is_too_large_for_its_stream_is_a_dead_letter_with_the_whole_event() -> None:
     sent = _sent(_rows([10_000] * 2, body=["x" * 1_100_000, "fits"], service=[None, None]))
-    parts = sent[Slot("shop.dead.errors", 0)]
+    parts = sent[TopicPartition("shop.dead.errors", 0)]
     told = {name: (value or b"").decode() for name, value in parts[0].headers}
     assert [dict(part.headers)["logboom-dead-part"] for part in parts] == [b"1/2", b"2/2"]
     assert told["logboom-dead-form"] == "event"
@@ -203,7 +203,10 @@ def test_a_stream_that_takes_more_gets_more() -> None:
     wide = replace(ENCODER.bindings[10_000], max_message_bytes=3_000_000)
     encoder = replace(ENCODER, bindings={**ENCODER.bindings, 10_000: wide})
     sent = _sent(_rows([10_000] * 2, body=["x" * 2_000_000, "y" * 3_000_000]), encoder)
-    assert {slot.stream: len(records) for slot, records in sent.items()} == {"errors": 1, "shop.dead.errors": 3}
+    assert {tp.stream: len(records) for tp, records in sent.items()} == {
+        "errors": 1,
+        "shop.dead.errors": 3,
+    }
 
 
 def test_a_tombstone_that_is_no_event_is_a_letter_without_value() -> None:

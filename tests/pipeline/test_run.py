@@ -17,7 +17,7 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.plan.names import dead_stream, edge_stream
 from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.run.dead_letters import RetryBook, read_letters, retry
+from logboom.pipeline.run.dead_letters import RetriedLetters, read_letters, retry
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import balance_lines
 from logboom.pipeline.run.runner import Runner, RunOptions
@@ -186,12 +186,12 @@ def test_dead_letters_are_tried_again_with_their_lineage(spark: Any, broker: Bro
     publish(broker.kafka, "letters-web", [b"level=info msg=hello", _line(msg="fine")], 1)
     plan = _plan(tmp_path, LETTERS.replace("FORMAT", "json"))
     _run(spark, plan, broker)
-    admin, book = StreamAdmin(broker.kafka), RetryBook(tmp_path / "retries")
+    admin, book = StreamAdmin(broker.kafka), RetriedLetters(tmp_path / "retries")
     (letter,) = read_letters(admin, plan, book)
     assert (letter.stage, letter.origin, letter.value) == ("parsed", "letters-web/0/0", b"level=info msg=hello")
     assert letter.reason
     assert retry(admin, plan, [letter], book) == 1
-    (letter,) = read_letters(admin, plan, RetryBook(tmp_path / "retries"))
+    (letter,) = read_letters(admin, plan, RetriedLetters(tmp_path / "retries"))
     assert letter.retried
     (sent,) = [message for message in records(broker.kafka, "letters-web") if message.offset() == 2]
     assert sent.value() == b"level=info msg=hello"
@@ -228,7 +228,7 @@ def test_a_large_event_reaches_every_sink_that_takes_it_and_is_kept_whole_for_th
     assert pq.read_table(tmp_path / "archive", columns=["body"]).column("body").to_pylist() == bodies
     assert [event["body"] for event in _events(broker, "large-out")] == ["small"]
     assert [event["body"] for event in _events(broker, "large-far")] == ["small"]
-    admin, book = StreamAdmin(broker.kafka), RetryBook(tmp_path / "retries")
+    admin, book = StreamAdmin(broker.kafka), RetriedLetters(tmp_path / "retries")
     letters = {letter.stage: letter for letter in read_letters(admin, plan, book)}
     assert letters.keys() == {"out", "far"}
     for letter in letters.values():
@@ -375,12 +375,12 @@ sinks:
     delivery = _delivery(spark, broker, tmp_path, "unused", Flaky(0, threading.Event()), [])
     delivery.pipeline, delivery.sink = "back", plan.sinks[0]
     stored = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.kafka)
-    delivery._bury(stored.option("subscribe", "_back.parsed").load(), "the disk was away")
+    delivery._write_dead_letters(stored.option("subscribe", "_back.parsed").load(), "the disk was away")
     shutil.rmtree(tmp_path / "archive")
     shutil.rmtree(tmp_path / "checkpoints" / "back" / "deliveries")
     publish(broker.kafka, "back-web", [_line(msg="second")], 1)
     _run(spark, plan, broker)
-    book = RetryBook(tmp_path / "retries")
+    book = RetriedLetters(tmp_path / "retries")
     (letter,) = read_letters(admin, plan, book, "archive")
     assert letter.edge == "_back.parsed"
     retry(admin, plan, [letter], book)

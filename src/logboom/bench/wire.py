@@ -11,7 +11,7 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
 from logboom.base.ports import Bytes
 from logboom.client.frames import framed
-from logboom.client.messages import PRODUCE, Api, Slot, produce_request
+from logboom.client.messages import PRODUCE, Api, TopicPartition, produce_request
 from logboom.records import Record, build_batch
 
 _CLIENT = "logboom-bench"
@@ -28,7 +28,7 @@ class BenchError(LogboomError):
 
 def produce_frame(stream: str, partition: int, batch: Bytes) -> bytes:
     """A Produce request with acks=all that holds one batch."""
-    body = produce_request({Slot(stream, partition): (batch,)}, _PRODUCE_TIMEOUT_MS)
+    body = produce_request({TopicPartition(stream, partition): (batch,)}, _PRODUCE_TIMEOUT_MS)
     return b"".join(framed(PRODUCE, 0, _CLIENT, body))
 
 

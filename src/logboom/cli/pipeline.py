@@ -258,11 +258,11 @@ def _letters(file: Path, stage: str | None, bootstrap: str | None) -> Any:
     """The plan, the log, the letters, and which were retried."""
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.plan.paths import resolved
-    from logboom.pipeline.run.dead_letters import RetryBook, read_letters
+    from logboom.pipeline.run.dead_letters import RetriedLetters, read_letters
 
     plan = _compiled(file, check_sql=False)
     admin = StreamAdmin(_bootstrap(plan, bootstrap))
-    book = RetryBook(resolved(plan, plan.checkpoint) / "dead-letters")
+    book = RetriedLetters(resolved(plan, plan.checkpoint) / "dead-letters")
     return plan, admin, list(read_letters(admin, plan, book, stage)), book
 
 

@@ -49,14 +49,14 @@ class AnswerError(LogboomError):
     """An answer that cannot be read."""
 
 
-class Slot(NamedTuple):
+class TopicPartition(NamedTuple):
     """One partition of a stream."""
 
     stream: str
     partition: int
 
 
-class Place(NamedTuple):
+class PartitionMetadata(NamedTuple):
     """Where a partition is led."""
 
     error: ErrorCode
@@ -65,19 +65,19 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamPlaces:
+class StreamMetadata:
     """A stream's partitions; `error` where there is no such thing."""
 
     error: ErrorCode
-    partitions: Mapping[int, Place]
+    partitions: Mapping[int, PartitionMetadata]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ClusterMetadata:
     """The brokers' addresses and the requested streams."""
 
     brokers: Mapping[int, str]
-    streams: Mapping[str, StreamPlaces]
+    streams: Mapping[str, StreamMetadata]
 
 
 class ProducerId(NamedTuple):
@@ -90,17 +90,17 @@ class ProducerId(NamedTuple):
 # --- requests ---------------------------------------------------------------------------------------------------
 
 
-def produce_request(batches: Mapping[Slot, Sequence[Bytes]], timeout_ms: int = _TIMEOUT_MS) -> list[Bytes]:
+def produce_request(batches: Mapping[TopicPartition, Sequence[Bytes]], timeout_ms: int = _TIMEOUT_MS) -> list[Bytes]:
     """One batch, in parts, for each partition; acknowledged by all in-sync replicas."""
-    by_stream: dict[str, list[Slot]] = {}
-    for slot in batches:
-        by_stream.setdefault(slot.stream, []).append(slot)
+    by_stream: dict[str, list[TopicPartition]] = {}
+    for tp in batches:
+        by_stream.setdefault(tp.stream, []).append(tp)
     parts: list[Bytes] = [_PRODUCE_HEAD.pack(_NULL, _ACKS_ALL, timeout_ms, len(by_stream))]
-    for stream, slots in by_stream.items():
-        parts.append(_text(stream) + _INT.pack(len(slots)))
-        for slot in slots:
-            batch = batches[slot]
-            parts += (_PRODUCE_PARTITION.pack(slot.partition, sum(map(len, batch))), *batch)
+    for stream, tps in by_stream.items():
+        parts.append(_text(stream) + _INT.pack(len(tps)))
+        for tp in tps:
+            batch = batches[tp]
+            parts += (_PRODUCE_PARTITION.pack(tp.partition, sum(map(len, batch))), *batch)
     return parts
 
 
@@ -123,27 +123,27 @@ def _text(text: str) -> bytes:
 # --- answers ----------------------------------------------------------------------------------------------------
 
 
-def produce_answer(body: Bytes) -> dict[Slot, ErrorCode]:
+def produce_answer(body: Bytes) -> dict[TopicPartition, ErrorCode]:
     """What became of each partition's batch."""
     answer = _Answer(body)
-    errors: dict[Slot, ErrorCode] = {}
+    errors: dict[TopicPartition, ErrorCode] = {}
     for _ in range(answer.count(_PRODUCED_STREAM_BYTES)):
         stream = answer.text()
         for _ in range(answer.count(_PRODUCED_PARTITION.size)):
             partition, code, *_ = answer.fields(_PRODUCED_PARTITION)
-            errors[Slot(stream, partition)] = error_of(code)
+            errors[TopicPartition(stream, partition)] = error_of(code)
     answer.fields(_INT)  # throttle time: brokers see to it themselves (KIP-219)
     return errors
 
 
-def metadata_answer(body: Bytes) -> Places:
+def metadata_answer(body: Bytes) -> ClusterMetadata:
     """Where the streams are led."""
     answer = _Answer(body)
     answer.fields(_INT)  # throttle time
     brokers = dict(_broker(answer) for _ in range(answer.count(_BROKER_BYTES)))
     answer.text()  # cluster id
     answer.fields(_INT)  # controller
-    return Places(brokers, dict(_stream(answer) for _ in range(answer.count(_STREAM_BYTES))))
+    return ClusterMetadata(brokers, dict(_stream(answer) for _ in range(answer.count(_STREAM_BYTES))))
 
 
 def _broker(answer: "_Answer") -> tuple[int, str]:
@@ -152,18 +152,18 @@ def _broker(answer: "_Answer") -> tuple[int, str]:
     return number, join_address(host, port)
 
 
-def _stream(answer: "_Answer") -> tuple[str, StreamPlaces]:
+def _stream(answer: "_Answer") -> tuple[str, StreamMetadata]:
     (code,), name = answer.fields(_SHORT), answer.text()
     answer.fields(_FLAG)  # whether it is internal
     partitions = dict(_partition(answer) for _ in range(answer.count(_PARTITION_BYTES)))
-    return name, StreamPlaces(error_of(code), partitions)
+    return name, StreamMetadata(error_of(code), partitions)
 
 
-def _partition(answer: "_Answer") -> tuple[int, Place]:
+def _partition(answer: "_Answer") -> tuple[int, PartitionMetadata]:
     code, partition, leader = answer.fields(_PARTITION)
     answer.skip_ints()  # its replicas
     answer.skip_ints()  # those in sync
-    return partition, Place(error_of(code), leader)
+    return partition, PartitionMetadata(error_of(code), leader)
 
 
 def producer_id_answer(body: Bytes) -> tuple[ErrorCode, ProducerId]:

@@ -13,9 +13,10 @@ A broker takes the batches of a producer in the order of their sequences and eac
 five of each partition (KIP-98, ProducerStateEntry.NUM_BATCHES_TO_RETAIN). So a batch whose fate is unknown is sent
 again as it is, with everything behind it, and only once the answers to all that is under way are there. A refusal that
 means "nothing was written" (`codes.REFUSED`) frees the sequences from that batch on: `withdraw` hands the batches back,
-and the next append takes the first one's sequence. Where the fate of a refused batch's successors is unknown, or the
-broker has lost the producer (KIP-360), the sequences are of no use any more: `Outcome.DEAD`, and the user begins anew
-with another producer id (`restart`), which may repeat what was under way.
+and the next append takes the first one's sequence. Where one of them was sent before on a connection that broke, a copy
+of it may still arrive, and no other records may ever have its sequence; where the broker has lost the producer
+(KIP-360), its sequences mean nothing. Both are `Outcome.DEAD`: the user begins anew with another producer id
+(`restart`), which may repeat what was under way.
 """
 
 from collections import deque
@@ -28,6 +29,9 @@ from logboom.records import add_to_sequence
 
 MAX_IN_FLIGHT: Final = 5
 """So many batches of a producer a broker remembers."""
+
+_SOMETHING_BEFORE_IS_MISSING: Final = frozenset((OUT_OF_ORDER, ErrorCode.unknown_producer_id))
+"""Said of a batch whose predecessor was not taken: the second where that was the first one of its producer."""
 
 Content = TypeVar("Content")
 
@@ -56,6 +60,8 @@ class SequencedBatch(Generic[Content]):
     under_way: bool = False
     acknowledged: bool = False
     refusal: ErrorCode | None = None
+    was_lost: bool = False
+    """An answer to it never came: a copy may still be on its way in a connection that was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,6 @@ class PartitionProducer(Generic[Content]):
     next_sequence: int = 0
     _draining: bool = False
     """Something failed: nothing is sent until the answers to all that is under way are there."""
-    _fate_unknown: bool = False
-    """An answer to something that was under way since then will never come."""
 
     @property
     def is_full(self) -> bool:
@@ -113,8 +117,9 @@ class PartitionProducer(Generic[Content]):
         first = next((one for one in self.batches if not one.acknowledged), None)
         if code in TAKEN:
             batch.acknowledged = True
-        elif code == OUT_OF_ORDER and batch is not first:
-            self._draining = True  # a batch before it was not taken and is to be sent again
+        elif code in _SOMETHING_BEFORE_IS_MISSING and batch is not first:
+            # If the broker has lost the producer indeed, its answer to the first batch will say so.
+            self._draining = True
         elif code == OUT_OF_ORDER or code in PRODUCER_LOST:
             return Step(Outcome.DEAD)
         else:
@@ -125,8 +130,8 @@ class PartitionProducer(Generic[Content]):
 
     def lost(self, batch: SequencedBatch[Content]) -> Step[Content]:
         """No answer will come: the connection is gone. The batch may be in the log or not."""
-        batch.under_way = False
-        self._draining = self._fate_unknown = True
+        batch.under_way, batch.was_lost = False, True
+        self._draining = True
         return self._concluded()
 
     def _concluded(self) -> Step[Content]:
@@ -135,12 +140,14 @@ class PartitionProducer(Generic[Content]):
             done.append(self.batches.popleft())
         outcome = Outcome.GOING_ON
         if self._draining and not any(batch.under_way for batch in self.batches):
-            fate_unknown, self._fate_unknown, self._draining = self._fate_unknown, False, False
+            self._draining = False
             # The first batch that is left decides: those behind it were refused for its sake.
             if not self.batches or self.batches[0].refusal is None:
                 outcome = Outcome.AGAIN
             else:
-                outcome = Outcome.DEAD if fate_unknown else Outcome.REFUSED
+                # A copy that arrives late must not meet other records under its sequence: the broker would take these
+                # for repeats of it.
+                outcome = Outcome.DEAD if any(batch.was_lost for batch in self.batches) else Outcome.REFUSED
         return Step(outcome, tuple(done))
 
     def withdraw(self) -> list[SequencedBatch[Content]]:
@@ -153,8 +160,8 @@ class PartitionProducer(Generic[Content]):
 
     def restart(self) -> None:
         """Everything that is left is sent with a new producer id, whose sequences begin at 0."""
-        self._draining = self._fate_unknown = False
+        self._draining = False
         self.next_sequence = 0
         for batch in self.batches:
-            batch.under_way, batch.refusal, batch.sequence = False, None, self.next_sequence
+            batch.under_way, batch.was_lost, batch.refusal, batch.sequence = False, False, None, self.next_sequence
             self.next_sequence = add_to_sequence(self.next_sequence, batch.count)

@@ -20,7 +20,7 @@ from logboom.base.ports import Bytes
 from logboom.client import messages
 from logboom.client.codes import MOVED, ErrorCode
 from logboom.client.link import Answer, Link, LinkError, addresses_of
-from logboom.client.messages import AnswerError, Api, ProducerId, Slot, StreamPlaces
+from logboom.client.messages import AnswerError, Api, ProducerId, StreamMetadata, TopicPartition
 from logboom.client.producer import Outcome
 from logboom.collector.partition_queue import ZSTD_LEVEL, Batch, PartitionQueue, Piece
 from logboom.collector.partitioner import partition_of
@@ -174,7 +174,7 @@ class BatchClient:
             batch = queue.next_batch(self._codec, self._producer, self._level)
             if batch is None:
                 return
-            body = messages.produce_request({Slot(queue.stream, queue.index): (batch.content.encoded,)})
+            body = messages.produce_request({TopicPartition(queue.stream, queue.index): (batch.content.encoded,)})
             self._request(link, messages.PRODUCE, body, now_s, partial(self._produced, queue, batch))
 
     def _link_to(self, queue: PartitionQueue, now_s: float) -> Link | None:
@@ -221,7 +221,7 @@ class BatchClient:
         if body is None:
             outcome, code = queue.lost(batch), ErrorCode.none
         else:
-            code = _code_of(messages.produce_answer(body), Slot(queue.stream, queue.index))
+            code = _code_of(messages.produce_answer(body), TopicPartition(queue.stream, queue.index))
             outcome = queue.answered(batch, code)
         if code in MOVED:
             self._places_due = True
@@ -286,7 +286,7 @@ class BatchClient:
             if name in self._streams:
                 self._take_place(self._streams[name], place)
 
-    def _take_place(self, stream: _Stream, place: StreamPlaces) -> None:
+    def _take_place(self, stream: _Stream, place: StreamMetadata) -> None:
         leaders = {index: one.leader for index, one in place.partitions.items()}
         for index, leader in leaders.items():
             queue = stream.queues.get(index)
@@ -328,10 +328,10 @@ class BatchClient:
             piece.shipment.report_many(why, piece.count)
 
 
-def _code_of(codes: Mapping[Slot, ErrorCode], slot: Slot) -> ErrorCode:
-    if codes.keys() != {slot}:
+def _code_of(codes: Mapping[TopicPartition, ErrorCode], tp: TopicPartition) -> ErrorCode:
+    if codes.keys() != {tp}:
         raise AnswerError("a broker answers for other partitions than the one that was sent to")
-    return codes[slot]
+    return codes[tp]
 
 
 def can_serve(options: Mapping[str, Any]) -> bool:

@@ -1,0 +1,15 @@
+"""What a pipeline must remember over a restart: small files below its checkpoint directory, each whole after a crash.
+
+    pipeline.json        which pipeline the checkpoint belongs to (`owner`)
+    lock                 held by the process that runs it (`files.only_one`)
+    streams.json         ids of the source streams: offsets mean nothing in a stream made anew (`stream_identity`)
+    pins/batches, plans  which plan each batch runs with, and where its output streams ended before it (`batch_plans`)
+    ledger/              counts of each batch, and their totals (`ledger`)
+    router/, deliveries/NAME/query   Spark's own checkpoints of the queries (read by `spark_log`, written by Spark)
+    deliveries/NAME/     where a delivery began, and its identity in an archive
+    dead-letters/        which letters were retried
+
+Every file of ours is written beside, synced and renamed, and the directory is synced (`files.write_durably`). Order
+matters more than format: a pin is durable before the first record of its batch is written, a ledger behind the last.
+Must not know Spark's API, the log or sinks.
+"""

@@ -41,7 +41,7 @@ class PinnedPlan:
     keys: Mapping[str, str]
     """Fingerprints of the mask keys that it ran with first, by `KeyRef.id`."""
     ends: StreamEnds | None
-    """Where the plan's output streams ended before the batch could write the first record; None if nobody asked."""
+    """Where the plan's output streams ended before the batch could write the first record; None in old pins."""
     generation: int
     """How often the batch was pinned anew. Readers of edges tell the records of one generation from another's."""
 

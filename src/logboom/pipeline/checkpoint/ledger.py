@@ -74,7 +74,7 @@ EMPTY: Final = Ledger(
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the book: a batch, the plan it ran with, and everything up to and with it."""
+    """The ledger of one batch, the plan it ran with, and the totals up to and including it."""
 
     batch: int
     plan: str
@@ -84,7 +84,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     total: Ledger
 
 
-class LedgerBook:
+class BatchLedgers:
     """The ledgers of a pipeline's batches, one file each; a batch that runs again replaces its own."""
 
     def __init__(self, directory: Path) -> None:

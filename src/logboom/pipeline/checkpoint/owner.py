@@ -1,7 +1,7 @@
 """Which pipeline a checkpoint belongs to. Knows names and one file.
 
-The offsets in a checkpoint say what its own pipeline has read. Another pipeline that took them would skip everything
-below without a word. A pipeline is known by its name: an edited one is the same pipeline.
+The offsets in a checkpoint say what its own pipeline has read. Another pipeline that started from them would skip
+everything below, unseen. A pipeline is known by its name: an edited one is the same pipeline.
 """
 
 from pathlib import Path

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from logboom.base.ids import Offset
-from logboom.client.messages import Slot
+from logboom.client.messages import TopicPartition
 from logboom.pipeline.edge.reading import headers_of
 from logboom.pipeline.edge.record_columns import Packed
 from logboom.pipeline.plan import names
@@ -125,10 +125,10 @@ def _piece(records: list[Record]) -> Packed:
 class PutRecords(Protocol):
     """Takes records for a partition; see `LogWriter.put`."""
 
-    def __call__(self, slot: Slot, packed: Packed) -> None: ...
+    def __call__(self, tp: TopicPartition, packed: Packed) -> None: ...
 
 
-def put_letters(put: PutRecords, slot: Slot, letters: Iterable[Letter], max_message_bytes: int) -> int:
+def put_letters(put: PutRecords, tp: TopicPartition, letters: Iterable[Letter], max_message_bytes: int) -> int:
     """Hands letters for one partition to a writer; returns how many there were."""
     count = 0
 
@@ -139,7 +139,7 @@ def put_letters(put: PutRecords, slot: Slot, letters: Iterable[Letter], max_mess
             yield from letter.records(max_message_bytes)
 
     for piece in packed_records(records()):
-        put(slot, piece)
+        put(tp, piece)
     return count
 
 

@@ -1,8 +1,9 @@
 """Writes batches of records to the log: in order, idempotently, and for as long as it takes.
 
-Knows what each answer of the log means for a batch. Must not know what records hold. A thread of its own sends while
-the next records are made. Each partition has one batch under way at most, so an attempt that ends anywhere leaves a
-prefix of what it was given in every partition, whatever fails and whoever leads.
+Sequences and the meaning of answers are `logboom.client.producer`'s; this is its I/O. Must not know what records hold.
+A thread of its own sends while the next records are made. Each partition has one batch under way at most, so an attempt
+that ends anywhere leaves a prefix of what it was given in every partition, whichever broker leads it and whatever
+fails.
 """
 
 import threading
@@ -22,8 +23,8 @@ from logboom.client.messages import (
     AnswerError,
     Api,
     ProducerId,
-    Slot,
-    StreamPlaces,
+    StreamMetadata,
+    TopicPartition,
     metadata_answer,
     metadata_request,
     produce_answer,
@@ -49,7 +50,7 @@ Answer = TypeVar("Answer")
 
 _CLIENT: Final = "logboom-pipeline"
 WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Above this, whoever brings more waits."""
+"""Above this, `put` waits until some of it is in the log."""
 _UNKNOWN_STREAM_MAX_S: Final = 60.0
 _PAUSE_MIN_S: Final = 0.05
 _PAUSE_MAX_S: Final = 2.0
@@ -95,7 +96,7 @@ class LogWriter:
 
     def __init__(self, bootstrap: str) -> None:
         self._changed = threading.Condition()
-        self._waiting: dict[Slot, deque[_Batch]] = {}
+        self._waiting: dict[TopicPartition, deque[_Batch]] = {}
         self._waiting_bytes = 0
         self._fault: PipelineError | None = None
         self._closing = False
@@ -103,13 +104,13 @@ class LogWriter:
         self._thread = threading.Thread(target=self._run, name="logboom-log-writer", daemon=True)
         self._thread.start()
 
-    def put(self, slot: Slot, packed: Packed) -> None:
+    def put(self, tp: TopicPartition, packed: Packed) -> None:
         """Takes records for a partition, behind those it was given before; waits where too much is under way."""
         batch = _Batch(packed.count, time.time_ns() // 1_000_000, compress(Codec.LZ4, packed.records))
         with self._changed:
             self._changed.wait_for(lambda: self._fault is not None or self._waiting_bytes < WAITING_MAX_BYTES)
             self._check()
-            self._waiting.setdefault(slot, deque()).append(batch)
+            self._waiting.setdefault(tp, deque()).append(batch)
             self._waiting_bytes += batch.size_bytes
             self._changed.notify_all()
 
@@ -143,36 +144,36 @@ class LogWriter:
                     self._changed.wait_for(lambda: self._closing or bool(self._waiting))
                     if self._closing:
                         return
-                    next_ones = {slot: batches[0] for slot, batches in self._waiting.items()}
+                    next_ones = {tp: batches[0] for tp, batches in self._waiting.items()}
                 answers = self._sender.send(next_ones)
                 moved = self._settled(answers)
                 pause_s = 0.0 if moved else min(max(2 * pause_s, _PAUSE_MIN_S), _PAUSE_MAX_S)
                 time.sleep(pause_s)
-        except Exception as error:  # noqa: BLE001 - the outermost loop of a thread: whoever waits for it must know
+        except Exception as error:  # noqa: BLE001 - the outermost loop of a thread: `put` and `settle` raise it
             with self._changed:
                 self._fault = error if isinstance(error, PipelineError) else PipelineError(f"sending failed: {error!r}")
                 self._changed.notify_all()
         finally:
             self._sender.close()
 
-    def _settled(self, answers: "Mapping[Slot, _Verdict]") -> bool:
+    def _settled(self, answers: "Mapping[TopicPartition, _Settled]") -> bool:
         """Takes what is done out of the queues; whether there was any such."""
         with self._changed:
-            for slot, verdict in answers.items():
-                batches = self._waiting[slot]
+            for tp, settled in answers.items():
+                batches = self._waiting[tp]
                 gone = batches.popleft()
-                batches.extendleft(reversed(verdict.instead))
-                more = sum(batch.size_bytes for batch in verdict.instead)
+                batches.extendleft(reversed(settled.instead))
+                more = sum(batch.size_bytes for batch in settled.instead)
                 self._waiting_bytes += more - gone.size_bytes
                 if not batches:
-                    del self._waiting[slot]
+                    del self._waiting[tp]
             self._changed.notify_all()
         return bool(answers)
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
-    """A batch needs no more sending, but for what takes its place."""
+class _Settled:
+    """A batch needs no more sending, except for the batches that take its place."""
 
     instead: tuple[_Batch, ...] = ()
 
@@ -183,9 +184,9 @@ class _Sender:
     def __init__(self, bootstrap: Sequence[str]) -> None:
         self._bootstrap = bootstrap
         self._dialogues: dict[str, Dialogue] = {}
-        self._leaders: dict[Slot, str] = {}
+        self._leaders: dict[TopicPartition, str] = {}
         self._producer: ProducerId | None = None
-        self._partitions: dict[Slot, PartitionProducer[_Batch]] = {}
+        self._partitions: dict[TopicPartition, PartitionProducer[_Batch]] = {}
         self._unknown_since: dict[str, float] = {}
 
     def close(self) -> None:
@@ -193,16 +194,16 @@ class _Sender:
         for dialogue in self._dialogues.values():
             dialogue.close()
 
-    def send(self, batches: Mapping[Slot, _Batch]) -> dict[Slot, _Verdict]:
+    def send(self, batches: Mapping[TopicPartition, _Batch]) -> dict[TopicPartition, _Settled]:
         """What became of the batches; those not among the answers have to be sent again."""
         self._learn_leaders(batches)
         if self._producer is None and not self._init_producer():
             return {}
-        found: dict[Slot, _Verdict] = {}
-        by_leader: dict[str, dict[Slot, SequencedBatch[_Batch]]] = {}
-        for slot, batch in batches.items():
-            if slot in self._leaders:
-                by_leader.setdefault(self._leaders[slot], {})[slot] = self._sequenced(slot, batch)
+        found: dict[TopicPartition, _Settled] = {}
+        by_leader: dict[str, dict[TopicPartition, SequencedBatch[_Batch]]] = {}
+        for tp, batch in batches.items():
+            if tp in self._leaders:
+                by_leader.setdefault(self._leaders[tp], {})[tp] = self._sequenced(tp, batch)
         for address, some in by_leader.items():
             if self._producer is not None:
                 found.update(self._send_to(address, some, self._producer))
@@ -213,50 +214,50 @@ class _Sender:
                     one.content.head = b""
         return found
 
-    def _sequenced(self, slot: Slot, batch: _Batch) -> SequencedBatch[_Batch]:
+    def _sequenced(self, tp: TopicPartition, batch: _Batch) -> SequencedBatch[_Batch]:
         """The batch with its sequence, which it keeps for as long as it is sent again with this producer id."""
-        partition = self._partitions.setdefault(slot, PartitionProducer(max_in_flight=1))
+        partition = self._partitions.setdefault(tp, PartitionProducer(max_in_flight=1))
         return partition.next_to_send() or partition.append(batch, batch.count)
 
     def _send_to(
-        self, address: str, batches: Mapping[Slot, SequencedBatch[_Batch]], producer: ProducerId
-    ) -> dict[Slot, _Verdict]:
-        for slot, batch in batches.items():
+        self, address: str, batches: Mapping[TopicPartition, SequencedBatch[_Batch]], producer: ProducerId
+    ) -> dict[TopicPartition, _Settled]:
+        for tp, batch in batches.items():
             if not batch.content.head:
                 batch.content.stamp(producer, batch.sequence)
-            self._partitions[slot].sent(batch)
-        body = produce_request({slot: (one.content.head, one.content.compressed) for slot, one in batches.items()})
+            self._partitions[tp].sent(batch)
+        body = produce_request({tp: (one.content.head, one.content.compressed) for tp, one in batches.items()})
         codes = self._ask(address, PRODUCE, body, produce_answer)
         if codes is None:
-            self._leaders = {slot: leader for slot, leader in self._leaders.items() if leader != address}
-            for slot, batch in batches.items():
-                self._partitions[slot].lost(batch)
+            self._leaders = {tp: leader for tp, leader in self._leaders.items() if leader != address}
+            for tp, batch in batches.items():
+                self._partitions[tp].lost(batch)
             return {}
-        found: dict[Slot, _Verdict] = {}
-        for slot, batch in batches.items():
-            verdict = self._judge(slot, batch, codes.get(slot, ErrorCode.network_exception))
-            if verdict is not None:
-                found[slot] = verdict
+        found: dict[TopicPartition, _Settled] = {}
+        for tp, batch in batches.items():
+            settled = self._settle(tp, batch, codes.get(tp, ErrorCode.network_exception))
+            if settled is not None:
+                found[tp] = settled
         return found
 
-    def _judge(self, slot: Slot, batch: SequencedBatch[_Batch], code: ErrorCode) -> _Verdict | None:
-        step = self._partitions[slot].answered(batch, code)
+    def _settle(self, tp: TopicPartition, batch: SequencedBatch[_Batch], code: ErrorCode) -> _Settled | None:
+        step = self._partitions[tp].answered(batch, code)
         if step.acknowledged:
-            self._unknown_since.pop(slot.stream, None)
-            return _Verdict()
+            self._unknown_since.pop(tp.stream, None)
+            return _Settled()
         if step.outcome is Outcome.DEAD:
             self._producer = None
             return None
         if code in TOO_LARGE and batch.count > 1 and step.outcome is Outcome.REFUSED:
-            self._partitions[slot].withdraw()
-            return _Verdict(batch.content.halves())
+            self._partitions[tp].withdraw()
+            return _Settled(batch.content.halves())
         if not code.retriable:
-            raise PipelineError(f"the log refuses records for {slot.stream}/{slot.partition}: {code.name}")
-        self._leaders.pop(slot, None)
+            raise PipelineError(f"the log refuses records for {tp.stream}/{tp.partition}: {code.name}")
+        self._leaders.pop(tp, None)
         return None
 
-    def _learn_leaders(self, batches: Mapping[Slot, _Batch]) -> None:
-        streams = sorted({slot.stream for slot in batches if slot not in self._leaders})
+    def _learn_leaders(self, batches: Mapping[TopicPartition, _Batch]) -> None:
+        streams = sorted({tp.stream for tp in batches if tp not in self._leaders})
         if not streams:
             return
         told = self._ask_any(METADATA, metadata_request(streams), metadata_answer)
@@ -265,11 +266,11 @@ class _Sender:
         for stream, places in told.streams.items():
             self._learn(stream, places, told.brokers)
 
-    def _learn(self, stream: str, places: StreamPlaces, brokers: Mapping[int, str]) -> None:
+    def _learn(self, stream: str, places: StreamMetadata, brokers: Mapping[int, str]) -> None:
         code = places.error
         for partition, place in places.partitions.items():
             if place.leader in brokers:
-                self._leaders[Slot(stream, partition)] = brokers[place.leader]
+                self._leaders[TopicPartition(stream, partition)] = brokers[place.leader]
             else:
                 code = place.error or code
         if code == ErrorCode.none:

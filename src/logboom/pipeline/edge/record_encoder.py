@@ -1,6 +1,6 @@
 """From rows at their last place to records: which stream, partition, key, value and headers.
 
-Knows Arrow, places and the JSON form of an event. Must not know how records are sent or what Spark is. Records of one
+Knows Arrow, places and the JSON form of an event. Must not know how records are sent, nor Spark. Records of one
 place keep the order of their rows.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.client.messages import Slot
+from logboom.client.messages import TopicPartition
 from logboom.pipeline.edge.letters import Letter, packed_records, usable_bytes
 from logboom.pipeline.edge.record_columns import Packed, RecordColumns, select
 from logboom.pipeline.edge.streams import MAX_MESSAGE_BYTES_DEFAULT
@@ -52,12 +52,12 @@ class EncodedRows:
     count: int
     bytes_out: int
     """Of the values."""
-    pieces: Iterable[tuple[Slot, Packed]]
+    pieces: Iterable[tuple[TopicPartition, Packed]]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordEncoder:
-    """Dresses rows as records."""
+    """Encodes rows as records of the streams that their places are bound to."""
 
     pipeline: str
     bindings: Mapping[int, OutputBinding]
@@ -97,14 +97,14 @@ class RecordEncoder:
     def _letters(self, code: int, dead: Iterable["_Dead"]) -> EncodedRows:
         """Dead letters, one by one: they are few, and their headers differ."""
         binding = self.bindings[code]
-        by_slot: dict[Slot, list[Record]] = {}
+        by_partition: dict[TopicPartition, list[Record]] = {}
         count = bytes_out = 0
         for one in dead:
             letter = one.letter(binding, self.pipeline)
-            slot = Slot(binding.stream, key_partition(letter.key, one.partition_hash, binding.partitions))
-            by_slot.setdefault(slot, []).extend(letter.records(binding.max_message_bytes))
+            tp = TopicPartition(binding.stream, key_partition(letter.key, one.partition_hash, binding.partitions))
+            by_partition.setdefault(tp, []).extend(letter.records(binding.max_message_bytes))
             count, bytes_out = count + 1, bytes_out + len(letter.value or b"")
-        pieces = [(slot, piece) for slot, records in by_slot.items() for piece in packed_records(records)]
+        pieces = [(tp, piece) for tp, records in by_partition.items() for piece in packed_records(records)]
         return EncodedRows(count, bytes_out, pieces)
 
 
@@ -217,11 +217,11 @@ class _RowEncoder:
         return (names.HEADER_EVENT_ID, event_ids), (names.HEADER_ORIGIN, origins)
 
 
-def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[tuple[Slot, Packed]]:
+def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[tuple[TopicPartition, Packed]]:
     for partition in np.unique(partitions).tolist():
         rows = np.flatnonzero(partitions == partition)
         mine = records if len(rows) == len(partitions) else select(records, rows)
-        yield from ((Slot(stream, partition), piece) for piece in mine.packed())
+        yield from ((TopicPartition(stream, partition), piece) for piece in mine.packed())
 
 
 def key_partition(key: bytes | None, origin_hash: int, partitions: int) -> int:

@@ -19,7 +19,7 @@ from logboom.pipeline.errors import PipelineError
 
 _TIMEOUT_S: Final = 10.0
 MAX_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
-"""What a stream takes in one batch where nobody says otherwise, in Kafka as here."""
+"""Kafka's default of max.message.bytes, and ours."""
 EVENT_MAX_BYTES: Final = 32 * MIB
 """The largest event that a sink behind an edge gets: half of what brokers of this project unpack of one batch."""
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"

@@ -101,7 +101,7 @@ class Trimmer:
 
 
 def read_by_all(deliveries: Path, readers: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
-    """Below which offset nobody needs the records of each edge any more.
+    """Below which offset no delivery needs the records of each edge any more.
 
     A delivery of a sink that has left the file counts as long as its checkpoint is there: the sink may come back.
     """

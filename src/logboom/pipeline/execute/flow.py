@@ -44,14 +44,14 @@ class Flow:
         return self._through(raw, None).where(F.col(AT) != REPORT_AT)
 
     def sent(self, raw: DataFrame, emitter: OpenTaskEmitter) -> DataFrame:
-        """One row per task with its counts in REPORT, once the emitter has brought everything away."""
+        """One row per task with its counts in REPORT, once the emitter has written all of them."""
         return self._through(raw, emitter)
 
     def _through(self, raw: DataFrame, emitter: OpenTaskEmitter | None) -> DataFrame:
         found = execution_stages(self._layout.steps)
         rows = raw.select(*(name for name, _ in RAW_COLUMNS))
         for number, stage in enumerate(found):
-            rows = self._asked(rows, stage)
+            rows = self._with_answers(rows, stage)
             last = number + 1 == len(found)
             runner = StageRunner(
                 stage=stage,
@@ -64,10 +64,10 @@ class Flow:
             rows = rows.mapInArrow(runner, ", ".join(f"`{name}` {kind}" for name, kind in columns))
         return rows
 
-    def _asked(self, rows: DataFrame, stage: ExecutionStage) -> DataFrame:
-        """The rows with what the stage wants Spark to have said of them."""
-        if stage.asked is not None:
-            return self._judged(rows, stage.asked)
+    def _with_answers(self, rows: DataFrame, stage: ExecutionStage) -> DataFrame:
+        """The rows with Spark's answers to the conditions in front of a stage."""
+        if stage.answered is not None:
+            return self._judged(rows, stage.answered)
         whens = self._when_columns(stage)
         if not whens:
             return rows
@@ -102,10 +102,10 @@ class Flow:
 
 def tried(spark: SparkSession, sql: str) -> Column:
     """1 where true, 0 where false or null, FAILED where evaluating raises: one record must not stop a batch."""
-    verdict = _expression(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+    settled = _expression(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
     jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
     assert jvm is not None
-    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(verdict)
+    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(settled)
     return F.coalesce(Column(_bridge(jvm).column(caught)), F.lit(FAILED))
 
 

@@ -1,7 +1,8 @@
 """Runs the steps of a layout over Arrow batches on an executor: kernels, layers, and at the end the emitter.
 
 Knows Arrow and the kernels. Must not know Spark or what comes before and after. Rows keep their order, which the
-deliveries rely on. What is counted on the binding goes along as a row of its own, so counts and records share one fate.
+deliveries rely on. Counts leave a stage as a row of their own among the records, so that an attempt of Spark's that
+fails takes its counts with it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from logboom.pipeline.route.routing import moved, needs_spark
 from logboom.pipeline.route.rows import AT, Rows, rows_of
 
 REPORT_AT: Final = -1_000_000
-"""Where the row of counts stands: nobody's place."""
+"""The place of the row of counts, which no record can have."""
 REPORT: Final = "report"
 IN, BYTES_IN, BYTES_OUT, COPIES, MASKED, PLACE = "in", "bytes_in", "bytes_out", "copies", "masked", "place"
 
@@ -58,9 +59,9 @@ _FLAT: Final = _schema(())
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStage:
-    """Steps that follow each other without Spark; `asked` is the layer in front whose conditions Spark answers."""
+    """Steps that follow each other without Spark. `answered`: the layer in front, if Spark answers its conditions."""
 
-    asked: Layer | None
+    answered: Layer | None
     steps: tuple[Step, ...]
 
 
@@ -71,7 +72,7 @@ def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
         if isinstance(step, Layer) and needs_spark(step):
             found.append(ExecutionStage(step, ()))
         else:
-            found[-1] = ExecutionStage(found[-1].asked, (*found[-1].steps, step))
+            found[-1] = ExecutionStage(found[-1].answered, (*found[-1].steps, step))
     return tuple(found)
 
 
@@ -162,9 +163,9 @@ class _Task:
 
     def through(self, rows: Rows) -> Rows:
         """The rows behind all steps of the stage."""
-        asked = self.runner.stage.asked
-        if asked is not None:
-            rows = self._moved(rows, asked, answered=True)
+        layer = self.runner.stage.answered
+        if layer is not None:
+            rows = self._moved(rows, layer, answered=True)
         for step in self.runner.stage.steps:
             rows = self._moved(rows, step, answered=False) if isinstance(step, Layer) else self._passed(rows, step)
         return rows

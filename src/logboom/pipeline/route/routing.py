@@ -83,9 +83,9 @@ def _spread(outcome: Outcome, here: Index, verdicts: Verdicts) -> Iterator[tuple
         case Emit(codes):
             yield from ((here, code) for code in codes)
         case Choice(column, then, otherwise, failed):
-            verdict = verdicts[column][here]
+            settled = verdicts[column][here]
             for value, part in ((TRUE, then), (FALSE, otherwise), (FAILED, failed)):
-                yield from _spread(part, here[verdict == value], verdicts)
+                yield from _spread(part, here[settled == value], verdicts)
         case Branches(branches, unmatched, failed):
             yield from _spread_branches(branches, unmatched, failed, here, verdicts)
         case Union(parts):
@@ -98,9 +98,9 @@ def _spread_branches(
 ) -> Iterator[tuple[Index, int]]:
     nothing, any_failed = np.ones(len(here), np.bool_), np.zeros(len(here), np.bool_)
     for column, part in branches:
-        verdict = verdicts[column][here]
-        yield from _spread(part, here[verdict == TRUE], verdicts)
-        nothing &= verdict == FALSE
-        any_failed |= verdict == FAILED
+        settled = verdicts[column][here]
+        yield from _spread(part, here[settled == TRUE], verdicts)
+        nothing &= settled == FALSE
+        any_failed |= settled == FAILED
     yield from _spread(failed, here[any_failed], verdicts)
     yield from _spread(unmatched, here[nothing], verdicts)

@@ -3,8 +3,8 @@
 Before the first record of a batch can be written, its pin holds the plan and where every output stream ended. A batch
 that has to run again after an edit is told from these:
 
-- nothing of it stands behind those ends: nobody has seen anything of it, so it takes the edited plan. This is how a
-  batch that fails by the pipeline's own fault is repaired.
+- no record of it stands behind those ends: no reader has seen any, so it takes the edited plan. This is how a batch
+  that fails by the pipeline's own fault is repaired.
 - some of it was written: it goes on with the plan it began with, so that its readers see one version of each event.
   `logboom pipeline repin` changes that on demand, after it has told what may then be there twice.
 
@@ -180,5 +180,5 @@ def _is_of(message: Message, first: Offsets, behind: Offsets) -> bool:
             origin = _origin.decode(message.value() or b"")
             stream, partition, offset = origin.stream, origin.partition, origin.offset
     except (ValueError, msgspec.DecodeError):
-        return False  # somebody else's record
+        return False  # written by another program
     return first.get(stream, {}).get(partition, 0) <= offset < behind.get(stream, {}).get(partition, 0)

@@ -3,15 +3,14 @@
 Knows the log's client and the headers of a dead letter. Must not know Spark: looking at dead letters takes no session.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer
 
-from logboom.client.messages import Slot
+from logboom.client.messages import TopicPartition
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.edge.letters import Letter, ReadLetter, as_bytes, put_letters, whole_letters
 from logboom.pipeline.edge.log_writer import LogWriter
@@ -23,7 +22,6 @@ from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.sinks.base import Refused
 
 _Headers = list[tuple[str, str | bytes | None]]
-_POLL_S: Final = 0.2
 _TIMEOUT_S: Final = 30.0
 _REQUEST_MAX_BYTES: Final = 100_000_000
 """The server's own limits decide, not the client's default of 1 MB."""
@@ -51,7 +49,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     retried: bool = False
 
 
-class RetryBook:
+class RetriedLetters:
     """Remembers which letters were tried again, in the pipeline's checkpoint."""
 
     def __init__(self, directory: Path) -> None:
@@ -76,7 +74,9 @@ def dead_streams(plan: Plan) -> dict[str, str]:
     return {stage: names.dead_stream(plan.name, stage) for stage in stages}
 
 
-def read_letters(admin: StreamAdmin, plan: Plan, retried: RetryBook, stage: str | None = None) -> Iterator[DeadLetter]:
+def read_letters(
+    admin: StreamAdmin, plan: Plan, retried: RetriedLetters, stage: str | None = None
+) -> Iterator[DeadLetter]:
     """All letters of a pipeline, or of one stage, stream by stream, oldest first."""
     streams = dead_streams(plan)
     if stage is not None and stage not in streams:
@@ -97,7 +97,7 @@ def read_all(admin: StreamAdmin, streams: Mapping[str, int]) -> Iterator[Message
     yield from read_ranges(admin.bootstrap, ranges)
 
 
-def _letter(read: ReadLetter, retried: RetryBook) -> DeadLetter:
+def _letter(read: ReadLetter, retried: RetriedLetters) -> DeadLetter:
     name = names.origin_text(read.stream, read.partition, read.offset)
     return DeadLetter(
         id=name,
@@ -116,7 +116,7 @@ def _letter(read: ReadLetter, retried: RetryBook) -> DeadLetter:
     )
 
 
-def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], book: RetryBook) -> int:
+def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], book: RetriedLetters) -> int:
     """Sends letters on their way once more; returns how many. Each is written before it is remembered."""
     producer = Producer(
         {"bootstrap.servers": admin.bootstrap, "enable.idempotence": True, "message.max.bytes": _REQUEST_MAX_BYTES}
@@ -156,28 +156,10 @@ def _again(admin: StreamAdmin, plan: Plan, letter: DeadLetter) -> tuple[str, byt
 
 def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> Message:
     """The record an event was made from, while the stream still holds it."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": admin.bootstrap,
-            "group.id": "logboom-dead-letters",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(stream, partition, offset)])
-        until = time.monotonic() + _TIMEOUT_S
-        while time.monotonic() < until:
-            message = consumer.poll(_POLL_S)
-            if message is not None and message.error() is None and message.offset() == offset:
-                return message
-            if message is not None and message.error() is not None:
-                break
-        raise PipelineError(f"the stream no longer holds the record {names.origin_text(stream, partition, offset)}")
-    except KafkaException as error:
-        raise PipelineError(f"the record at {stream}/{partition}/{offset} cannot be read: {error}") from error
-    finally:
-        consumer.close()
+    for message in read_ranges(admin.bootstrap, {(stream, partition): (offset, offset + 1)}):
+        if message.offset() == offset:
+            return message
+    raise PipelineError(f"the stream no longer holds the record {names.origin_text(stream, partition, offset)}")
 
 
 def write_dead_letters(admin: StreamAdmin, pipeline: str, stage: str, records: Sequence[Refused]) -> None:
@@ -186,7 +168,7 @@ def write_dead_letters(admin: StreamAdmin, pipeline: str, stage: str, records: S
     writer = LogWriter(admin.bootstrap)
     try:
         letters = (edge_letter(pipeline, stage, record) for record in records)
-        put_letters(writer.put, Slot(stream, 0), letters, admin.limits([stream])[stream])
+        put_letters(writer.put, TopicPartition(stream, 0), letters, admin.limits([stream])[stream])
         writer.settle()
     finally:
         writer.close()

@@ -1,8 +1,8 @@
 """Deliveries: one streaming query per sink that the router does not write itself, each with a checkpoint of its own.
 
-A sink that is slow or fails holds up its own query and nobody else's. What fails is tried again with growing pauses;
-when the attempts are used up, the batch goes to the sink's dead letters and the query goes on, or, where the file says
-so, it is tried until it succeeds.
+A sink that is slow or fails holds up its own query and no other. A batch that fails is tried again with growing pauses;
+when the attempts are used up, it goes to the sink's dead letters and the query goes on, or, where the pipeline's file
+says so, it is tried until it succeeds.
 
 Knows Spark's streaming and the sinks' interface. Must not know how a sink does its work, nor the router.
 """
@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.checkpoint.spark_log import durably_committed
-from logboom.pipeline.edge.burying import COUNT_COLUMN, BuryRows
+from logboom.pipeline.edge.dead_letter_task import COUNT_COLUMN, WriteDeadLetters
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
@@ -113,7 +113,7 @@ class Delivery:
                 raise StoppedError from error
             cause = cause_of(error)
             if self.sink.on_failure == "dead_letter" and failures >= self.sink.attempts:
-                dead = self._bury(rows, cause)
+                dead = self._write_dead_letters(rows, cause)
                 self.on_delivered(Delivered(self.sink.name, batch, dead=dead, failures=failures, error=cause))
                 return
             self.on_delivered(Delivered(self.sink.name, batch, failures=failures, error=cause))
@@ -133,10 +133,10 @@ class Delivery:
             return error
         return None
 
-    def _bury(self, rows: DataFrame, reason: str) -> int:
+    def _write_dead_letters(self, rows: DataFrame, reason: str) -> int:
         """Writes the batch to the dead letters of the sink; how many there were."""
         stream = names.dead_stream(self.pipeline, self.sink.name)
         limit = self.admin.limits([stream])[stream]
-        bury = BuryRows(self.admin.bootstrap, self.pipeline, self.sink.name, reason, limit)
+        bury = WriteDeadLetters(self.admin.bootstrap, self.pipeline, self.sink.name, reason, limit)
         counts = rows.select("topic", "partition", "offset", "key", "value").mapInArrow(bury, f"{COUNT_COLUMN} bigint")
         return sum(int(row[0]) for row in counts.collect())

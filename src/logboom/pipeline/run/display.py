@@ -106,10 +106,10 @@ def balance_lines(snapshot: Snapshot) -> list[str]:
     ledger = snapshot.now
     records_in, out = sum(ledger.records_in.values()), sum(ledger.out.values())
     dropped, dead = sum(ledger.dropped.values()), sum(ledger.dead.values())
-    verdict = "balanced" if ledger.missing == 0 else f"NOT BALANCED, {ledger.missing} records are unaccounted for"
+    settled = "balanced" if ledger.missing == 0 else f"NOT BALANCED, {ledger.missing} records are unaccounted for"
     goes_to = f"out {out:,} + dropped {dropped:,} + dead {dead:,}"
     return [
-        f"records in {records_in:,} + copies {ledger.copies:,} = {goes_to} ({verdict}, {ledger.batches} batches)",
+        f"records in {records_in:,} + copies {ledger.copies:,} = {goes_to} ({settled}, {ledger.batches} batches)",
         *(_named("out", ledger.out)),
         *(_named("dropped by", ledger.dropped)),
         *(_named("dead at", ledger.dead)),

@@ -67,10 +67,10 @@ class Progress:
         self._started = now()
         self._sinks: dict[str, SinkProgress] = {}
 
-    def state(self, word: str) -> None:
+    def state(self, name: str) -> None:
         """starting, running, stopping, stopped, failed, waiting."""
         with self._lock:
-            self._state = word
+            self._state = name
 
     def sink(self, name: str) -> None:
         """A delivery that exists, though it has done nothing yet."""
@@ -78,12 +78,12 @@ class Progress:
             self._sinks.setdefault(name, SinkProgress())
 
     def resume(self, last: BatchRecord | None) -> None:
-        """What earlier lives of this pipeline did."""
+        """Totals of earlier runs with this checkpoint; None where there are none."""
         with self._lock:
             self._total = EMPTY if last is None else last.total
 
     def batch(self, entry: BatchRecord) -> None:
-        """A batch of the router is in the book."""
+        """A batch of the router is done and its ledger is on disk."""
         with self._lock:
             self._last = entry
             self._now = self._now.plus(entry.ledger)

@@ -12,7 +12,7 @@ from logboom.pipeline.errors import PipelineError
 
 
 def check_nothing_left(admin: StreamAdmin, checkpoint: Path, former_name: str) -> None:
-    """PipelineError where events lie in streams of the former name that nobody would read under the new one."""
+    """PipelineError where streams of the former name hold events that no query would read under the new one."""
     batch = unfinished_batch(checkpoint / "router")
     left = sum(_undelivered(admin, path) for path in sorted((checkpoint / "deliveries").glob("*")) if path.is_dir())
     if batch is not None:

@@ -1,7 +1,7 @@
 """The router: one streaming query over all sources that parses, masks and routes each batch once and writes it once.
 
-Knows Spark's streaming and the order of things in a batch: pin the plan, build the rows, write, count, book. Must not
-know sinks beyond their streams, nor who watches.
+Knows Spark's streaming and the order of steps in a batch: pin the plan, build the rows, write, count, record the
+ledger. Must not know sinks beyond their streams, nor how progress is shown.
 """
 
 import threading
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from logboom.pipeline.checkpoint.ledger import BalanceError, BatchRecord, LedgerBook, ledger_of
+from logboom.pipeline.checkpoint.ledger import BalanceError, BatchLedgers, BatchRecord, ledger_of
 from logboom.pipeline.edge.emitter import LogTaskEmitter
 from logboom.pipeline.edge.record_encoder import RecordEncoder
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, StreamAdmin
@@ -63,7 +63,7 @@ class Router:
         self._stop = stop
         self._on_batch = on_batch
         self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, say)
-        self.book = LedgerBook(checkpoint / "ledger")
+        self.ledgers = BatchLedgers(checkpoint / "ledger")
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
@@ -132,7 +132,7 @@ class Router:
             raise
         counts = reported([bytes(row[REPORT]) for row in told])
         try:
-            entry = self.book.record(
+            entry = self.ledgers.record(
                 batch=batch,
                 plan=pinned.plan_hash,
                 started_at=started_at,

@@ -60,7 +60,7 @@ class RunOptions:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _SupervisedQuery:
     """A query that is started again when it fails."""
 
     name: str
@@ -185,7 +185,7 @@ class Runner:
         layout = router.prepare(partitions)
         wanted = [name for source in self._plan.sources for name in source.streams]
         check_ids(self._checkpoint / "streams.json", self._admin.ids(wanted))
-        self.progress.resume(router.book.last())
+        self.progress.resume(router.ledgers.last())
         deliveries = self._deliveries(spark, layout)
         for delivery in deliveries:
             # Before the router writes for it: a new sink begins with what comes after it.
@@ -203,19 +203,19 @@ class Runner:
         trimmer.finish()
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
-        self._await([_Watched("router", router.start(once=True))], router)
+        self._await([_SupervisedQuery("router", router.start(once=True))], router)
         if not self._stop.is_set():
-            self._await([_Watched(one.sink.name, one.start(once=True)) for one in deliveries], router)
+            self._await([_SupervisedQuery(one.sink.name, one.start(once=True)) for one in deliveries], router)
         if not self._stop.is_set():
             for delivery in deliveries:
                 delivery.writer.finish()
 
-    def _await(self, watched: list[_Watched], router: Router) -> None:
-        while not self._stop.wait(_TICK_S) and any(one.query.isActive for one in watched):
+    def _await(self, queries: list[_SupervisedQuery], router: Router) -> None:
+        while not self._stop.wait(_TICK_S) and any(one.query.isActive for one in queries):
             self._display.show(self.progress.snapshot())
         if self._stop.is_set():
-            self._stop_queries([one.query for one in watched])
-        for one in watched:
+            self._stop_queries([one.query for one in queries])
+        for one in queries:
             error = one.query.exception()
             if error is not None and not self._stop.is_set():
                 raise router.fatal or PipelineError(f"{one.name} failed: {cause_of(error)}")
@@ -223,12 +223,12 @@ class Runner:
     def _run_on(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         start = {"router": partial(router.start, once=False)}
         start.update({one.sink.name: partial(one.start, once=False) for one in deliveries})
-        watched = [_Watched(name, begin()) for name, begin in start.items()]
+        queries = [_SupervisedQuery(name, begin()) for name, begin in start.items()]
         try:
             while not self._stop.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
                 trimmer.tick()
-                for one in watched:
+                for one in queries:
                     if not one.query.isActive:
                         self._failed(one, router)
                         if one.again_at is not None and time.monotonic() >= one.again_at:
@@ -236,9 +236,9 @@ class Runner:
         finally:
             self.progress.state("stopping")
             self._stop.set()
-            self._stop_queries([one.query for one in watched])
+            self._stop_queries([one.query for one in queries])
 
-    def _failed(self, one: _Watched, router: Router) -> None:
+    def _failed(self, one: _SupervisedQuery, router: Router) -> None:
         """Plans the next start of a query that ended, or gives up where that cannot help."""
         if one.again_at is not None:
             return

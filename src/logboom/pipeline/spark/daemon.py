@@ -1,8 +1,8 @@
 """The parent of Spark's Python workers, which leaves SIGTERM to the driver. Runs in executors; Spark starts it.
 
 Service managers signal every process of a service at once (systemd's KillMode=control-group). The driver answers by
-letting the running batch come to its end, for which its workers have to live on. Spark's own daemon would end them.
-They end with the JVM instead, which closes the daemon's standard input; the daemon then sends them SIGHUP.
+letting the running batch come to its end, which needs the workers. Spark's own daemon would end them on SIGTERM. Here
+they end with the JVM, which closes the daemon's standard input; the daemon then sends them SIGHUP.
 """
 
 import signal

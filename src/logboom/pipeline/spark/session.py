@@ -153,7 +153,7 @@ def master_with_slots(master: str, extra_slots: int) -> str:
 
 
 def _memory() -> dict[str, str]:
-    """A quarter of the machine for the JVM, within bounds; the Python workers live beside it."""
+    """A quarter of the machine for the JVM, within bounds; the rest is for the Python workers and the system."""
     total_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
     heap_mib = min(max(total_mib // _MEMORY_SHARE, _MEMORY_MIB_MIN), _MEMORY_MIB_MAX)
     return {"spark.driver.memory": f"{heap_mib}m"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logboom.client.messages import Slot
+from logboom.client.messages import TopicPartition
 from logboom.pipeline.edge.emitter import writer_for
 from logboom.pipeline.edge.letters import Letter, put_letters
 from logboom.pipeline.plan import names
@@ -15,7 +15,7 @@ COUNT_COLUMN = "count"
 
 
 @dataclass(frozen=True, slots=True)
-class BuryRows:
+class WriteDeadLetters:
     """Writes rows (topic, partition, offset, key, value) as letters; gives one row per task with their count."""
 
     bootstrap: str
@@ -26,10 +26,10 @@ class BuryRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer, count = writer_for(self.bootstrap), 0
-        slot = Slot(names.dead_stream(self.pipeline, self.sink), 0)
+        tp = TopicPartition(names.dead_stream(self.pipeline, self.sink), 0)
         for batch in batches:
             letters = (self._letter(row) for row in batch.to_pylist())
-            count += put_letters(writer.put, slot, letters, self.max_message_bytes)
+            count += put_letters(writer.put, tp, letters, self.max_message_bytes)
         writer.settle()
         yield pa.RecordBatch.from_pydict({COUNT_COLUMN: pa.array([count], pa.int64())})
 
