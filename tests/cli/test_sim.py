@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 import typer
 from tests.cli.running import ok, refused
 from typer.testing import CliRunner
@@ -38,10 +37,7 @@ def test_a_broken_promise_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch)
     app = typer.Typer()
     app.callback()(lambda: None)
     sim.register(app)
-    try:
-        result = CliRunner().invoke(app, ["sim", "run", "--seed", "5", "--runs", "9", "--fault", "cut"])
-    finally:
-        structlog.reset_defaults()
+    result = CliRunner().invoke(app, ["sim", "run", "--seed", "5", "--runs", "9", "--fault", "cut"])
     assert result.exit_code == 1
     assert "lost" in result.stdout
     assert "seed 5 broke a promise; again: logboom sim run --seed 5 --seconds 10 --fault cut --trace" in str(

@@ -160,7 +160,8 @@ async def running(path: Path, kafka: dict[str, Any] | None = None, **broker_conf
     log: Any = structlog.testing.CapturingLogger()
     config = BrokerConfig(data_dir=path / "data", **broker_config)
     broker = await Broker.start(config, runtime=runtime, log=structlog.wrap_logger(log), open_disk=open_disk)
-    door = KafkaDoor(broker, KafkaConfig.model_validate({"listen": "127.0.0.1:0", **(kafka or {})}))
+    settings = KafkaConfig.model_validate({"listen": "127.0.0.1:0", **(kafka or {})})
+    door = KafkaDoor(broker, settings, structlog.get_logger())  # fixtures put theirs in its place
     address = await door.start()
     try:
         yield Running(broker, door, address, log)

@@ -123,7 +123,7 @@ class Node:
             raise StartError(f"cannot use the data directory {where}: {reason}; --data chooses another") from error
 
     async def _start_kafka(self, broker: Broker) -> str:
-        door = KafkaDoor(broker, self._config.kafka)
+        door = KafkaDoor(broker, self._config.kafka, self._log)
         with _listening("Kafka", self._config.kafka.listen, "kafka.listen"):
             host, port = await door.start()
         self._kafka = door

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, TextIO
 
-import structlog
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -36,8 +35,6 @@ def run(
     unknown = sorted(set(fault or ()) - set(FAULTS))
     if unknown:
         fail(f"no fault is called {unknown[0]}; there are {', '.join(FAULTS)}")
-    # The log of the brokers is part of the trace; nothing of it belongs on the terminal.
-    structlog.configure(processors=[_drop])
     scenario = Scenario(troubled_s=seconds)
     if fault:
         scenario = replace(scenario, faults=tuple(fault))
@@ -102,10 +99,6 @@ def _tell(outcome: Outcome, seconds: float, faults: list[str]) -> None:
     again = f"logboom sim run --seed {outcome.seed} --seconds {seconds:g}"
     again += "".join(f" --fault {name}" for name in faults)
     fail(f"seed {outcome.seed} broke a promise; again: {again} --trace trace.txt")
-
-
-def _drop(*_: object) -> str:
-    raise structlog.DropEvent
 
 
 def register(app: typer.Typer) -> None:

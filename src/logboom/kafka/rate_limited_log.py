@@ -6,7 +6,7 @@ Knows the clock and the counters of limits; not what is warned about.
 from collections import Counter
 from typing import Final
 
-import structlog
+from structlog.typing import FilteringBoundLogger
 
 from logboom.base.ports import Clock
 
@@ -17,10 +17,10 @@ _KINDS_MAX: Final = 256
 class RateLimitedLog:
     """The warnings of one server."""
 
-    def __init__(self, clock: Clock, limit_hits: Counter[str]) -> None:
+    def __init__(self, log: FilteringBoundLogger, clock: Clock, limit_hits: Counter[str]) -> None:
         self._clock = clock
         self._limit_hits = limit_hits
-        self._log = structlog.get_logger("logboom.kafka")
+        self._log = log
         self._next_s: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
 
@@ -36,6 +36,10 @@ class RateLimitedLog:
         self._next_s[kind] = now_s + _INTERVAL_S
         suppressed = self._suppressed.pop(kind, 0)
         self._log.warning(event, **fields, **({"more_like_this": suppressed} if suppressed else {}))
+
+    def failure(self, event: str, error: BaseException, **fields: object) -> None:
+        """Log a programming error with its stack, each of them."""
+        self._log.error(event, **fields, exc_info=error)
 
     def limit_reached(self, limit: str, why: str, **fields: object) -> None:
         """Count a limit that was reached, by the name of its setting, and warn."""

@@ -110,7 +110,7 @@ class SimNode:
         broker = await Broker.start(
             self._broker_config, runtime=process.runtime, log=process.log, open_disk=lambda _: disk
         )
-        door = KafkaDoor(broker, KafkaConfig.model_validate(self._kafka_config))
+        door = KafkaDoor(broker, KafkaConfig.model_validate(self._kafka_config), process.log)
         return broker, door, await door.start()
 
     async def stop(self) -> None:

@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-import structlog
-
 from logboom.kafka.connection.deadlines import PeerDeadline
 from logboom.kafka.connection.dispatch import RequestDispatcher
 from logboom.kafka.connection.frames import FrameReader
@@ -233,9 +231,7 @@ class Connection(asyncio.BufferedProtocol):
     def fail(self, error: BaseException) -> None:
         """Log a programming error, and close: the broker goes on."""
         self._metrics.failures += 1
-        structlog.get_logger("logboom.kafka").error(
-            "a request failed", client=self._dispatcher.client_host, exc_info=error
-        )
+        self._services.server.log.failure("a request failed", error, client=self._dispatcher.client_host)
         self._drop()
 
     def refuse(self, event: str, why: str, *, kind: str = "", limit: str = "", **fields: object) -> None:

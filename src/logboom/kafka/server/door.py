@@ -20,6 +20,8 @@ from logboom.kafka.server.limits import limit_hits, limit_usage
 from logboom.kafka.server.services import make_services
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from logboom.broker.broker import Broker
 
 _BACKLOG: Final = 1024
@@ -30,10 +32,11 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not l
 class KafkaDoor:
     """`start`, once; `stop`, once, while the broker still works."""
 
-    def __init__(self, broker: Broker, config: KafkaConfig) -> None:
+    def __init__(self, broker: Broker, config: KafkaConfig, log: FilteringBoundLogger) -> None:
         self._config = config
         self._advertised = ("", 0)
-        self._services = make_services(broker, broker.dynamic_settings.add("kafka", config), lambda: self._advertised)
+        settings = broker.dynamic_settings.add("kafka", config)
+        self._services = make_services(broker, settings, log, lambda: self._advertised)
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
 

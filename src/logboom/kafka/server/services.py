@@ -29,6 +29,8 @@ from logboom.kafka.metrics import KafkaMetrics
 from logboom.kafka.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from logboom.base.dynamic import Current
     from logboom.base.ports import Ids
     from logboom.broker.broker import Broker
@@ -38,12 +40,15 @@ _SESSION_IDS: Final = 2**31 - 1
 
 
 def make_services(
-    broker: Broker, config: Current[KafkaConfig], advertised: Callable[[], tuple[str, int]]
+    broker: Broker,
+    config: Current[KafkaConfig],
+    log: FilteringBoundLogger,
+    advertised: Callable[[], tuple[str, int]],
 ) -> ConnectionServices:
     """The services of one server. `advertised` returns the address that clients are told to connect to."""
     metrics = KafkaMetrics()
-    log = RateLimitedLog(broker.clock, metrics.limit_hits)
-    budget = RequestBudget(config, metrics, log, broker.flusher)
+    limited_log = RateLimitedLog(log, broker.clock, metrics.limit_hits)
+    budget = RequestBudget(config, metrics, limited_log, broker.flusher)
     registry = ConnectionRegistry(budget, metrics)
     quotas = ClientQuotaManager(
         lambda: broker.catalog.quotas,
@@ -63,12 +68,12 @@ def make_services(
             partial(_random_session_id, broker.runtime.ids),
             metrics.fetch_sessions,
         ),
-        purgatory=FetchPurgatory(config, metrics, log),
-        budget=ReplyBudget(config, metrics, log),
+        purgatory=FetchPurgatory(config, metrics, limited_log),
+        budget=ReplyBudget(config, metrics, limited_log),
     )
     services = ConnectionServices(
         broker=broker,
-        server=ServerContext(config, metrics, log, fetches, MetadataCache(broker), advertised),
+        server=ServerContext(config, metrics, limited_log, fetches, MetadataCache(broker), advertised),
         routes=Routes(load_handlers(), metrics),
         templates=TemplateCache(),
         quotas=quotas,
