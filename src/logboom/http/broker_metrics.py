@@ -15,15 +15,15 @@ _HELP: Final = {
     "appended_batches": "Record batches appended.",
     "appended_records": "Records appended.",
     "appended_bytes": "Bytes appended, compressed as they came.",
-    "duplicate_batches": "Batches an idempotent producer sent again, answered and not appended.",
+    "duplicate_batches": "Batches that an idempotent producer sent again; they are acknowledged and not appended.",
     "refused_appends": "Appends answered with an error.",
     "reads_cached": "Reads answered from memory.",
-    "reads_shared": "Reads answered with what was just read for another, or read ahead.",
-    "reads_ahead": "Reads made before they were asked for.",
+    "reads_shared": "Reads answered with what was just read for another consumer, or read ahead.",
+    "reads_ahead": "Reads made ahead of requests.",
     "reads_disk": "Reads that may have waited for the disk.",
     "read_bytes": "Bytes read for consumers.",
-    "damaged_reads": "Reads that met a damaged batch.",
-    "disk_full": "Flushes that found no room.",
+    "damaged_reads": "Reads that found a damaged batch.",
+    "disk_full": "Flushes that found the disk full.",
     "no_handles": "Flushes that found no file handle.",
     "flush_rounds": "Group commits.",
     "flushed_partitions": "Partitions written by group commits.",
@@ -34,7 +34,9 @@ _HELP: Final = {
 def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> Iterator[Metric]:
     """Every metric of one broker, with series per partition; per stream where there are more than
     `partition_series_max` partitions."""
-    info = GaugeMetricFamily("logboom_broker_info", "Who this is.", labels=("version", "cluster_id", "broker_id"))
+    info = GaugeMetricFamily(
+        "logboom_broker_info", "The version and identity of this broker.", labels=("version", "cluster_id", "broker_id")
+    )
     info.add_metric((version, broker.identity.cluster_id, str(broker.identity.broker_id)), 1)
     yield info
     for name, value in broker.counters.as_dict().items():
@@ -50,12 +52,12 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
     yield groups
     yield GaugeMetricFamily(
         "logboom_log_dir_offline",
-        "1 where the disk failed and takes no more writes.",
+        "1 if the disk failed and no more writes are accepted.",
         value=int(broker.health.log_dir_failure is not None),
     )
     yield GaugeMetricFamily(
         "logboom_flush_running_seconds",
-        "How long the disk has been at what it was told to write or sync; 0 where nothing waits for it.",
+        "How long the write or sync that is running has taken so far; 0 if none runs.",
         value=broker.health.flush_busy_s,
     )
     yield GaugeMetricFamily(
@@ -70,8 +72,8 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
         "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
     )
     partitions, failed = list(broker.replicas), list(broker.replicas.failed)
-    tell = _partition_metrics if len(partitions) + len(failed) <= partition_series_max else _stream_metrics
-    yield from tell(partitions, failed)
+    describe = _partition_metrics if len(partitions) + len(failed) <= partition_series_max else _stream_metrics
+    yield from describe(partitions, failed)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
@@ -91,9 +93,9 @@ def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[Key]) -> I
         GaugeMetricFamily(f"logboom_stream_{name}", text, labels=("stream",))
         for name, text in (
             ("partitions", "Partitions that are open."),
-            ("records", "Committed records, as far as offsets tell."),
+            ("records", "Committed records, counted by their offsets."),
             ("size_bytes", "Bytes on the disk."),
-            ("offline_partitions", "Partitions that take no append."),
+            ("offline_partitions", "Partitions that accept no appends."),
         )
     ]
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(families))
@@ -117,13 +119,13 @@ def _partition_metrics(partitions: Iterable[Partition], failed: Iterable[Key]) -
             "logboom_partition_high_watermark", "Everything below is committed.", labels=labels
         ),
         "log_end_offset": GaugeMetricFamily(
-            "logboom_partition_log_end_offset", "The next offset to be given.", labels=labels
+            "logboom_partition_log_end_offset", "The offset of the next record.", labels=labels
         ),
         "log_start_offset": GaugeMetricFamily(
-            "logboom_partition_log_start_offset", "The first offset there is.", labels=labels
+            "logboom_partition_log_start_offset", "The offset of the first record.", labels=labels
         ),
         "size_bytes": GaugeMetricFamily("logboom_partition_size_bytes", "Bytes on the disk.", labels=labels),
-        "offline": GaugeMetricFamily("logboom_partition_offline", "1 where no append is taken.", labels=labels),
+        "offline": GaugeMetricFamily("logboom_partition_offline", "1 if no appends are accepted.", labels=labels),
     }
     for partition in partitions:
         where = (partition.stream.name, str(partition.index))

@@ -4,8 +4,9 @@ import sys
 import threading
 import time
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -203,7 +204,14 @@ def admin(bootstrap: str, topic: str) -> None:
     assert "segment.bytes" in next(iter(config.values())).result(30)
     alter(client, topic)
     broker_settings(client)
-    assert len(client.describe_cluster().result(30).nodes) == 1
+    cluster = client.describe_cluster(include_authorized_operations=True).result(30)
+    assert len(cluster.nodes) == 1
+    assert {AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE} <= {
+        *cluster.authorized_operations
+    }
+    topics = client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
+    operations = {*topics[topic].result(30).authorized_operations}
+    assert {AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER_CONFIGS} <= operations
     ends = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})  # type: ignore[no-untyped-call]
     assert next(iter(ends.values())).result(30).offset == 0
     for group in client.list_consumer_groups().result(30).valid:
