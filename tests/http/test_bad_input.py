@@ -69,7 +69,7 @@ def test_any_bytes_are_answered_or_closed(tmp_path: Path) -> None:
         assert "Traceback" not in broker.log_text()
 
 
-def test_many_slow_peers_are_let_go_of_and_the_scrape_comes_through(tmp_path: Path) -> None:
+def test_many_slow_peers_are_closed_and_the_scrape_is_answered(tmp_path: Path) -> None:
     """Those above `http.max_connections` are closed at once, the others when their time is up."""
     limits = ("--set", "http.max_connections=4", "--set", "http.request_timeout_s=1")
     with BrokerProcess(tmp_path / "data", *limits) as broker:

@@ -112,7 +112,7 @@ def test_tls_and_http_on_the_plain_port_are_told_apart(tmp_path: Path) -> None:
         visitor.close()
         with Raw(broker.kafka) as client:
             assert client.alive()
-        # One kind of complaint, so one line: which of the two came first is told, the other is counted.
+        # One kind of warning, so one line: which of the two came first is told, the other is counted.
         assert "this looks like a TLS handshake" in broker.log_text()
 
 
@@ -133,7 +133,7 @@ def test_announced_bytes_take_no_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("request_", ["ApiVersions", "Metadata", "Fetch"])
-def test_a_hundred_thousand_requests_of_one_who_never_reads(tmp_path: Path, request_: str) -> None:
+def test_a_hundred_thousand_requests_of_a_client_that_never_reads(tmp_path: Path, request_: str) -> None:
     """They wait in its own socket; the others are served, and once it reads it gets every answer in order."""
     count = 100_000 if request_ == "ApiVersions" else 20_000
     with BrokerProcess(tmp_path / "data") as broker, Raw(broker.kafka) as client, Raw(broker.kafka) as other:
@@ -189,7 +189,7 @@ def test_a_fetch_that_claims_to_be_a_replicas(
     run(body)
 
 
-def test_bytes_behind_a_request_are_its_own_affair(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
+def test_bytes_behind_a_request_are_ignored(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """As in Kafka they are ignored: clients of a later day may send more. They are counted."""
 
     async def body() -> None:

@@ -145,7 +145,9 @@ async def with_honest(node: Running, client: Client) -> Honest:
     return await Honest.joined(client)
 
 
-def test_a_liar_is_not_let_in_and_the_group_goes_on(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
+def test_an_invalid_member_is_refused_and_the_group_goes_on(
+    tmp_path: Path, warnings_logged: list[dict[str, Any]]
+) -> None:
     async def body() -> None:
         async with (
             unharmed(tmp_path, warnings_logged, groups=AT_ONCE) as node,
@@ -161,7 +163,7 @@ def test_a_liar_is_not_let_in_and_the_group_goes_on(tmp_path: Path, warnings_log
     run(body)
 
 
-def test_who_is_no_member_changes_nothing(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
+def test_an_unknown_member_changes_nothing(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     async def body() -> None:
         async with (
             unharmed(tmp_path, warnings_logged, groups=AT_ONCE) as node,

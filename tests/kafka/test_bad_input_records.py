@@ -160,7 +160,7 @@ async def refuse(
     assert len(warnings_logged) == 1, "one line of a kind, however often"
 
 
-def test_offsets_of_the_clients_own_count_for_nothing(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
+def test_base_offsets_of_clients_are_ignored(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """Batches whose offsets overlap those in the log, or are none, lie where the log ends."""
 
     async def body() -> None:
@@ -224,7 +224,7 @@ def test_zstd_is_not_taken_from_clients_that_cannot_know_it(
     run(body)
 
 
-def test_the_heads_word_counts_for_the_latest_time(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
+def test_the_batch_header_decides_the_latest_time(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:
     """A head that dates its records earlier than they are is believed, also by those who look for a time."""
 
     async def body() -> None:

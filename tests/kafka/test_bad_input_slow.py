@@ -118,7 +118,7 @@ def test_small_requests_that_always_leave_a_piece_behind_are_no_trickle(tmp_path
     run(body)
 
 
-def test_a_peer_whose_requests_wait_for_us_is_not_called_slow(tmp_path: Path) -> None:
+def test_a_peer_whose_requests_wait_for_the_broker_is_not_closed(tmp_path: Path) -> None:
     """While a limit keeps the socket unread, what lies in it is no fault of the peer's."""
 
     async def body() -> None:
@@ -189,7 +189,7 @@ def test_a_half_closed_peer_that_asked_for_nothing_is_let_go_of(tmp_path: Path, 
     run(body)
 
 
-def test_a_half_closed_peer_that_waits_for_records_is_let_go_of(tmp_path: Path) -> None:
+def test_a_half_closed_peer_that_waits_for_records_is_closed(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
@@ -202,9 +202,7 @@ def test_a_half_closed_peer_that_waits_for_records_is_let_go_of(tmp_path: Path) 
     run(body)
 
 
-def test_a_half_closed_peer_whose_answer_never_comes_is_let_go_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_closed_peer_whose_reply_never_comes_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path, {"request_timeout_s": 3}) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")

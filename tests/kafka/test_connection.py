@@ -186,7 +186,7 @@ def test_what_is_no_request_closes_the_connection_and_says_why(
     run(body)
 
 
-def test_complaints_are_rate_limited(tmp_path: Path) -> None:
+def test_warnings_are_rate_limited(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
             for _ in range(20):

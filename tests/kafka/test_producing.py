@@ -1,4 +1,4 @@
-"""Usual produce requests: the fast way gives the same answer as the general one, or steps aside."""
+"""Produce requests that match a template: the fast path gives the same answer as the general way, or steps aside."""
 
 import asyncio
 import random
@@ -68,7 +68,7 @@ def said(version: int, frame_: bytearray, position: int) -> tuple[Any, ...] | No
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("client_id", [None, b"", b"test"])
 @pytest.mark.parametrize("size", [1, 58, 59, 60, 122, 123, 124, 125, 126, 127, 128, 16_378, 16_383, 70_000])
-def test_what_is_usual_is_read_without_a_reader(version: int, client_id: bytes | None, size: int) -> None:
+def test_matching_requests_are_read_without_a_reader(version: int, client_id: bytes | None, size: int) -> None:
     first = bare(version, produce_request(version, STREAM, {3: b"first"}, acks=1), client_id)
     template = learned(version, first, body_at(version, client_id))
     assert template is not None
@@ -107,7 +107,7 @@ def test_what_is_not_quite_alike_is_left_to_the_reader(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_random_requests_are_learned_only_where_they_are_usual(version: int) -> None:
+def test_random_requests_become_templates_only_where_they_qualify(version: int) -> None:
     chance = random.Random(version)
     cls = load_request_schema(0, version)
     for _ in range(300):
@@ -199,7 +199,7 @@ def test_pipelined_requests_are_runs_and_each_has_its_own_answer(tmp_path: Path,
     run(body)
 
 
-def test_usual_requests_of_idempotent_producers(tmp_path: Path) -> None:
+def test_matching_requests_of_idempotent_producers(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
@@ -233,7 +233,7 @@ def test_a_run_without_acks_tells_of_an_error_by_closing(tmp_path: Path) -> None
     run(body)
 
 
-def test_a_stream_may_go_and_come_back_between_usual_requests(tmp_path: Path) -> None:
+def test_a_stream_may_go_and_come_back_between_matching_requests(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             for round_ in range(2):
@@ -324,7 +324,7 @@ def test_failed_replies_are_those_of_the_general_way(tmp_path: Path) -> None:
     run(body)
 
 
-def test_nested_schema_is_what_the_usual_request_knows() -> None:
+def test_the_template_knows_the_whole_schema() -> None:
     """A field that a later version adds would be missing here."""
     for version in VERSIONS:
         cls = load_request_schema(0, version)
