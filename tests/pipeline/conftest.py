@@ -9,7 +9,8 @@ from tests.support.server import BrokerProcess
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    from logboom.pipeline.spark.session import SessionOptions, start_session
+    from logboom.pipeline.spark.session import start_session
+    from logboom.pipeline.spark.settings import SessionOptions
 
     session = start_session("tests", SessionOptions(master="local[2]", extra_slots=3))
     yield session

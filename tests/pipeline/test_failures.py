@@ -13,7 +13,8 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import ParseTransform, PatternFormat, Plan
 from logboom.pipeline.run.runner import Runner, RunOptions
-from logboom.pipeline.spark.session import SessionOptions, start_session
+from logboom.pipeline.spark.session import start_session
+from logboom.pipeline.spark.settings import SessionOptions
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from logboom.base.errors import LogboomError
 from logboom.pipeline.spark import jars
 from logboom.pipeline.spark import session
+from logboom.pipeline.spark import settings as spark_settings
 jars.cache_dir = lambda: Path(sys.argv[1])
 try:
-    options = session.SessionOptions(master="local[1]", settings={"spark.jars.ivySettings": sys.argv[2]})
+    options = spark_settings.SessionOptions(master="local[1]", settings={"spark.jars.ivySettings": sys.argv[2]})
     session.start_session("jars", options)
 except LogboomError as error:
     print(error)

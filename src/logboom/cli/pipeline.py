@@ -1,5 +1,6 @@
 """`logboom pipeline`: check, test and run a pipeline, and look after its dead letters."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from logboom.base.errors import LogboomError
 from logboom.base.settings import SettingsError, split_address, split_bootstrap
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table, read_text
 
@@ -87,7 +89,8 @@ def run_tests(file: File, master: Master = "local[2]", as_json: AsJson = False) 
     """Run the examples that stand in the file; exit code 1 if one is not as expected."""
     from logboom.pipeline.execute.examples import run_examples, summary
     from logboom.pipeline.mask.batch import load_keys
-    from logboom.pipeline.spark.session import SessionOptions, start_session
+    from logboom.pipeline.spark.session import start_session
+    from logboom.pipeline.spark.settings import SessionOptions
 
     plan = _compiled(file)
     keys = load_keys(plan.key_refs(), os.environ, file.parent)
@@ -128,22 +131,43 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end."""
-    from logboom.pipeline.run.display import make_display
-    from logboom.pipeline.run.runner import Runner, RunOptions
-    from logboom.pipeline.spark.session import SessionOptions
+    from logboom.pipeline.spark.settings import SessionOptions
 
-    plan = _compiled(file, to_run=True, bootstrap=bootstrap)
-    options = RunOptions(
-        bootstrap=_bootstrap(plan, bootstrap),
-        once=once,
-        session=SessionOptions(master=master, ui=ui, log_level=spark_log, settings=_pairs(spark_settings)),
-        http=split_address(http) if http else None,
-        renamed_from=renamed_from,
-    )
-    runner = Runner(plan, options, make_display(as_json=as_json))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: runner.stop())
-    runner.run()
+    session = SessionOptions(master=master, ui=ui, log_level=spark_log, settings=_pairs(spark_settings))
+    jvm, has_worked = _early_jvm(session, once=once), False
+    try:
+        # All this is loaded, and the file checked, while the JVM comes up.
+        from logboom.pipeline.run.display import make_display
+        from logboom.pipeline.run.runner import Runner, RunOptions
+
+        plan = _compiled(file, to_run=True, bootstrap=bootstrap)
+        options = RunOptions(
+            bootstrap=_bootstrap(plan, bootstrap),
+            once=once,
+            session=session,
+            http=split_address(http) if http else None,
+            jvm=jvm,
+            renamed_from=renamed_from,
+        )
+        runner = Runner(plan, options, make_display(as_json=as_json))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: runner.stop())
+        runner.run()
+        has_worked = sum(runner.progress.snapshot().now.records_in.values()) > 0
+    finally:
+        if jvm is not None:
+            jvm.close(has_worked=has_worked)
+
+
+def _early_jvm(options: Any, *, once: bool) -> Any:
+    """The JVM of the session, which comes up beside what is done next; None where it cannot be started at once: the
+    session then tells why."""
+    from logboom.pipeline.spark.jars import cached_jars
+    from logboom.pipeline.spark.session import start_jvm
+
+    with contextlib.suppress(LogboomError):
+        return None if cached_jars() is None else start_jvm(options, write_archive=once)
+    return None
 
 
 def _pairs(given: list[str] | None) -> dict[str, str]:

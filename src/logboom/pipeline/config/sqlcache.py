@@ -20,6 +20,7 @@ from logboom.pipeline.plan.nodes import Expression
 _JUDGES: Final = (
     "config/sqlcheck.py",
     "parse/grok.py",
+    "route/conditions.py",
     "spark/catalyst.py",
     "spark/settings.py",
     "sql/functions.py",

@@ -37,7 +37,8 @@ from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.registry import read_plan, type_of
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.listening import LagListener
-from logboom.pipeline.spark.session import SessionOptions, start_session
+from logboom.pipeline.spark.session import StartedJvm, start_session, warm_up
+from logboom.pipeline.spark.settings import SessionOptions
 
 _TICK_S: Final = 0.5
 _STOP_MAX_S: Final = 20.0
@@ -55,6 +56,8 @@ class RunOptions:
     once: bool = False
     session: SessionOptions = field(default_factory=SessionOptions)
     http: tuple[str, int] | None = None
+    jvm: StartedJvm | None = None
+    """The JVM of the session, where one is coming up already."""
     renamed_from: str | None = None
     """The former name of the pipeline whose checkpoint this is."""
 
@@ -98,6 +101,8 @@ class Runner:
         if self._stop.is_set():
             return
         spark = self._session()
+        if self._options.session.is_local:
+            warm_up(spark)  # while the broker is asked and the first query planned
         try:
             self.run_in(spark, counts)
         finally:
@@ -140,6 +145,7 @@ class Runner:
         return start_session(
             f"logboom pipeline {self._plan.name}",
             replace(options, extra_slots=options.extra_slots + deliveries),
+            self._options.jvm,
         )
 
     def _is_renamed(self) -> bool:

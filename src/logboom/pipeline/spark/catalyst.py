@@ -10,8 +10,6 @@ something else under others: what fails in one dialect of SQL is null in the oth
 
 import contextlib
 import functools
-import glob
-import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +18,9 @@ import py4j.java_gateway
 import py4j.protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Column
 from logboom.pipeline.spark.jars import cache_dir
-from logboom.pipeline.spark.jvm import java_command
+from logboom.pipeline.spark.jvm import java_command, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
 from logboom.pipeline.spark.settings import SQL_SETTINGS
 
@@ -51,20 +48,12 @@ _JVM_OPTIONS: Final = (
 )
 
 
-def spark_jars_dir() -> Path:
-    """Where the installed pyspark keeps Spark's own jars, found without importing it."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise PipelineError("pyspark is not installed; install it with: pip install 'logboom[spark]'")
-    return Path(spec.origin).parent / "jars"
-
-
 @contextlib.contextmanager
 def open_catalyst() -> Iterator["Catalyst"]:
     """Catalyst in a JVM of its own, which ends with the block. JavaMissingError where no Java can be found."""
     java = java_command()
-    class_path = sorted(glob.glob(f"{spark_jars_dir()}/*.jar"))
-    archive = ClassArchive(cache_dir().parent, java, class_path)
+    class_path = spark_jars()
+    archive = ClassArchive(cache_dir().parent, "check", java, class_path)
     try:
         port, process = _launched(java, class_path, archive)
     except ValueError:  # it said something else than its port

@@ -1,6 +1,7 @@
 """Starts the JVM of Spark as a child that ends with this process and does not react to this process's signals.
 
-Knows how PySpark finds a JVM that runs already, and POSIX signals. Must not know what the JVM is used for.
+Knows how PySpark finds a JVM that runs already, and POSIX signals. Must not know what the JVM is used for, and must not
+import pyspark before `attach`: the JVM takes a second to come up, in which Python imports the rest.
 
 PySpark's own launcher leaves the JVM in the caller's process group with the default handler for SIGTERM: a signal to
 the group (a service manager's, `timeout`'s) then stops Spark in the middle of the batch that the driver still wants to
@@ -18,51 +19,67 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkContext
-from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import launch_gateway
-from pyspark.serializers import UTF8Deserializer, read_int
-
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.spark.jvm import pyspark_dir
 
 _IGNORING_SIGNALS: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; exec \"$@\"", "sh")
 _POLL_S: Final = 0.02
 
 
-def start_jvm(settings: Mapping[str, str], *, silent: bool) -> None:
-    """Starts the JVM that the next session of this process uses; does nothing where one runs already.
+class SparkJvm:
+    """A JVM that starts, or has started, for the one session of this process."""
 
-    `settings`: Spark's, among them those that shape the JVM itself. `silent`: drops what it writes to standard error.
-    """
-    if SparkContext._gateway is not None:  # noqa: SLF001 - PySpark offers no other way to bring a JVM of one's own
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        told = Path(directory) / "connection"
-        process = _launched(settings, told, silent=silent)
-        while not told.exists():
-            if process.poll() is not None:
-                raise PipelineError(f"Spark's JVM ended with code {process.returncode} before it was ready")
+    def __init__(self, settings: Mapping[str, str], *, silent: bool) -> None:
+        """Starts it and returns at once. `settings`: Spark's, among them those that shape the JVM itself. `silent`:
+        drops what it writes to standard error."""
+        self._directory = tempfile.TemporaryDirectory()
+        self._told = Path(self._directory.name) / "connection"
+        submit = str(Path(os.environ.get("SPARK_HOME") or pyspark_dir()) / "bin" / "spark-submit")
+        pairs = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        # These two variables are the launcher's side of org.apache.spark.api.python.PythonGatewayServer.
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
+        self._process = subprocess.Popen(
+            (*_IGNORING_SIGNALS, submit, *pairs, "pyspark-shell"),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if silent else None,
+            env=environment,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM: the shell and the launcher in front of it hand their process on."""
+        return self._process.pid
+
+    def attach(self) -> None:
+        """Waits until it is up and makes it the JVM of PySpark; PipelineError where it has ended."""
+        from pyspark import SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.serializers import UTF8Deserializer, read_int
+
+        while not self._told.exists():
+            if self._process.poll() is not None:
+                raise PipelineError(f"Spark's JVM ended with code {self._process.returncode} before it was ready")
             time.sleep(_POLL_S)
-        with told.open("rb") as file:
+        with self._told.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
-    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
-    try:
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]
-    finally:
-        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
-    gateway.proc = process  # keeps the pipe open as long as the gateway is used
-    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+        self._directory.cleanup()
+        os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        gateway.proc = self._process  # keeps the pipe open as long as the gateway is used
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - PySpark has no other way to bring one's own
 
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._process.kill()
+        self._process.wait()
+        self.close()
 
-def _launched(settings: Mapping[str, str], told: Path, *, silent: bool) -> "subprocess.Popen[bytes]":
-    submit = str(Path(_find_spark_home()) / "bin" / "spark-submit")
-    pairs = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    # These two variables are the launcher's side of org.apache.spark.api.python.PythonGatewayServer.
-    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
-    return subprocess.Popen(
-        (*_IGNORING_SIGNALS, submit, *pairs, "pyspark-shell"),
-        stdin=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if silent else None,
-        env=environment,
-        start_new_session=True,
-    )
+    def close(self) -> None:
+        """Lets it end, whether anything was attached or not."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._directory.cleanup()

@@ -3,6 +3,7 @@
 Knows the environment and the `java` command. Must not know Spark's session or any pipeline.
 """
 
+import importlib.util
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from logboom.base.errors import LogboomError
+from logboom.pipeline.errors import PipelineError
 
 JAVA_MIN_VERSION: Final = 17
 _VERSION_TIMEOUT_S: Final = 30
@@ -19,6 +21,19 @@ _INSTALL: Final = "install it with: apt-get install -y openjdk-17-jre-headless"
 
 class JavaMissingError(LogboomError):
     """No Java runtime that Spark can run on."""
+
+
+def pyspark_dir() -> Path:
+    """Where the installed pyspark lies, found without importing it; PipelineError where it is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise PipelineError("pyspark is not installed; install it with: pip install 'logboom[spark]'")
+    return Path(spec.origin).parent
+
+
+def spark_jars() -> list[str]:
+    """Spark's own jars, in the order of a class path."""
+    return sorted(str(path) for path in (pyspark_dir() / "jars").glob("*.jar"))
 
 
 def java_command() -> str:

@@ -1,33 +1,46 @@
-"""A file of classes that the JVM of `pipeline check` maps instead of loading and linking 5,700 of them one by one.
+"""Files of classes that a JVM maps instead of loading and linking thousands of them one by one.
 
 Knows HotSpot's dynamic class-data sharing (JEP 350) and where caches live. Must not know what the classes are for.
 
-Measured on a quiet machine: 1.1 s with it, 2.5 s without. The first check of an installation writes it, which takes
-some seconds more, once. It is a cache: the JVM refuses one that does not fit its class path, and goes on without.
+There is one file for the bare JVM of `pipeline check` and one for the session of `pipeline run`. The first JVM of an
+installation writes its file when it ends, which takes seconds: `keep` waits for a small one, `adopt` takes up at the
+next start what a larger one wrote behind a run that had ended. It is a cache: a JVM refuses a file that does not fit
+its class path, and goes on without.
 """
 
 import contextlib
 import hashlib
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 _WRITE_MAX_S: Final = 60.0
+_ABANDONED_S: Final = 900.0
+"""A file that is not finished by then was given up: its writer was killed."""
+_ANNOUNCED: Final = ".announced"
+_MAGIC: Final = (0xF00BABA8).to_bytes(4, "little")
+"""HotSpot's CDS_DYNAMIC_ARCHIVE_MAGIC. The header, which begins with it, is written last."""
 
 
 class ClassArchive:
-    """The archive of one class path and one Java, and the options by which a JVM reads or writes it."""
+    """The archive of one class path and one Java, and the options by which a JVM reads or writes it.
 
-    def __init__(self, directory: Path, java: str, class_path: Sequence[str]) -> None:
+    `use` names what the classes are for. `write`: whether a JVM that finds no archive is to write one when it ends.
+    """
+
+    def __init__(self, directory: Path, use: str, java: str, class_path: Sequence[str], *, write: bool = True) -> None:
         binary = Path(java).resolve()
         parts = (str(binary), str(binary.stat().st_mtime_ns), *class_path)
-        name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-        self.path = directory / f"check-{name}.jsa"
-        self._new = directory / f".check-{name}.{os.getpid()}.new"
+        name = f"{use}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
+        self.path = directory / f"{name}.jsa"
+        self._directory = directory
+        self._pattern = f".{name}.*.new"
+        self._new = directory / f".{name}.{os.getpid()}.new"
         self.exists = self.path.exists()
-        self._writable = not self.exists and _is_writable(directory)
+        self._write = write and not self.exists and _is_writable(directory)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -35,7 +48,12 @@ class ClassArchive:
         quiet = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable")
         if self.exists:
             return (*quiet, f"-XX:SharedArchiveFile={self.path}")
-        return (*quiet, f"-XX:ArchiveClassesAtExit={self._new}") if self._writable else quiet
+        return (*quiet, f"-XX:ArchiveClassesAtExit={self._new}") if self._write else quiet
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a JVM with these options writes it when it ends."""
+        return self._write
 
     def keep(self, jvm: "subprocess.Popen[bytes]") -> None:
         """Waits for a JVM that was told to end; what it wrote counts if it is whole."""
@@ -44,7 +62,7 @@ class ClassArchive:
         except subprocess.TimeoutExpired:
             jvm.kill()
             whole = False
-        if not self._writable:
+        if not self._write:
             return
         with contextlib.suppress(OSError):
             if whole:
@@ -52,10 +70,41 @@ class ClassArchive:
             else:
                 self._new.unlink(missing_ok=True)
 
+    def announce(self) -> None:
+        """Says that what the JVM writes when it ends is to be taken up; without, it was of no use to anybody."""
+        with contextlib.suppress(OSError):
+            self._new.with_name(self._new.name + _ANNOUNCED).touch()
+
+    def adopt(self) -> None:
+        """Takes up what a JVM has written since its process ended; one that still writes is not joined by another."""
+        if self.exists:
+            return
+        with contextlib.suppress(OSError):
+            for announced in self._directory.glob(f"{self._pattern}{_ANNOUNCED}"):
+                written = announced.with_suffix("")
+                if _is_whole(written):
+                    written.replace(self.path)
+                    self.exists, self._write = True, False
+                elif time.time() - announced.stat().st_mtime <= _ABANDONED_S:
+                    self._write = False
+                    continue
+                announced.unlink()
+            for written in self._directory.glob(self._pattern):
+                if time.time() - written.stat().st_mtime > _ABANDONED_S:
+                    written.unlink()
+
     def forget(self) -> None:
         """Removes an archive with which no JVM starts."""
         self.path.unlink(missing_ok=True)
         self.exists = False
+
+
+def _is_whole(written: Path) -> bool:
+    try:
+        with written.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except FileNotFoundError:
+        return False
 
 
 def _is_writable(directory: Path) -> bool:

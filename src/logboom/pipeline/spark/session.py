@@ -1,114 +1,122 @@
-"""One Spark session for a pipeline, sensible on a small machine.
+"""One Spark session for a pipeline: its JVM, started early, and the session in it.
 
-Knows Spark's settings and why each is set. Must not know plans or batches.
+Knows what a JVM needs to be started and how a session is made in it. Must not know plans or batches. The settings and
+why each is set stand in `settings`.
 """
 
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
-
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from logboom.base.settings import split_address
-from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.spark.causes import cause_of
-from logboom.pipeline.spark.gateway import start_jvm
-from logboom.pipeline.spark.jars import PACKAGES, spark_settings
-from logboom.pipeline.spark.jvm import java_command
-from logboom.pipeline.spark.settings import SQL_SETTINGS
+from logboom.pipeline.spark.gateway import SparkJvm
+from logboom.pipeline.spark.jars import PACKAGES, cache_dir, spark_settings
+from logboom.pipeline.spark.jvm import java_command, spark_jars
+from logboom.pipeline.spark.jvm_archive import ClassArchive
+from logboom.pipeline.spark.settings import (
+    CLASS_PATH,
+    JAVA_OPTIONS,
+    QUIET,
+    SETTINGS,
+    SessionOptions,
+    master_with_slots,
+    memory_settings,
+)
 
-QUIET: Final = "OFF"
-LOCAL_MASTER: Final = "local[*]"
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
 _STANDALONE: Final = "spark://"
 _MASTER_CONNECT_S: Final = 5.0
-_MEMORY_SHARE: Final = 4
-_MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
-
-_SETTINGS: Final[Mapping[str, str]] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    **SQL_SETTINGS,
-    # Each sink's delivery has a pool of its own, so that a slow one leaves the others their share.
-    "spark.scheduler.mode": "FAIR",
-    # Sources are known by name, not by their place in the file, from the first checkpoint on.
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    "spark.sql.streaming.offsetLog.formatVersion": "2",
-    # Kafka through the second version of the source API, for writing as well as for reading.
-    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Nothing here shuffles; a batch that falls back to one must not start 200 tasks.
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.adaptive.enabled": "false",
-    # Rows per Arrow batch: large enough for columns to pay, small enough for four tasks on a small machine.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    "spark.python.daemon.module": "logboom.pipeline.spark.daemon",
-    # Throughput is what counts here, on few cores. What is called for every row is soon called often enough for the
-    # JVM's second compiler; by its own thresholds that also spends seconds on what runs a few times a batch.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000"
-    " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000",
-    "spark.sql.streaming.minBatchesToRetain": "100",
-    "spark.sql.streaming.stopTimeout": "20s",
-}
+_LOWEST_PRIORITY: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """What a person may choose about the session."""
+class StartedJvm:
+    """A JVM that is coming up, and the settings that it was started with."""
 
-    master: str = LOCAL_MASTER
-    extra_slots: int = 0
-    """Task slots beyond the cores on a local master: a stuck sink must not keep the others from running."""
-    ui: bool = False
-    log_level: str = QUIET
-    """How much Spark says on standard error."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Spark settings of the user's own; they win."""
+    jvm: SparkJvm
+    settings: Mapping[str, str]
+    archive: ClassArchive | None = None
+
+    def close(self, *, has_worked: bool) -> None:
+        """Lets it end. One that has worked may write the archive first, which takes seconds, so that everything else
+        goes first on the machine; of one that has not, the archive would lack most classes."""
+        if self.archive is not None and self.archive.is_written:
+            if not has_worked:
+                self.jvm.kill()
+                return
+            self.archive.announce()
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{self.jvm.pid}/task"):
+                    os.setpriority(os.PRIO_PROCESS, int(thread), _LOWEST_PRIORITY)
+        self.jvm.close()
 
 
-def start_session(name: str, options: SessionOptions) -> SparkSession:
-    """The session. JavaMissingError, JarsError or PipelineError say in one sentence why there is none."""
-    java_command()
+def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> StartedJvm:
+    """Starts the JVM of a session and returns at once. JavaMissingError, JarsError or PipelineError say in one sentence
+    why there is none. `write_archive`: write the archive of classes when it ends, where there is none."""
+    java = java_command()
     _check_master(options.master)
     # Executors must run this very interpreter: the kernels are imported there.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.master.startswith("local") else "")
-    master = master_with_slots(options.master, options.extra_slots)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.is_local else "")
+    connector = spark_settings(local=options.is_local)
     settings = {
-        **_SETTINGS,
-        **_memory(),
-        **spark_settings(),
+        **SETTINGS,
+        **memory_settings(),
+        **connector,
         "spark.ui.enabled": str(options.ui).lower(),
-        "spark.master": master,
-        "spark.app.name": name,
+        "spark.master": options.master,
         **options.settings,
     }
-    start_jvm(settings, silent=options.log_level == QUIET)
+    if CLASS_PATH in connector and CLASS_PATH in options.settings:
+        settings[CLASS_PATH] = os.pathsep.join((connector[CLASS_PATH], options.settings[CLASS_PATH]))
+    archive = None
+    if options.is_local and not options.settings.keys() & {JAVA_OPTIONS, CLASS_PATH} and CLASS_PATH in connector:
+        class_path = [*connector[CLASS_PATH].split(os.pathsep), *spark_jars()]
+        archive = ClassArchive(cache_dir().parent, "run", java, class_path, write=write_archive)
+        archive.adopt()
+        settings[JAVA_OPTIONS] = " ".join((settings[JAVA_OPTIONS], *archive.options))
+    return StartedJvm(SparkJvm(settings, silent=options.log_level == QUIET), settings, archive)
+
+
+def start_session(name: str, options: SessionOptions, started: StartedJvm | None = None) -> "SparkSession":
+    """The session, in a JVM that was started with the same options or in a new one. JavaMissingError, JarsError or
+    PipelineError say in one sentence why there is none."""
+    started = start_jvm(options) if started is None else started
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    started.jvm.attach()
     builder = SparkSession.builder
-    for key, value in settings.items():
+    master = master_with_slots(options.master, options.extra_slots)
+    own = {"spark.app.name": name, **({} if "spark.master" in options.settings else {"spark.master": master})}
+    for key, value in {**started.settings, **own}.items():
         builder = builder.config(key, value)
     interrupted = signal.getsignal(signal.SIGINT)
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        if PACKAGES in settings:
+        if PACKAGES in started.settings:
             raise PipelineError(
                 "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
                 "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
             ) from error
-        cause = cause_of(error)
         raise PipelineError(
-            f"Spark does not start on the master {options.master}: {cause}; --spark-log WARN shows what it says"
+            f"Spark does not start on the master {options.master}: {cause_of(error)}; "
+            "--spark-log WARN shows what it says"
         ) from error
     if threading.current_thread() is threading.main_thread():
         # A new SparkContext cancels all jobs on SIGINT; what a signal means is the caller's choice.
@@ -117,6 +125,22 @@ def start_session(name: str, options: SessionOptions) -> SparkSession:
     session.sparkContext.setLogLevel(QUIET)
     session.sparkContext.setLogLevel(options.log_level)
     return session
+
+
+def warm_up(session: "SparkSession") -> None:
+    """Starts the Python workers, and loads what every job needs, beside what the caller does next."""
+    threading.Thread(target=_do_nothing, args=(session,), name="warm-up", daemon=True).start()
+
+
+def _do_nothing(session: "SparkSession") -> None:
+    try:
+        session.range(1).mapInArrow(_same, "id bigint").collect()
+    except Exception:  # noqa: BLE001 - whatever is wrong, the first job of the pipeline meets it too, and tells
+        return
+
+
+def _same(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    yield from batches
 
 
 def _check_master(master: str) -> None:
@@ -135,25 +159,3 @@ def _check_master(master: str) -> None:
         else:
             return
     raise PipelineError(f"no Spark master answers at {master} ({', '.join(dict.fromkeys(faults))})")
-
-
-def master_with_slots(master: str, extra_slots: int) -> str:
-    """A local master with more task slots than cores; any other as it is.
-
-    >>> master_with_slots("local[2]", 3)
-    'local[5]'
-    >>> master_with_slots("spark://host:7077", 3)
-    'spark://host:7077'
-    """
-    if not master.startswith("local"):
-        return master
-    inner = master.removeprefix("local").strip("[]")
-    cores = (os.cpu_count() or 1) if inner == "*" else int(inner or "1")
-    return f"local[{cores + extra_slots}]"
-
-
-def _memory() -> dict[str, str]:
-    """A quarter of the machine for the JVM, within bounds; the rest is for the Python workers and the system."""
-    total_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
-    heap_mib = min(max(total_mib // _MEMORY_SHARE, _MEMORY_MIB_MIN), _MEMORY_MIB_MAX)
-    return {"spark.driver.memory": f"{heap_mib}m"}

@@ -1,7 +1,19 @@
-"""The settings by which Spark runs conditions, in a session and in a bare JVM alike. Knows Spark's names alone."""
+"""The settings Spark runs with, and why each is set; what a person may choose about them.
 
+Knows Spark's names. Must not import pyspark: the JVM is started with these while the rest is still being imported.
+"""
+
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+from logboom.base.units import MIB
+
+QUIET: Final = "OFF"
+LOCAL_MASTER: Final = "local[*]"
+_MEMORY_SHARE: Final = 4
+_MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
 
 SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -12,4 +24,77 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
     # What two conditions share would be evaluated before both, outside the guard around each.
     "spark.sql.subexpressionElimination.enabled": "false",
 }
-"""What a condition means depends on these."""
+"""What a condition means depends on these; a bare JVM that judges conditions has them too."""
+
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+CLASS_PATH: Final = "spark.driver.extraClassPath"
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    **SQL_SETTINGS,
+    # Each sink's delivery has a pool of its own, so that a slow one leaves the others their share.
+    "spark.scheduler.mode": "FAIR",
+    # Sources are known by name, not by their place in the file, from the first checkpoint on.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+    # Kafka through the second version of the source API, for writing as well as for reading.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # Nothing here shuffles; a batch that falls back to one must not start 200 tasks.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "false",
+    # Rows per Arrow batch: large enough for columns to pay, small enough for four tasks on a small machine.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.daemon.module": "logboom.pipeline.spark.daemon",
+    # The JVM's second compiler is for what is called for every record. By its own thresholds it also compiles what a
+    # batch calls a few times, which is a quarter of all the CPU time of a run over in seconds. What every record calls
+    # reaches these after some 200,000 records.
+    JAVA_OPTIONS: "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000"
+    " -XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=400000",
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.streaming.stopTimeout": "20s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a person may choose about the session."""
+
+    master: str = LOCAL_MASTER
+    extra_slots: int = 0
+    """Task slots beyond the cores on a local master: a stuck sink must not keep the others from running."""
+    ui: bool = False
+    log_level: str = QUIET
+    """How much Spark says on standard error."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings of the user's own; they win."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the JVM of the driver is that of all tasks too."""
+        return self.master.startswith("local")
+
+
+def master_with_slots(master: str, extra_slots: int) -> str:
+    """A local master with more task slots than cores; any other as it is.
+
+    >>> master_with_slots("local[2]", 3)
+    'local[5]'
+    >>> master_with_slots("spark://host:7077", 3)
+    'spark://host:7077'
+    """
+    if not master.startswith("local"):
+        return master
+    inner = master.removeprefix("local").strip("[]")
+    cores = (os.cpu_count() or 1) if inner == "*" else int(inner or "1")
+    return f"local[{cores + extra_slots}]"
+
+
+def memory_settings() -> dict[str, str]:
+    """A quarter of the machine for the JVM, within bounds; the Python workers live beside it."""
+    total_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
+    heap_mib = min(max(total_mib // _MEMORY_SHARE, _MEMORY_MIB_MIN), _MEMORY_MIB_MAX)
+    return {"spark.driver.memory": f"{heap_mib}m"}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from logboom.base.errors import LogboomError
+from logboom.pipeline.spark.settings import CLASS_PATH
 
 POM: Final = Path(__file__).with_name("pom.xml")
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -105,8 +106,12 @@ def _copy_dependencies(maven: str, directory: Path) -> None:
         raise JarsError("Maven cannot fetch Spark's Kafka connector: " + " ".join(said))
 
 
-def spark_settings() -> dict[str, str]:
-    """The setting that gives Spark the connector: our copies, else Spark's own download (`--packages`)."""
+def spark_settings(*, local: bool = False) -> dict[str, str]:
+    """The setting that gives Spark the connector: our copies, else Spark's own download (`--packages`).
+
+    `local`: the driver's JVM runs all tasks, so the copies are part of its class path, from which an archive of classes
+    can hold them. Any other master has to be handed them.
+    """
     try:
         jars = fetch_jars()
     except JarsError:
@@ -114,4 +119,6 @@ def spark_settings() -> dict[str, str]:
             raise
         # Spark resolves what the connector needs by itself, without the pins of pom.xml.
         return {PACKAGES: str(coordinates()[0])}
+    if local:
+        return {CLASS_PATH: os.pathsep.join(str(path) for path in jars)}
     return {"spark.jars": ",".join(str(path) for path in jars)}
