@@ -1,5 +1,7 @@
 """The classes of `pipeline check` come from an archive from the second time on; a bad one does no harm."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from tests.pipeline.support import needs_java
 
 from logboom.pipeline.spark import catalyst
 from logboom.pipeline.spark.catalyst import open_catalyst
+from logboom.pipeline.spark.jvm_archive import ClassArchive
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -34,3 +37,37 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setattr(catalyst, "cache_dir", lambda: tmp_path / "file" / "cache" / "jars")
     _check()
+
+
+def _written(directory: Path, *, whole: bool, announced: bool) -> ClassArchive:
+    """The archive as a JVM leaves it that outlived its process."""
+    archive = ClassArchive(directory, "run", sys.executable, ["a.jar"])
+    (option,) = (option for option in archive.options if "ArchiveClassesAtExit" in option)
+    content = b"\xa8\xab\x0b\xf0 classes" if whole else b"\x00" * 16
+    Path(option.partition("=")[2]).write_bytes(content)
+    if announced:
+        archive.announce()
+    return archive
+
+
+def test_what_a_jvm_wrote_behind_its_process_is_taken_up_at_the_next_start(tmp_path: Path) -> None:
+    _written(tmp_path, whole=True, announced=True)
+    later = ClassArchive(tmp_path, "run", sys.executable, ["a.jar"])
+    later.adopt()
+    assert (later.exists, later.is_written) == (True, False)
+    assert [path.name for path in tmp_path.iterdir()] == [later.path.name]
+
+
+@pytest.mark.parametrize(("whole", "announced"), [(False, True), (True, False)])
+def test_what_is_not_finished_or_of_no_use_is_left_alone_and_removed_in_the_end(
+    whole: bool, announced: bool, tmp_path: Path
+) -> None:
+    _written(tmp_path, whole=whole, announced=announced)
+    later = ClassArchive(tmp_path, "run", sys.executable, ["a.jar"])
+    later.adopt()
+    assert not later.exists
+    assert later.is_written != announced, "while one JVM writes, no other does"
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    later.adopt()
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,20 +86,23 @@ def check(file: File, as_json: AsJson = False) -> None:
 
 
 @pipeline.command("test")
-def run_tests(file: File, master: Master = "local[2]", as_json: AsJson = False) -> None:
+def run_tests(
+    file: File,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Run them on this Spark; default: here, without a session."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Run the examples that stand in the file; exit code 1 if one is not as expected."""
-    from logboom.pipeline.execute.examples import run_examples, summary
+    from logboom.pipeline.execute.examples import collect_here, run_examples, summary
     from logboom.pipeline.mask.batch import load_keys
-    from logboom.pipeline.spark.session import start_session
-    from logboom.pipeline.spark.settings import SessionOptions
 
     plan = _compiled(file)
     keys = load_keys(plan.key_refs(), os.environ, file.parent)
-    spark = start_session(f"logboom pipeline test {plan.name}", SessionOptions(master=master))
-    try:
-        failures = run_examples(spark, plan, keys)
-    finally:
-        spark.stop()
+    with contextlib.ExitStack() as stack:
+        collect = collect_here if master is None else stack.enter_context(_collect_on(master, plan.name))
+        failures = run_examples(plan, keys, collect)
     if as_json:
         found = [{"test": one.test, "line": one.line, "message": one.message} for one in failures]
         print_json({"file": str(file), "tests": len(plan.tests), "failures": found})
@@ -108,6 +112,20 @@ def run_tests(file: File, master: Master = "local[2]", as_json: AsJson = False) 
         typer.echo(summary(plan.tests, failures))
     if failures:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _collect_on(master: str, name: str) -> Iterator[Any]:
+    """The way of examples through a Spark session."""
+    from logboom.pipeline.execute.on_spark import collect_on
+    from logboom.pipeline.spark.session import start_session
+    from logboom.pipeline.spark.settings import SessionOptions
+
+    spark = start_session(f"logboom pipeline test {name}", SessionOptions(master=master))
+    try:
+        yield collect_on(spark)
+    finally:
+        spark.stop()
 
 
 @pipeline.command("run")

@@ -1,25 +1,23 @@
 """Runs the examples that stand in a pipeline's own file, through the very steps that production takes.
 
-All records of all tests go through one Spark job; each is known by its offset. An edge that a test looks at is tapped.
+All records of all tests go through together; each is known by its offset. An edge that a test looks at is tapped. They
+go through this process (`collect_here`), or through a Spark session (`execute.on_spark`) where one is asked for.
 
-Knows plans, flows and how a record is compared with what was expected of it. Must not know the log.
+Knows plans and how a record is compared with what was expected of it. Must not know the log, nor Spark.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+import pyarrow as pa
 
-from logboom.pipeline.execute.flow import Flow, tried
-from logboom.pipeline.plan.layout import TRUE, Layout, Place
+from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.parse import HEADERS
+from logboom.pipeline.plan.layout import Layout, Place
 from logboom.pipeline.plan.nodes import (
-    DEAD_COLUMNS,
-    EVENT_COLUMNS,
-    RAW_COLUMNS,
     PipelineTest,
     Plan,
     Sink,
@@ -33,6 +31,15 @@ ARRIVAL: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When a test's record came, where the test does not say."""
 _TAP: Final = "tap of "
 _SHOWN_MAX: Final = 3
+
+
+Row = Mapping[str, Any]
+"""A record where it ended: its columns, `attributes` as JSON text, and `at`."""
+
+Collect = Callable[
+    [Layout, Mapping[str, bytes], pa.RecordBatch, Sequence[str]], tuple[Sequence[Row], Sequence[Sequence[bool]]]
+]
+"""Takes raw records through a layout; returns them where they ended, and by condition whether it is true of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +62,14 @@ class _Found:
     """For every condition of the file in order."""
 
 
-def run_examples(spark: SparkSession, plan: Plan, keys: Mapping[str, bytes]) -> list[Failure]:
-    """What was not as expected, in the order of the file."""
+def run_examples(plan: Plan, keys: Mapping[str, bytes], collect: Collect) -> list[Failure]:
+    """What was not as expected, in the order of the file. `collect` takes the records through the pipeline."""
     given = [given for test in plan.tests for given in test.inputs]
     if not given:
         return []
     conditions = [want.condition for test in plan.tests for want in test.expect if want.condition is not None]
     layout = Layout(_tapped(plan))
-    raw = _records(spark, plan, given)
-    rows = Flow(spark, layout, keys).rows(raw)
-    found = list(_collected(spark, rows, layout, conditions))
+    found = _found(layout, *collect(layout, keys, _records(plan, given), conditions))
     failures: list[Failure] = []
     first = 0
     asked = iter(range(len(conditions)))
@@ -88,40 +93,50 @@ def _tapped(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, sinks=(*plan.sinks, *taps))
 
 
-def _records(spark: SparkSession, plan: Plan, given: Sequence[TestInput]) -> DataFrame:
+def _records(plan: Plan, given: Sequence[TestInput]) -> pa.RecordBatch:
+    """The inputs of all tests as records of one partition; the offset tells which input a record is."""
     sources = {source.name: source for source in plan.sources}
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in RAW_COLUMNS)
-    rows = [
-        (
-            record.source,
-            _stream_of(sources[record.source]),
-            0,
-            offset,
-            datetime.fromisoformat(record.timestamp) if record.timestamp else ARRIVAL,
-            None if record.key is None else record.key.encode(),
-            None if record.value is None else record.value.encode(),
-            [(key, text.encode()) for key, text in record.headers],
-        )
-        for offset, record in enumerate(given)
-    ]
-    return spark.createDataFrame(rows, schema).coalesce(1)
+    columns = {
+        "source": pa.array([record.source for record in given], pa.string()),
+        "stream": pa.array([_stream_of(sources[record.source]) for record in given], pa.string()),
+        "partition": pa.array([0] * len(given), pa.int32()),
+        "offset": pa.array(range(len(given)), pa.int64()),
+        "timestamp": pa.array([_arrival(record) for record in given], pa.timestamp("us", tz="UTC")),
+        "key": pa.array([None if record.key is None else record.key.encode() for record in given], pa.binary()),
+        "value": pa.array([None if record.value is None else record.value.encode() for record in given], pa.binary()),
+        "headers": pa.array([[(key, text.encode()) for key, text in record.headers] for record in given], HEADERS),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _arrival(record: TestInput) -> datetime:
+    if record.timestamp is None:
+        return ARRIVAL
+    moment = datetime.fromisoformat(record.timestamp)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _stream_of(source: StreamSource) -> str:
     return source.streams[0] if source.streams else str(source.pattern)
 
 
-def _collected(spark: SparkSession, rows: DataFrame, layout: Layout, conditions: Sequence[str]) -> Iterator[_Found]:
+def collect_here(
+    layout: Layout, keys: Mapping[str, bytes], raw: pa.RecordBatch, conditions: Sequence[str]
+) -> tuple[list[Row], list[list[bool]]]:
+    """Takes the records through the pipeline in this process."""
+    with LocalFlow(layout, keys) as flow:
+        rows = flow.rows(raw)
+        return rows.to_pylist(), flow.conditions(rows, conditions)
+
+
+def _found(layout: Layout, rows: Sequence[Row], met: Sequence[Sequence[bool]]) -> list[_Found]:
     places = {place.code: place for place in layout.places}
-    seen = rows.withColumn("attributes_text", F.col("attributes"))
-    seen = seen.withColumn("attributes", F.try_parse_json("attributes"))
-    verdicts = [(tried(spark, sql) == TRUE).alias(f"met_{number}") for number, sql in enumerate(conditions)]
-    names = [name for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS) if kind != "variant"]
-    for row in seen.select(AT, *names, "attributes_text", *verdicts).collect():
-        columns = {name: row[name] for name in names}
-        columns["attributes"] = msgspec.json.decode(row["attributes_text"] or "{}")
-        met = tuple(bool(row[f"met_{number}"]) for number in range(len(conditions)))
-        yield _Found(places[row[AT]], int(row["offset"]), columns, met)
+    found = []
+    for number, row in enumerate(rows):
+        columns = {**row, "attributes": msgspec.json.decode(row["attributes"] or "{}")}
+        conditions = tuple(answers[number] for answers in met)
+        found.append(_Found(places[row[AT]], int(row["offset"]), columns, conditions))
+    return found
 
 
 def _is_at(plan: Plan, place: Place, at: str) -> bool:

@@ -25,6 +25,8 @@ from logboom.pipeline.spark.jvm_archive import ClassArchive
 from logboom.pipeline.spark.settings import SQL_SETTINGS
 
 _PACKAGE: Final = "org.apache.spark.sql.catalyst"
+_CONVERT: Final = "ConvertToLocalRelation"  # goes from the outside in, so it is asked once for each projection
+_EVALUATING_RULES: Final = ("ReplaceExpressions", "RewriteWithExpression", _CONVERT, _CONVERT, _CONVERT)
 _OPENED_PACKAGES: Final = (
     "java.lang",
     "java.lang.invoke",
@@ -103,6 +105,7 @@ class Catalyst:
     """
 
     def __init__(self, gateway: JavaGateway) -> None:
+        self._gateway = gateway
         self.jvm: Any = gateway.jvm
         conf = self.module("org.apache.spark.sql.internal.SQLConf").get()
         for key, value in SQL_SETTINGS.items():
@@ -126,13 +129,58 @@ class Catalyst:
 
     def project(self, parsed: Any, columns: tuple[Column, ...]) -> Any:
         """The analysed plan that computes one parsed expression over a table of these columns."""
-        empty = self.seq([])
-        fresh = self.module(f"{_PACKAGE}.expressions.NamedExpression").newExprId()
-        alias = self.of("expressions.Alias")(parsed, "checked", fresh, empty, self._none, empty)
-        project = self.of("plans.logical.Project")(self.seq([alias]), self._table(columns))
+        project = self.of("plans.logical.Project")(self.seq([self._alias(parsed, "checked")]), self._table(columns))
         tracker = self.of("QueryPlanningTracker")(self._none)
         with_paths = self._extract.apply(self._analyzer.execute(project))  # `attributes:name`, a rule of sessions
         return self._analyzer.executeAndCheck(with_paths, tracker)
+
+    def evaluate(
+        self, table: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | None]], expressions: Sequence[Any]
+    ) -> list[list[Any]]:
+        """The values of expressions, row by row: whole numbers and doubles, None for null.
+
+        `table`: the name of each column and the SQL that makes its value of the text `_text` that a row gives for it.
+        It is the optimiser that answers: a projection of a table that is given as values becomes a table of values,
+        once functions that stand for others are replaced by them.
+        """
+        names = [f"_text_{number}" for number in range(len(table))]
+        schema = self.module("org.apache.spark.sql.types.StructType").fromDDL(
+            ", ".join(f"`{name}` string" for name in names)
+        )
+        attributes = self.module(f"{_PACKAGE}.types.DataTypeUtils").toAttributes(schema)
+        given = self.of("plans.logical.LocalRelation")(
+            attributes, self.seq([self._row(row) for row in rows]), False, self._none
+        )
+        columns = [
+            self.parse(f"{sql.replace('_text', text)} AS `{name}`")
+            for text, (name, sql) in zip(names, table, strict=True)
+        ]
+        typed = self.of("plans.logical.Project")(self.seq(columns), given)
+        asked = [self._alias(expression, f"_answer_{number}") for number, expression in enumerate(expressions)]
+        plan = self.of("plans.logical.Project")(self.seq(asked), typed)
+        with_paths = self._extract.apply(self._analyzer.execute(plan))
+        analysed = self._analyzer.executeAndCheck(with_paths, self.of("QueryPlanningTracker")(self._none))
+        answered = analysed
+        for rule in _EVALUATING_RULES:
+            answered = self.module(f"{_PACKAGE}.optimizer.{rule}").apply(answered)
+        assert answered.nodeName() == "LocalRelation", f"Spark did not evaluate {answered.toString()}"
+        types = [attribute.dataType() for attribute in self.listed(answered.output())]
+        return [
+            [None if row.isNullAt(number) else row.get(number, kind) for number, kind in enumerate(types)]
+            for row in self.listed(answered.data())
+        ]
+
+    def _row(self, texts: Sequence[str | None]) -> Any:
+        values = self._gateway.new_array(self.jvm.java.lang.Object, len(texts))
+        for number, text in enumerate(texts):
+            if text is not None:
+                values[number] = self.jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text)
+        return self.of("expressions.GenericInternalRow")(values)
+
+    def _alias(self, expression: Any, name: str) -> Any:
+        empty = self.seq([])
+        fresh = self.module(f"{_PACKAGE}.expressions.NamedExpression").newExprId()
+        return self.of("expressions.Alias")(expression, name, fresh, empty, self._none, empty)
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - lives as long as its JVM, which is seconds
     def _table(self, columns: tuple[Column, ...]) -> Any:

@@ -1,0 +1,183 @@
+"""The steps of a layout in this process, for a few records: what `pipeline test` runs its examples through.
+
+The kernels are those of production. What they cannot answer is asked of Spark's own analyser, optimiser and expressions
+in a bare JVM, which starts in a second where a session takes many; where nothing is to be asked, none is started. With
+`Flow`, which does the same in a session, it shares the layout, the stages and the text of every condition.
+
+Knows layouts, stages and Catalyst. Must not know what is expected of the records.
+"""
+
+import base64
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from logboom.pipeline.execute.stages import REPORT_AT, ExecutionStage, StageRunner, execution_stages
+from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Condition, KernelPass, Layer, Layout, Weight
+from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, RAW_COLUMNS, Column, ParseTransform
+from logboom.pipeline.route.conditions import simple_condition
+from logboom.pipeline.route.rows import AT
+from logboom.pipeline.route.sample_columns import true_rows
+from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
+from logboom.pipeline.sql.regex import OnRe2
+from logboom.pipeline.sql.tree import Tree
+
+_TYPED: Final[Mapping[str, str]] = {
+    "string": "_text",
+    "variant": "try_parse_json(_text)",
+    "int": "CAST(_text AS INT)",
+    "bigint": "CAST(_text AS BIGINT)",
+    "double": "CAST(_text AS DOUBLE)",
+    "timestamp": "timestamp_micros(CAST(_text AS BIGINT))",
+    "binary": "unhex(_text)",
+    "array<struct<key:string,value:binary>>": "from_json(_text, 'array<struct<key:string,value:binary>>')",
+}
+"""How Spark makes a value of each type of the text that `_text_of` writes."""
+
+
+class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
+    """Moves records through the steps of one layout. Leaving it ends the JVM, where one was needed."""
+
+    def __init__(self, layout: Layout, keys: Mapping[str, bytes]) -> None:
+        self._layout = layout
+        self._keys = keys
+        self._stack = contextlib.ExitStack()
+        self._catalyst: Catalyst | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def rows(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with `flat_columns` at their last place, of records with RAW_COLUMNS."""
+        rows = raw
+        for number, stage in enumerate(execution_stages(self._layout.steps)):
+            runner = StageRunner(
+                stage=stage,
+                keys=self._keys,
+                entries=self._layout.entries if number == 0 else None,
+                emitter=None,
+                file=self._layout.plan.file,
+            )
+            moved = pa.Table.from_batches(list(runner([self._asked(rows, stage)]))).combine_chunks().to_batches()[0]
+            rows = moved.filter(pa.compute.not_equal(moved.column(AT), REPORT_AT))
+        return rows
+
+    def conditions(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[list[bool]]:
+        """By condition and row: whether it is true of the row, dead or alive."""
+        return [[answer == TRUE for answer in answers] for answers in self._tried(rows, sqls, _FOUND_COLUMNS)]
+
+    def _asked(self, rows: pa.RecordBatch, stage: ExecutionStage) -> pa.RecordBatch:
+        """The rows with what the stage wants to have been said of them."""
+        if stage.asked is not None:
+            return self._judged(rows, stage.asked)
+        passes = [step for step in stage.steps if isinstance(step, KernelPass)]
+        parses = [node.transform for step in passes for node in step.nodes]
+        rules = [rule for parse in parses if isinstance(parse, ParseTransform) for rule in parse.rules]
+        asked = {rule.when_column: rule.when or "" for rule in rules if rule.when_column is not None}
+        if not asked:
+            return rows
+        lines = pa.array([_line(value) for value in rows.column("value").to_pylist()], pa.string())
+        answers = self._tried(rows.append_column("line", lines), list(asked.values()), _WHEN_COLUMNS, simple=False)
+        for column, found in zip(asked, answers, strict=True):
+            rows = rows.append_column(column, pa.array([answer == TRUE for answer in found]))
+        return rows
+
+    def _judged(self, rows: pa.RecordBatch, layer: Layer) -> pa.RecordBatch:
+        """The rows with a column per condition, and their new weights."""
+        at = rows.column(AT).to_pylist()
+        answers = self._tried(rows, [condition.sql for condition in layer.conditions], EVENT_COLUMNS, simple=False)
+        verdicts = {
+            condition.column: _verdicts(condition, at, found)
+            for condition, found in zip(layer.conditions, answers, strict=True)
+        }
+        weights = self._weights(rows, layer.weights, at, verdicts)
+        rows = rows.set_column(rows.schema.get_field_index("weight"), "weight", pa.array(weights, pa.float64()))
+        for column, found in verdicts.items():
+            rows = rows.append_column(column, pa.array(found, pa.int32()))
+        return rows
+
+    def _weights(
+        self, rows: pa.RecordBatch, weights: Sequence[Weight], at: Sequence[int], verdicts: Mapping[str, Sequence[int]]
+    ) -> list[float | None]:
+        found: list[float | None] = rows.column("weight").to_pylist()
+        for weight in weights:
+            grown = self._values(rows, [self._expression(weight.sql)], EVENT_COLUMNS)
+            for number, (place, verdict) in enumerate(zip(at, verdicts[weight.column], strict=True)):
+                if place == weight.at and verdict == TRUE:
+                    found[number] = grown[number][0]
+        return found
+
+    # --- what Spark answers -----------------------------------------------------------------------------------------
+
+    def _tried(
+        self, rows: pa.RecordBatch, sqls: Sequence[str], columns: Sequence[Column], *, simple: bool = True
+    ) -> list[list[int]]:
+        """By condition and row: TRUE, FALSE (also for null), or FAILED where evaluating raises. `simple`: the kernels
+        may answer what they can."""
+        answers: dict[str, list[int]] = {}
+        for sql in dict.fromkeys(sqls):
+            own = simple_condition(sql) if simple else None
+            if own is not None:
+                answers[sql] = [TRUE if true else FALSE for true in true_rows(own(rows)).tolist()]
+        asked = [sql for sql in dict.fromkeys(sqls) if sql not in answers]
+        if asked and rows.num_rows:
+            found = self._values(rows, [self._guarded(sql) for sql in asked], columns)
+            answers.update({sql: [row[number] for row in found] for number, sql in enumerate(asked)})
+        return [answers.get(sql, []) for sql in sqls]
+
+    def _values(self, rows: pa.RecordBatch, expressions: Sequence[Any], columns: Sequence[Column]) -> list[list[Any]]:
+        table = [(name, _TYPED[kind]) for name, kind in columns]
+        texts = [[_text_of(value) for value in _plain(rows.column(name))] for name, _ in columns]
+        return self._spark().evaluate(table, list(zip(*texts, strict=True)), expressions)
+
+    def _guarded(self, sql: str) -> Any:
+        """As `flow.tried`: one record must not stop the others."""
+        verdict = self._expression(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+        spark = self._spark()
+        caught = spark.of("expressions.TryEval")(verdict)
+        return spark.of("expressions.Coalesce")(spark.seq([caught, spark.parse(str(FAILED))]))
+
+    def _expression(self, sql: str) -> Any:
+        tree = Tree(self._spark().jvm)
+        return OnRe2(tree).rewrite(tree.parse(sql))
+
+    def _spark(self) -> Catalyst:
+        if self._catalyst is None:
+            self._catalyst = self._stack.enter_context(open_catalyst())
+        return self._catalyst
+
+
+_FOUND_COLUMNS: Final = (*EVENT_COLUMNS, *DEAD_COLUMNS)
+_WHEN_COLUMNS: Final = (*RAW_COLUMNS, ("line", "string"))
+
+
+def _verdicts(condition: Condition, at: Sequence[int], answers: Sequence[int]) -> list[int]:
+    return [answer if place in condition.at else FALSE for place, answer in zip(at, answers, strict=True)]
+
+
+def _line(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    """Values as Python has them; times as microseconds, which is exact."""
+    values: list[Any] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    return values
+
+
+def _text_of(value: Any) -> str | None:
+    """A value as `_TYPED` reads it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        pairs = [
+            {"key": pair["key"], "value": None if pair["value"] is None else base64.b64encode(pair["value"]).decode()}
+            for pair in value
+        ]
+        return msgspec.json.encode(pairs).decode()
+    return repr(value)

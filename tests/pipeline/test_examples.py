@@ -1,0 +1,130 @@
+"""`pipeline test` without a session gives what Spark gives: the same rows at the same places, the same verdicts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.support import needs_java
+
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.execute import local
+from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.route.rows import AT
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+
+KEYS = {"env:KEY": b"0123456789abcdef"}
+PLAIN = """
+name: plain
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split: {type: route, inputs: [parsed], routes: {errors: severity_number >= 17, shop: service = 'shop'}}
+sinks: {all: {type: console, inputs: ['split.*']}}
+tests:
+  - name: an error of the shop goes two ways
+    input: {source: web, value: '{"level": "error", "service": "shop"}'}
+    expect:
+      - {at: split.errors, condition: service LIKE 'sh%', count: 1}
+      - {at: split.shop}
+      - {at: split.unmatched, count: 0}
+"""
+RICH = """
+name: rich
+sources: {web: {type: stream, stream: web}, raw: {type: stream, stream: raw}}
+transforms:
+  parsed:
+    type: parse
+    inputs: [web, raw]
+    rules:
+      - {when: "length(line) > 60 AND element_at(transform(headers, h -> h.key), 1) = 'kind'", format: text, name: long}
+      - {when: "source = 'web' AND timestamp > '2025-01-01'", format: json}
+      - {source: raw, format: logfmt}
+  clean: {type: filter, inputs: [parsed], condition: "NOT body RLIKE '^(a|b)*$' OR body IS NULL"}
+  masked: {type: mask, inputs: [clean], key_env: KEY, rules: [{kind: email, action: hash}]}
+  split:
+    type: route
+    inputs: [masked]
+    routes:
+      numbers: "variant_get(attributes, '$.n', 'int') > 3"
+      failing: "CAST(variant_get(attributes, '$.text', 'string') AS INT) = 7"
+      early: "time < '2026-01-02' AND upper(service) = 'SHOP'"
+  one: {type: sample, inputs: [split.unmatched], rate: 2, key: "concat(service, 'x')", exclude: "severity_number >= 17"}
+  two: {type: sample, inputs: [one], rate: 3, key: "concat(service, 'x')"}
+sinks: {all: {type: console, inputs: ['split.*', two]}}
+tests:
+  - name: many
+    input:
+VALUES
+    expect:
+      - {at: all, condition: "variant_get(attributes, '$.n', 'int') = 5 AND weight = 1"}
+      - {at: split.numbers, fields: {attributes.n: 5, severity_number: 17}, count: 1}
+      - {at: dead, condition: "hex(value) LIKE '7B%' AND dead_reason IS NOT NULL"}
+      - {at: dropped:clean, condition: "length(body) = 4"}
+"""
+VALUES = [
+    '{"level": "error", "service": "shop", "n": 5, "msg": "to a@example.org"}',
+    '{"service": "shop", "n": 2.5, "text": "7"}',
+    '{"service": "Shop", "text": {"a": [1, null]}, "msg": "abab"}',
+    '{"cut": ',
+    *(f'{{"service": "s{number}", "msg": "m"}}' for number in range(12)),
+]
+"""What becomes of them depends on numbers, texts, nulls and nested values."""
+
+
+def _plan(text: str) -> Plan:
+    inputs = [f"      - {{source: web, value: '{value}', timestamp: '2026-01-01T10:00:00Z'}}\n" for value in VALUES]
+    inputs.append("      - {source: raw, value: 'a=1 msg=\"' , headers: {kind: x}}\n")
+    inputs.append(f"      - {{source: raw, value: '{'long ' * 20}', headers: {{kind: x}}, key: k}}\n")
+    inputs.append("      - {source: raw, value: null}\n")
+    return compile_pipeline(text.replace("VALUES\n", "".join(inputs)), "p.yaml")
+
+
+def _comparable(rows: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
+    return sorted((int(row["offset"]), int(row[AT]), repr(_plain(row))) for row in rows)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    plain = {}
+    for name in sorted(row):
+        value = row[name]
+        if hasattr(value, "isoformat"):
+            value = value.replace(tzinfo=None)
+        elif isinstance(value, list):  # Spark gives rows, Arrow gives groups
+            value = [tuple(pair.values()) if isinstance(pair, dict) else tuple(pair) for pair in value]
+        plain[name] = bytes(value) if isinstance(value, bytearray) else value
+    return plain
+
+
+def test_both_ways_give_the_same_rows_and_verdicts(spark: Any) -> None:
+    from logboom.pipeline.execute.on_spark import collect_on
+
+    plan = _plan(RICH)
+    seen: list[tuple[Any, Any]] = []
+
+    def both(*arguments: Any) -> Any:
+        here, there = collect_here(*arguments), collect_on(spark)(*arguments)
+        seen.append((here, there))
+        return here
+
+    assert run_examples(plan, KEYS, both) == []
+    ((rows, met), (spark_rows, spark_met)) = seen[0]
+    assert _comparable(rows) == _comparable(list(spark_rows))
+    assert len(rows) > len(VALUES)
+    by_row = sorted(zip(map(repr, map(_plain, rows)), *met, strict=True))
+    assert by_row == sorted(zip(map(repr, map(_plain, spark_rows)), *spark_met, strict=True))
+
+
+def test_simple_conditions_start_no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "open_catalyst", lambda: pytest.fail("a JVM was started"))
+    assert run_examples(_plan(PLAIN), KEYS, collect_here) == []
+    wrong = _plan(PLAIN.replace("LIKE 'sh%'", "LIKE 'shop %'"))
+    (failure,) = run_examples(wrong, KEYS, collect_here)
+    assert "expected 1 records at split.errors, found 0" in failure.message
+
+
+def test_the_demo_passes_its_own_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path(__file__).parents[2] / "examples" / "demo" / "pipeline.yaml"
+    plan = compile_pipeline(file.read_text(), str(file))
+    assert run_examples(plan, {"env:LOGBOOM_MASK_KEY": b"0123456789abcdef"}, collect_here) == []
