@@ -99,7 +99,10 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    started.jvm.attach()
+    try:
+        started.jvm.attach()
+    except PipelineError as error:
+        raise _without_connector(started, error) from error
     builder = SparkSession.builder
     master = master_with_slots(options.master, options.extra_slots)
     own = {"spark.app.name": name, **({} if "spark.master" in options.settings else {"spark.master": master})}
@@ -109,15 +112,8 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        if PACKAGES in started.settings:
-            raise PipelineError(
-                "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
-                "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
-            ) from error
-        raise PipelineError(
-            f"Spark does not start on the master {options.master}: {cause_of(error)}; "
-            "--spark-log WARN shows what it says"
-        ) from error
+        told = f"Spark does not start on the master {options.master}: {cause_of(error)}"
+        raise _without_connector(started, PipelineError(f"{told}; --spark-log WARN shows what it says")) from error
     if threading.current_thread() is threading.main_thread():
         # A new SparkContext cancels all jobs on SIGINT; what a signal means is the caller's choice.
         signal.signal(signal.SIGINT, interrupted)
@@ -125,6 +121,16 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     session.sparkContext.setLogLevel(QUIET)
     session.sparkContext.setLogLevel(options.log_level)
     return session
+
+
+def _without_connector(started: StartedJvm, error: PipelineError) -> PipelineError:
+    """The error, or where Spark was to fetch its connector by itself, that it could not."""
+    if PACKAGES not in started.settings:
+        return error
+    return PipelineError(
+        "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
+        "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
+    )
 
 
 def warm_up(session: "SparkSession") -> None:
