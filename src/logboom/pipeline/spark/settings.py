@@ -48,7 +48,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    "spark.python.daemon.module": "logboom.pipeline.spark.daemon",
+    "spark.python.daemon.module": "logboom.pipeline.run.daemon",
     # The JVM's second compiler is for what is called for every record. By its own thresholds it also compiles what a
     # batch calls a few times, which is a quarter of all the CPU time of a run over in seconds. What every record calls
     # reaches these after some 200,000 records.
