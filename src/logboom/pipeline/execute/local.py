@@ -71,8 +71,8 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
 
     def _asked(self, rows: pa.RecordBatch, stage: ExecutionStage) -> pa.RecordBatch:
         """The rows with what the stage wants to have been said of them."""
-        if stage.asked is not None:
-            return self._judged(rows, stage.asked)
+        if stage.answered is not None:
+            return self._judged(rows, stage.answered)
         passes = [step for step in stage.steps if isinstance(step, KernelPass)]
         parses = [node.transform for step in passes for node in step.nodes]
         rules = [rule for parse in parses if isinstance(parse, ParseTransform) for rule in parse.rules]
