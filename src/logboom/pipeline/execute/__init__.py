@@ -4,7 +4,8 @@
 are cut; what lies between two cuts is one `stages.ExecutionStage`, which runs as a single mapInArrow over Arrow
 batches: parse, mask, route, and in the last stage emit. `examples` runs the tests of a pipeline's file: through the
 same stages in this process, with Spark's expressions in a bare JVM (`local`), or through the flow on a session
-(`on_spark`). Counts travel as rows beside the records, so that an attempt of Spark's that fails takes its counts with it.
+(`on_spark`). Counts travel as rows beside the records, so that an attempt of Spark's that fails takes its counts with
+it.
 
 Must not know streams, sinks or checkpoints.
 """

@@ -4,8 +4,8 @@
 reach it, `settings` has the settings that matter and their reasons, `session` makes the session. Most of a short run is
 the start of the JVM: it is started before anything else (`session.start_jvm`) and attached to when the rest is loaded,
 and `jvm_archive` keeps a file of its classes. Where a session would be too much, `catalyst` is Spark's analyser and
-expressions in a bare JVM: `pipeline check` and `pipeline test` use that. `kafka` reads and writes streams, `listening` hears how far queries are behind, `causes` turns pages of
-stack traces into one sentence.
+expressions in a bare JVM: `pipeline check` and `pipeline test` use that. `kafka` reads and writes streams, `listening`
+hears how far queries are behind, `causes` turns pages of stack traces into one sentence.
 
 Must not know plans, batches or sinks.
 """
