@@ -116,8 +116,8 @@ class Catalog:
         self._follower = follower
 
     async def drain(self) -> None:
-        """Return once every change that was begun is through."""
-        if self._tasks:
+        """Return once all changes that were begun have ended, and the snapshots that the last of them started."""
+        while self._tasks:
             await asyncio.wait(self._tasks)
 
     # --- the image ----------------------------------------------------------------------------------------------
