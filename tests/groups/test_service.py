@@ -404,13 +404,13 @@ def test_after_a_standstill_heartbeats_are_read_before_sessions_end(tmp_path: Pa
                 rewrite_records_min=1_000,
             )
             await shard.load(frozenset)
-            joining = shard.ask(join(session_ms=50))
+            joining = shard.submit(join(session_ms=50))
             await asyncio.sleep(0.02)
             clock.now_s += 0.001
             member: JoinReply = await joining
             clock.now_s += 60
             await asyncio.sleep(0.2)  # the session's timer runs out here
-            beat = shard.ask(Heartbeat(group_id=G, generation=1, member_id=member.member_id))
+            beat = shard.submit(Heartbeat(group_id=G, generation=1, member_id=member.member_id))
             assert (await beat).error is None
             shard.resign()
 

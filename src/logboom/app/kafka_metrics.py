@@ -70,7 +70,7 @@ def kafka_metrics(metrics: KafkaMetrics, quotas: ClientQuotaManager) -> Iterator
 
 def _quota_metrics(quotas: ClientQuotaManager) -> Iterator[Metric]:
     throttled = CounterMetricFamily(
-        "logboom_kafka_throttled", "Requests, or connections, that were told to wait.", labels=("quota",)
+        "logboom_kafka_throttled", "Requests, or connections, that were throttled.", labels=("quota",)
     )
     seconds = CounterMetricFamily("logboom_kafka_throttle_seconds", "How long, in all.", labels=("quota",))
     for quota, count in quotas.throttled.items():

@@ -14,7 +14,9 @@ def limit_metrics(fillings: Iterable[LimitUsage], crossed: Mapping[str, int]) ->
     """All limits. One without a usage, such as the size of a batch, has only a counter, once it was reached."""
     limits = GaugeMetricFamily("logboom_limit", "What a limit is set to.", labels=("limit",))
     used = GaugeMetricFamily(
-        "logboom_limit_used", "How much of it is used; of many, by who uses most.", labels=("limit",)
+        "logboom_limit_used",
+        "How much of it is used; for a limit of each group or address, the largest usage.",
+        labels=("limit",),
     )
     crossings = CounterMetricFamily("logboom_limit_crossed", "How often it was reached.", labels=("limit",))
     counts = dict(crossed)

@@ -6,7 +6,7 @@ import socket
 
 
 def notify_systemd(state: str) -> None:
-    """Send e.g. `READY=1` to the socket in NOTIFY_SOCKET; nothing happens where there is none or nobody listens."""
+    """Send e.g. `READY=1` to the socket in NOTIFY_SOCKET; nothing happens where there is none or nothing listens."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return

@@ -1,8 +1,8 @@
 """One broker: composes the parts of this package, starts them in order and stops them in order.
 
 The doors call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `replicas` (the
-partitions), `groups`, `producer_ids`, `health`. What stands here is how they are wired, and in which order a committed
-change of metadata reaches them. Knows no protocol.
+partitions), `groups`, `producer_ids`, `health`. This file has how they are wired, and in which order a committed change
+of metadata reaches them. Knows no protocol.
 
 Life: `start` (recovers and leads everything), then any number of calls on the loop, then `stop`, once.
 """

@@ -112,7 +112,7 @@ class Catalog:
         self._quota_watchers: list[Callable[[], None]] = []
 
     def attach(self, follower: MetadataFollower) -> None:
-        """From now on `follower` is told of every change; before this there can be none."""
+        """Set the follower of all changes, before the first one."""
         self._follower = follower
 
     async def drain(self) -> None:

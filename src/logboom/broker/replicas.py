@@ -131,7 +131,7 @@ class Replicas:
             partition.refuse_appends(reason)
 
     async def close(self, reason: LogboomError) -> None:
-        """Close every log cleanly, once nobody reads it; whoever still waits is answered with `reason`."""
+        """Close every log cleanly once no thread reads it; appends and reads that wait are answered with `reason`."""
         await self._store.close_all(self._partitions.values(), reason)
 
 

@@ -28,7 +28,7 @@ expire). What several of them cause, the steps of a rebalance, is in `rebalance`
 that Kafka's tools read the stream. The rules are those of GroupMetadataManager and OffsetMetadataManager of Apache
 Kafka 4.0, checked in the same order, because clients rely on which of several errors comes first.
 
-What it must not know: how records are stored, which broker leads what, the wire format of requests, who a client is.
+What it must not know: how records are stored, which broker leads what, the wire format of requests, authentication.
 """
 
 from logboom.groups.coordinator import Coordinator, GroupDescription, GroupOverview, MemberDescription

@@ -296,8 +296,8 @@ class Membership:
             self._heartbeat(heartbeat)
         except GroupIdNotFoundError as missing:
             error = UnknownMemberError(str(missing))
-        except LogboomError as told:
-            error = told
+        except LogboomError as failure:
+            error = failure
         self._context.reply(token, HeartbeatReply(error=error))
 
     def _heartbeat(self, heartbeat: Heartbeat) -> None:

@@ -157,8 +157,8 @@ class Offsets:
             group.offsets.update(values)
             self._context.reply(token, CommitReply(results=tuple(results)))
         else:
-            told = offset_store_error(error)
-            self._context.reply(token, CommitReply(results=tuple(result or told for result in results)))
+            failure = offset_store_error(error)
+            self._context.reply(token, CommitReply(results=tuple(result or failure for result in results)))
 
     # --- delete -------------------------------------------------------------------------------------------------
 
@@ -181,8 +181,8 @@ class Offsets:
         self._delete_offsets(group, accepted, partial(self._offsets_deleted, token, results))
 
     def _offsets_deleted(self, token: Token, results: list[LogboomError | None], error: LogboomError | None) -> None:
-        told = None if error is None else metadata_store_error(error)
-        self._context.reply(token, DeleteOffsetsReply(results=tuple(result or told for result in results)))
+        failure = None if error is None else metadata_store_error(error)
+        self._context.reply(token, DeleteOffsetsReply(results=tuple(result or failure for result in results)))
 
     def _delete_offsets(self, group: Group, places: set[_Place], done: OnStored) -> None:
         """Delete those of these offsets that exist; `done` is called at once where none does."""
@@ -213,8 +213,8 @@ class Offsets:
         self._delete(group, partial(self._group_deleted, token))
 
     def _group_deleted(self, token: Token, error: LogboomError | None) -> None:
-        told = None if error is None else metadata_store_error(error)
-        self._context.reply(token, DeleteGroupReply(error=told))
+        failure = None if error is None else metadata_store_error(error)
+        self._context.reply(token, DeleteGroupReply(error=failure))
 
     def _delete(self, group: Group, done: OnStored) -> None:
         """Write tombstones for all records of a group. It is Dead meanwhile, and Empty again where the write fails."""

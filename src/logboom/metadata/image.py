@@ -28,7 +28,7 @@ from logboom.metadata.records import (
 from logboom.metadata.stream_config import StreamConfig
 
 BrokerConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Settings changed at run time, by broker id; those for all brokers stand under the empty name."""
+"""Settings changed at run time, by broker id; those for all brokers are under the empty name."""
 
 _FIRST_PRODUCER_ID: Final = ProducerId(0)
 TOMBSTONES_MAX: Final = 10_000
@@ -48,7 +48,7 @@ class Stream:
     internal: bool
     """Created by the broker for itself, and not changed by clients."""
     version: int = field(default=0, compare=False)
-    """The `Image.version` at which this stream last changed: unlike `id` it tells a stream from its earlier states."""
+    """The `Image.version` at which this stream last changed."""
 
     def config_over(self, defaults: StreamConfig) -> StreamConfig:
         """The settings in force: the stream's own over `defaults`, which are the broker's."""

@@ -73,7 +73,7 @@ QUOTA_KINDS: Final[tuple[QuotaKind, ...]] = (
     QuotaKind(
         REQUEST_PERCENTAGE,
         CLIENT_ID,
-        "Share of the time of the thread that speaks the protocol, in percent.",
+        "Share of the time of the event loop, in percent.",
         lambda value: 0 < value <= _RATE_MAX,
         "a share in percent above 0",
     ),

@@ -46,8 +46,8 @@ class Pause:
         began_s = loop.time()
         while (left_s := began_s + self.length_s - loop.time()) > 0:
             self._changed.clear()
-            # Not `wait_for`: up to Python 3.11 it loses a cancellation that comes in the turn in which the event was set.
-            # A stop right after a change of settings then waited for this task until its next round.
+            # Not `wait_for`: up to Python 3.11 it loses a cancellation that comes in the turn in which the event was
+            # set. A stop right after a change of settings then waited for this task until its next round.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._changed.wait()

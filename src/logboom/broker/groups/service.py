@@ -105,14 +105,14 @@ class GroupService:
             )
             for index in range(stream.partitions)
         ]
-        self._loading = [asyncio.create_task(shard.load(self._living_streams)) for shard in self._shards]
+        self._loading = [asyncio.create_task(shard.load(self._existing_streams)) for shard in self._shards]
 
     def configure(self, config: GroupsConfig) -> None:
         """Apply other settings; those of the stream itself are fixed since it was created."""
         for shard in self._shards:
             shard.configure(config.as_limits(), rewrite_records_min=config.offsets_rewrite_records_min)
 
-    def _living_streams(self) -> frozenset[str]:
+    def _existing_streams(self) -> frozenset[str]:
         return frozenset(self._stream_names())
 
     async def loaded(self) -> None:
@@ -139,7 +139,7 @@ class GroupService:
     def streams_deleted(self, names: frozenset[str]) -> None:
         """Delete all offsets of deleted streams."""
         for shard in self._shards:
-            shard.tell_when_serving(StreamsDeleted(names))
+            shard.process_if_serving(StreamsDeleted(names))
 
     def _shard(self, group_id: str) -> GroupShard:
         if not self._shards:
@@ -152,7 +152,7 @@ class GroupService:
         """JoinGroup; answered when the whole group has joined."""
         try:
             named = replace(join, unique_id=str(self._runtime.ids.uuid()))
-            reply: JoinReply = await self._shard(join.group_id).ask(named)
+            reply: JoinReply = await self._shard(join.group_id).submit(named)
         except LogboomError as error:
             return JoinReply(error=error, member_id=join.member_id)
         return reply
@@ -160,7 +160,7 @@ class GroupService:
     async def sync(self, sync: Sync) -> SyncReply:
         """SyncGroup; answered when the leader's assignment is committed."""
         try:
-            reply: SyncReply = await self._shard(sync.group_id).ask(sync)
+            reply: SyncReply = await self._shard(sync.group_id).submit(sync)
         except LogboomError as error:
             return SyncReply(error=error)
         return reply
@@ -168,7 +168,7 @@ class GroupService:
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
         """Heartbeat; accepted unchecked while groups are being loaded, as in Kafka."""
         try:
-            reply: HeartbeatReply = await self._shard(heartbeat.group_id).ask(heartbeat)
+            reply: HeartbeatReply = await self._shard(heartbeat.group_id).submit(heartbeat)
         except CoordinatorLoadInProgressError:
             return HeartbeatReply()
         except LogboomError as error:
@@ -178,7 +178,7 @@ class GroupService:
     async def leave(self, leave: Leave) -> LeaveReply:
         """LeaveGroup."""
         try:
-            reply: LeaveReply = await self._shard(leave.group_id).ask(leave)
+            reply: LeaveReply = await self._shard(leave.group_id).submit(leave)
         except LogboomError as error:
             return LeaveReply(error=error)
         return reply
@@ -188,7 +188,7 @@ class GroupService:
     async def commit(self, commit: Commit) -> CommitReply:
         """OffsetCommit; answered when the offsets are committed."""
         try:
-            reply: CommitReply = await self._shard(commit.group_id).ask(commit)
+            reply: CommitReply = await self._shard(commit.group_id).submit(commit)
         except LogboomError as error:
             return CommitReply(results=tuple(error for _ in commit.offsets))
         return reply
@@ -196,7 +196,7 @@ class GroupService:
     async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsReply:
         """OffsetDelete."""
         try:
-            reply: DeleteOffsetsReply = await self._shard(request.group_id).ask(request)
+            reply: DeleteOffsetsReply = await self._shard(request.group_id).submit(request)
         except LogboomError as error:
             return DeleteOffsetsReply(error=error)
         return reply
@@ -204,7 +204,7 @@ class GroupService:
     async def delete_group(self, request: DeleteGroup) -> DeleteGroupReply:
         """One group of DeleteGroups."""
         try:
-            reply: DeleteGroupReply = await self._shard(request.group_id).ask(request)
+            reply: DeleteGroupReply = await self._shard(request.group_id).submit(request)
         except LogboomError as error:
             return DeleteGroupReply(error=error)
         return reply

@@ -8,7 +8,7 @@ group keep their order because a partition appends in order.
 
 States: LOADING (requests are answered COORDINATOR_LOAD_IN_PROGRESS) -> SERVING, or FAILED for good -> RESIGNED.
 
-Life: created; `load`; any number of `ask` and `tell`; `resign`, then `drain`.
+Life: created; `load`; any number of `submit` and `process`; `resign`, then `drain`.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class GroupShard:
 
     # --- loading ------------------------------------------------------------------------------------------------
 
-    async def load(self, living_streams: Callable[[], frozenset[str]]) -> None:
+    async def load(self, existing_streams: Callable[[], frozenset[str]]) -> None:
         """Read the state from the log and begin to serve, or refuse all requests from then on where that fails."""
         try:
             partition = self._find_partition()
@@ -116,7 +116,7 @@ class GroupShard:
             return
         await self._replay(records)
         if self._phase is _Phase.LOADING:
-            self._serve(len(records), living_streams())
+            self._serve(len(records), existing_streams())
 
     async def _replay(self, records: list[LogRecord]) -> None:
         for index, record in enumerate(records):
@@ -127,11 +127,11 @@ class GroupShard:
             except GroupRecordError as error:
                 self._report(f"skipped a record: {error}")
 
-    def _serve(self, record_count: int, living_streams: frozenset[str]) -> None:
+    def _serve(self, record_count: int, existing_streams: frozenset[str]) -> None:
         self._phase = _Phase.SERVING
         self._perform(self._coordinator.start(self._now()))
         self._writer.loaded(record_count)
-        self.tell(StreamsDeleted(self._coordinator.streams() - living_streams))
+        self.process(StreamsDeleted(self._coordinator.streams() - existing_streams))
         self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=record_count)
 
     def _report(self, what: str) -> None:
@@ -163,7 +163,7 @@ class GroupShard:
 
     # --- events -------------------------------------------------------------------------------------------------
 
-    def ask(self, body: RequestBody) -> asyncio.Future[Any]:
+    def submit(self, body: RequestBody) -> asyncio.Future[Any]:
         """Pass a request to the coordinator; the future holds its answer. Raises as `coordinator` does."""
         refusal = self._refusal()
         if refusal is not None:
@@ -171,10 +171,10 @@ class GroupShard:
         self._last_token += 1
         token = Token(self._last_token)
         future = self._waiting[token] = asyncio.get_running_loop().create_future()
-        self.tell(Request(token, body))
+        self.process(Request(token, body))
         return future
 
-    def tell(self, event: Event) -> None:
+    def process(self, event: Event) -> None:
         """Process an event, and all events that its effects cause at once."""
         self._events.append(event)
         if self._stepping:
@@ -187,10 +187,10 @@ class GroupShard:
             self._stepping = False
         self._set_timer()
 
-    def tell_when_serving(self, event: Event) -> None:
-        """As `tell`, while the shard serves; otherwise the event is dropped."""
+    def process_if_serving(self, event: Event) -> None:
+        """As `process`, while the shard serves; otherwise the event is dropped."""
         if self.serves:
-            self.tell(event)
+            self.process(event)
 
     def _now(self) -> Now:
         return Now(int(self._clock.monotonic_s() * 1_000), self._clock.wall_ms())
@@ -208,7 +208,7 @@ class GroupShard:
                     self._log.info(text, group=group_id, **dict(details))
 
     def _written(self, ticket: Ticket, error: LogboomError | None) -> None:
-        self.tell(Persisted(ticket, error))
+        self.process(Persisted(ticket, error))
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -236,14 +236,14 @@ class GroupShard:
             self._timer = asyncio.get_running_loop().call_later(_STALL_GRACE_S, self._timer_fired)
             return
         self._in_grace = False
-        self.tell(Tick())
+        self.process(Tick())
 
     # --- the end ------------------------------------------------------------------------------------------------
 
     def resign(self) -> None:
         """Answer the held requests NOT_COORDINATOR, and refuse new ones from now on."""
         if self.serves:
-            self.tell(Resign())
+            self.process(Resign())
         self._phase = _Phase.RESIGNED
         if self._timer is not None:
             self._timer.cancel()
