@@ -15,37 +15,37 @@ _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000
 _GAUGES: Final = {
     "connections": "Connections open.",
-    "inflight_requests": "Requests being answered.",
-    "inflight_bytes": "Request bytes being answered.",
-    "arriving_bytes": "Memory of requests above 1 MiB that are on their way.",
-    "waiting_bytes": "Request bytes that wait to be begun.",
-    "unsent_bytes": "Reply bytes that slow peers have not read.",
-    "waiting_fetches": "Fetches that wait for records.",
+    "inflight_requests": "Requests in flight.",
+    "inflight_bytes": "Memory of the requests in flight.",
+    "arriving_bytes": "Buffers of requests above 1 MiB that are arriving.",
+    "waiting_bytes": "Bytes of requests that have arrived and not begun.",
+    "unsent_bytes": "Reply bytes that peers have not read.",
+    "waiting_fetches": "Fetches waiting for records.",
 }
 _COUNTERS: Final = {
-    "connections_total": "Connections taken.",
-    "connections_refused": "Connections closed at once because there were too many.",
-    "malformed": "Connections closed for bytes that were no request.",
-    "too_slow": "Connections closed for a request that had begun and did not come.",
-    "unread": "Connections closed for replies that were not read.",
+    "connections_total": "Connections accepted.",
+    "connections_refused": "Connections closed for a limit on connections.",
+    "malformed": "Connections closed for bytes that are not a valid request.",
+    "too_slow": "Connections closed because the rest of a request did not arrive in time.",
+    "unread": "Connections closed because the peer did not read its replies.",
     "unsupported": "Connections closed for an API or version that is not served.",
-    "failures": "Connections closed for an error of this program.",
+    "failures": "Connections closed for a programming error in the server.",
     "trailing": "Requests with bytes behind their last field.",
-    "fetched_bytes": "Record bytes in fetch replies.",
+    "fetched_bytes": "Record bytes in fetch responses.",
     "produced_bytes": "Record bytes in produce requests.",
 }
 _SESSION_GAUGES: Final = {
-    "sessions": ("sessions", "Incremental fetch sessions remembered."),
-    "partitions": ("session_partitions", "Partitions remembered in incremental fetch sessions."),
+    "sessions": ("sessions", "Incremental fetch sessions in the cache."),
+    "partitions": ("session_partitions", "Partitions in incremental fetch sessions."),
 }
 _SESSION_COUNTERS: Final = {
-    "evictions": ("session_evictions", "Incremental fetch sessions that gave way to others."),
+    "evictions": ("session_evictions", "Incremental fetch sessions that were evicted."),
     "declined": ("sessions_declined", "Full fetches that got no session for lack of room."),
-    "incremental": ("incremental", "Fetches answered with changes alone."),
+    "incremental": ("incremental", "Incremental fetches that were answered."),
 }
 _API_COUNTERS: Final = {
     "requests": "Requests read.",
-    "replies": "Replies given.",
+    "replies": "Replies sent.",
     "request_bytes": "Request bytes.",
     "reply_bytes": "Reply bytes.",
 }
@@ -72,7 +72,7 @@ def _quota_metrics(quotas: ClientQuotaManager) -> Iterator[Metric]:
     throttled = CounterMetricFamily(
         "logboom_kafka_throttled", "Requests, or connections, that were throttled.", labels=("quota",)
     )
-    seconds = CounterMetricFamily("logboom_kafka_throttle_seconds", "How long, in all.", labels=("quota",))
+    seconds = CounterMetricFamily("logboom_kafka_throttle_seconds", "Sum of their throttle times.", labels=("quota",))
     for quota, count in quotas.throttled.items():
         throttled.add_metric((quota,), count)
         seconds.add_metric((quota,), quotas.throttled_ms[quota] / _MS_PER_S)
@@ -90,7 +90,7 @@ def _api_metrics(metrics: KafkaMetrics) -> Iterator[Metric]:
     spent = CounterMetricFamily(
         "logboom_kafka_api_seconds", "Time from request to reply, waiting included.", labels=("api",)
     )
-    errors = CounterMetricFamily("logboom_kafka_api_errors", "Error codes given.", labels=("api", "error"))
+    errors = CounterMetricFamily("logboom_kafka_api_errors", "Error codes sent.", labels=("api", "error"))
     for api in apis:
         spent.add_metric((api.name,), api.time_ns / _NS_PER_S)
         for error, count in api.errors.items():

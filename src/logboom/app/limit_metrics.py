@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from logboom.base.limits import LimitUsage
 
 
-def limit_metrics(fillings: Iterable[LimitUsage], crossed: Mapping[str, int]) -> Iterator[Metric]:
+def limit_metrics(usages: Iterable[LimitUsage], hits: Mapping[str, int]) -> Iterator[Metric]:
     """All limits. One without a usage, such as the size of a batch, has only a counter, once it was reached."""
     limits = GaugeMetricFamily("logboom_limit", "What a limit is set to.", labels=("limit",))
     used = GaugeMetricFamily(
@@ -18,12 +18,12 @@ def limit_metrics(fillings: Iterable[LimitUsage], crossed: Mapping[str, int]) ->
         "How much of it is used; for a limit of each group or address, the largest usage.",
         labels=("limit",),
     )
-    crossings = CounterMetricFamily("logboom_limit_crossed", "How often it was reached.", labels=("limit",))
-    counts = dict(crossed)
-    for filling in fillings:
-        limits.add_metric((filling.name,), filling.limit)
-        used.add_metric((filling.name,), filling.used)
-        counts.setdefault(filling.name, 0)
+    hit_counts = CounterMetricFamily("logboom_limit_crossed", "How often it was reached.", labels=("limit",))
+    counts = dict(hits)
+    for usage in usages:
+        limits.add_metric((usage.name,), usage.limit)
+        used.add_metric((usage.name,), usage.used)
+        counts.setdefault(usage.name, 0)
     for name, count in sorted(counts.items()):
-        crossings.add_metric((name,), count)
-    yield from (limits, used, crossings)
+        hit_counts.add_metric((name,), count)
+    yield from (limits, used, hit_counts)

@@ -132,12 +132,12 @@ class Node:
         return join_address(host, port)
 
     def _limit_metrics(self, broker: Broker, kafka: KafkaDoor) -> Iterable[Metric]:
-        fillings = [*broker_limits(broker), *kafka.limits()]
-        crossed = {**broker_limit_hits(broker), **kafka.limit_hits()}
+        usages = [*broker_limits(broker), *kafka.limits()]
+        hits = {**broker_limit_hits(broker), **kafka.limit_hits()}
         if self._http is not None:
-            fillings += self._http.limits()
-            crossed |= self._http.limit_hits()
-        return limit_metrics(fillings, crossed)
+            usages += self._http.limits()
+            hits |= self._http.limit_hits()
+        return limit_metrics(usages, hits)
 
     def _not_ready(self) -> str | None:
         if self._phase is not None or self._broker is None:
