@@ -24,9 +24,9 @@ What simulated code must not do, since the same seed would no longer give the sa
   it: the simulation stops there (as the real event loop would, if more briefly);
 - wait on the event loop for anything at all.
 
-What is not simulated: CPU time (callbacks take none, so nothing is found here that only a busy loop shows), allocation
-failures, the HTTP door (threads of the standard library's server), real sockets, and real file systems. tests/faults
-has those with real processes.
+What is not simulated: CPU time (callbacks take none, so nothing is found here that only a busy loop shows), reads that
+take time or hang (storage reads under the lock of an index), allocation failures, the HTTP door (threads of the
+standard library's server), real sockets, and real file systems. tests/faults has those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
 `process`, `simulation`, `disk`, `node`, `client`, `history`, `workload`, `faults`, `scenario`.

@@ -24,12 +24,14 @@ from logboom.sim.simulation import Simulation
 from logboom.sim.threads import Killed, Wait, current, must_wait, sleep
 
 _STOP_GRACE_S: Final = 2.5
-_WAITS: Final = ("sync", "sync_dir", "write", "read")
 
 
 @dataclass(frozen=True, slots=True)
 class DiskTiming:
-    """How long operations of a disk take, in seconds, at least and at most."""
+    """How long operations of a disk take, in seconds, at least and at most.
+
+    Reads take none: storage reads under the lock of an index, for which another thread may wait meanwhile.
+    """
 
     write_s: tuple[float, float] = (5e-6, 300e-6)
     sync_s: tuple[float, float] = (50e-6, 20e-3)
