@@ -30,7 +30,7 @@ class OsFile:
 
     __slots__ = ("_fd", "_nowait")
 
-    def __init__(self, path: Path, *, create: bool, writable: bool = True) -> None:
+    def __init__(self, path: str, *, create: bool, writable: bool = True) -> None:
         self._fd = -1
         mode = os.O_RDWR if writable else os.O_RDONLY
         self._fd = os.open(path, mode | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
@@ -118,7 +118,7 @@ class OsLock:
 
     __slots__ = ("_fd",)
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._fd = -1
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -126,7 +126,7 @@ class OsLock:
         except BlockingIOError:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             os.close(fd)
-            raise LockHeldError(str(path), holder) from None
+            raise LockHeldError(path, holder) from None
         with contextlib.suppress(OSError):  # only people read it, and the disk may be full
             os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
         self._fd = fd
@@ -140,13 +140,15 @@ class OsLock:
 class OsDisk:
     """A directory tree below `root`."""
 
-    __slots__ = ("root",)
+    __slots__ = ("_prefix", "root")
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
+        self._prefix = f"{self.root}/"
 
-    def _path(self, path: str) -> Path:
-        return self.root / path
+    def _path(self, path: str) -> str:
+        # Plain text: a start opens ten thousand files, and Path takes longer to join than the system to open.
+        return self._prefix + path
 
     def make_root(self) -> None:
         make_directory(self.root)
@@ -162,26 +164,26 @@ class OsDisk:
         return OsFile(self._path(path), create=create)
 
     def exists(self, path: str) -> bool:
-        return self._path(path).exists()
+        return os.path.exists(self._path(path))
 
     def size(self, path: str) -> int:
-        return self._path(path).stat().st_size
+        return os.stat(self._path(path)).st_size
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(self._path(path)))
 
     def make_dir(self, path: str) -> None:
         """Also makes each new directory survive a power failure: its name is synced in its parent."""
-        target = self._path(path)
+        target = Path(self._path(path))
         if not target.is_dir():
             for parent in _made(target):
                 _sync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:
-        self._path(source).replace(self._path(target))
+        os.replace(self._path(source), self._path(target))
 
     def unlink(self, path: str) -> None:
-        self._path(path).unlink()
+        os.unlink(self._path(path))
 
     def remove_tree(self, path: str) -> None:
         shutil.rmtree(self._path(path))
@@ -222,7 +224,7 @@ class ReadOnlyDisk(OsDisk):
         self._refuse(path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise OSError(errno.EROFS, "this tree is only read", str(self._path(path)))
+        raise OSError(errno.EROFS, "this tree is only read", self._path(path))
 
 
 def make_directory(path: Path) -> None:
@@ -247,7 +249,7 @@ def _made(path: Path) -> list[Path]:
     return parents[::-1]
 
 
-def _sync_dir(path: Path) -> None:
+def _sync_dir(path: str | Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

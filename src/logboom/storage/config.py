@@ -23,6 +23,9 @@ class LogConfig:
     """Room reserved ahead of the end of the log, at most; 0 for none."""
     recovery_point_bytes: int = 16 * MIB
     """Log bytes between two unsynced notes of index and producers, which shorten recovery; fewer in a small segment."""
+    checkpoint_bytes: int = 64 * MIB
+    """Log bytes of one segment between two checkpoints that are synced: what recovery reads, checks and writes again
+    after a power failure at most, beside what was not synced itself."""
     producer_expiry_ms: int = DAY_MS
     """An idempotent producer that was silent for so long is forgotten."""
     max_producers: int = 100_000

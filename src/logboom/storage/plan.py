@@ -54,4 +54,4 @@ class SegmentPlan:
 
     def _next_recovery_point(self, position: int) -> int:
         """Often in a small segment, so that a thousand partitions with a little data each recover fast, too."""
-        return position + min(max(position // 2, _FIRST_RECOVERY_POINT_BYTES), self.config.recovery_point_bytes)
+        return position + min(max(position // 8, _FIRST_RECOVERY_POINT_BYTES), self.config.recovery_point_bytes)

@@ -4,11 +4,12 @@ Bad bytes past the durable end are a torn tail and are cut. Below it they are da
 stay taken and answer with an error, and the log goes on behind them.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from logboom.base.ids import NO_EPOCH, Offset
-from logboom.base.ports import Disk
-from logboom.base.units import MIB
+from logboom.base.ports import Disk, File
+from logboom.base.units import KIB, MIB
 from logboom.records import HEADER_BYTES, read_header
 from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
@@ -23,6 +24,10 @@ from logboom.storage.small_files import remove_auxiliary
 from logboom.storage.snapshots import drop_snapshots, load_snapshot
 from logboom.storage.state import LogState, Report
 
+_ROOM_BYTES: Final = MIB
+"""Room behind the last batch that is kept: what is reserved for small writes at most. To cut more is cheaper than to
+read it."""
+_ZEROS: Final = bytes(64 * KIB)
 _COPY_BYTES: Final = MIB
 """Bytes of a tail in memory at a time while it is written again."""
 
@@ -38,7 +43,7 @@ def recover(
     disk.make_dir(directory)
     state = LogState(disk, directory, config, report, open_files)
     known = checkpoints.load(disk, directory, report)
-    _find_segments(state, known)
+    names = _find_segments(state, known)
     durable, position = _durable_end(state, known)
     file = state.active.file
     file.known_end = durable
@@ -47,8 +52,8 @@ def recover(
     state.unsettled = known is not None and known.unsettled
     _load_epochs(state, known, durable)
     changed = _read_tail(state, durable, file_bytes)
-    drop_snapshots(disk, directory, state.log_end_offset)
-    fill_producers(state, now_ms)
+    drop_snapshots(disk, directory, state.log_end_offset, names)
+    fill_producers(state, now_ms, names)
     if changed or known is None or state.unsettled:
         _note(state, sync=changed)
     return state
@@ -59,7 +64,8 @@ def _note(state: LogState, *, sync: bool) -> None:
     try:
         # The tail's own epochs first: below the durable end a batch of an unknown epoch is damage.
         state.epochs.save()
-        state.active.index.save()
+        if state.active.file.cached_index is not None:
+            state.active.index.save()
         if state.unsettled:
             # A truncation may have got as far as the file's length and no further, so that is set and synced again.
             state.active.file.cut()
@@ -87,7 +93,8 @@ def segment_begun_ms(state: LogState, now_ms: int) -> int:
     return first_ms if 0 < first_ms < now_ms else now_ms
 
 
-def _find_segments(state: LogState, known: Checkpoint | None) -> None:
+def _find_segments(state: LogState, known: Checkpoint | None) -> list[str]:
+    """Fill the state's segments; the names that are in the directory."""
     names = state.disk.list(state.directory)
     bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
     for name in names:
@@ -110,6 +117,7 @@ def _find_segments(state: LogState, known: Checkpoint | None) -> None:
     if not segments:
         segments.append(state.create_segment(known.durable_end if known else Offset(0)))
     state.set_segments(segments)
+    return names
 
 
 def _without_unfinished_rolls(segments: list[Segment], known: Checkpoint | None) -> list[Segment]:
@@ -186,35 +194,54 @@ def _epochs_of_log(state: LogState) -> EpochHistory:
 
 
 def _read_tail(state: LogState, durable: Offset, file_bytes: int) -> bool:
-    """Take every whole batch past the durable end, cut the rest, sync what was taken; whether there was any of it.
+    """Take every whole batch past the durable end and sync it, cut the rest; whether there was any batch.
 
     The batches were written and not acknowledged as synced. They are kept, since a consumer of a stream that does not
     wait for syncs, or a producer with acks=1, may know them.
     """
     segment, file = state.active, state.active.file
-    position = file.size_bytes
-    if file_bytes == position:
-        state.set_end(durable)
-        return False
-    end = durable
+    position, end = file.size_bytes, durable
     try:
-        for at, header in walk_checked(file.handle, position, durable, file_bytes):
+        for at, header in walk_checked(file.handle, position, durable, file_bytes) if file_bytes > position else ():
             if header.leader_epoch < state.epochs.latest:
                 # A batch that a truncation took away, and that its new neighbours did not overwrite to the end.
                 raise BadBatchError(at, header.base_offset, "the batch is of an older leader epoch than the one before")
             state.epochs.begin(header.leader_epoch, header.base_offset)
-            segment.index.add([(header.base_offset, header.size_bytes, header.max_timestamp)])
+            file.size_bytes = at + header.size_bytes  # the index learns of it from the log, once it is asked
             end = header.next_offset
     except BadBatchError as bad:
-        # Zeros are room that was reserved. Anything else was being written when the power went, or the process ended.
-        if any(file.handle.read(bad.position, min(4096, file_bytes - bad.position))):
-            state.report(Notice(file.path, f"a torn tail of {file_bytes - bad.position} bytes at byte {bad.position} "
-                                           f"(offset {bad.offset}) was cut: {bad.reason}"))  # fmt: skip
+        _end_at(state, bad, file_bytes)
     state.set_end(end)
-    file.cut()
+    segment.index.check_at_start()
+    if end == durable:
+        # Nothing to make durable: a thousand logs that were killed with nothing in progress cost not one sync.
+        return False
     _write_again(state, position)
     file.sync()
-    segment.index.save_after_recovery()
+    return True
+
+
+def _end_at(state: LogState, bad: BadBatchError, file_bytes: int) -> None:
+    """What lies behind the last whole batch is room that was reserved, zeros, or was being written at the end of the
+    process or the machine: a torn tail."""
+    file = state.active.file
+    rest = file_bytes - bad.position
+    if rest <= _ROOM_BYTES and _is_zero(file.handle, bad.position, file_bytes):
+        file.keep_room(file_bytes)
+        return
+    if not _is_zero(file.handle, bad.position, bad.position + min(4096, rest)):
+        state.report(Notice(file.path, f"a torn tail of {rest} bytes at byte {bad.position} (offset {bad.offset}) "
+                                       f"was cut: {bad.reason}"))  # fmt: skip
+    file.cut()
+
+
+def _is_zero(handle: File, position: int, end: int) -> bool:
+    """Whether all bytes are zero. Behind zeros a later sector of a torn write may have got onto the disk."""
+    while position < end:
+        data = handle.read(position, min(len(_ZEROS), end - position))
+        if not data or not _ZEROS.startswith(data):
+            return False
+        position += len(data)
     return True
 
 
@@ -236,19 +263,19 @@ def _write_again(state: LogState, position: int) -> None:
         state.report(Notice(file.path, f"what recovery found is not written again: {lack}"))
 
 
-def fill_producers(state: LogState, now_ms: int) -> None:
+def fill_producers(state: LogState, now_ms: int, names: Sequence[str] | None = None) -> None:
     """Fill the empty producer table as of the log end: from the newest snapshot, and the batches written after it.
 
     A producer found in the log counts as heard of now; how long it has been silent is not known.
     """
-    start = load_snapshot(state.disk, state.directory, state.producers, state.log_end_offset, state.report)
+    start = load_snapshot(state.disk, state.directory, state.producers, state.log_end_offset, state.report, names)
     if start is None:
         start = state.segments[0].base
     for segment in state.segments:
         end = state.log_end_offset if segment.end is None else segment.end
         if end <= start:
             continue
-        base, position = segment.index.floor(start)
+        base, position = segment.index.floor_at_start(start)
         for _, header in segment.walker.walk_past_damage(position, base, segment.size_bytes):
             if header.base_offset >= start and header.producer_id >= 0:
                 state.producers.record(header, header.base_offset, now_ms)

@@ -11,7 +11,7 @@ There are two kinds, alike in their bytes:
 Any of them may be missing or garbled; the one before it serves then, or the whole log.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,9 +26,10 @@ RECOVERY_POINTS: Final = 2
 """Snapshots that are kept beside those at the bases of segments: two, since the newest may be torn by a crash."""
 
 
-def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
+def snapshot_offsets(disk: Disk, directory: str, names: Sequence[str] | None = None) -> list[Offset]:
     """Offsets of the snapshots there are, rising."""
-    return [offset for name in disk.list(directory) if (offset := offset_in(name, SUFFIX)) is not None]
+    names = disk.list(directory) if names is None else names
+    return [offset for name in names if (offset := offset_in(name, SUFFIX)) is not None]
 
 
 def _name(offset: Offset) -> str:
@@ -53,22 +54,29 @@ def save_snapshot(
         remove_auxiliary(disk, f"{directory}/{_name(offset)}")
 
 
-def drop_snapshots(disk: Disk, directory: str, above: Offset) -> None:
+def drop_snapshots(disk: Disk, directory: str, above: Offset, names: Sequence[str] | None = None) -> None:
     """Remove snapshots of offsets that the log no longer reaches, durably: other batches will take those offsets, and
-    one that came back would speak of batches that are not there."""
-    beyond = [offset for offset in snapshot_offsets(disk, directory) if offset > above]
+    one that came back would speak of batches that are not there. `names` are those in the directory, if known."""
+    beyond = [offset for offset in snapshot_offsets(disk, directory, names) if offset > above]
     for offset in beyond:
         remove_auxiliary(disk, f"{directory}/{_name(offset)}")
     if beyond:
         disk.sync_dir(directory)
 
 
-def load_snapshot(disk: Disk, directory: str, table: ProducerTable, end: Offset, report: ReportNotice) -> Offset | None:
+def load_snapshot(
+    disk: Disk,
+    directory: str,
+    table: ProducerTable,
+    end: Offset,
+    report: ReportNotice,
+    names: Sequence[str] | None = None,
+) -> Offset | None:
     """Fill the table from the newest good snapshot at or below `end`; its offset, None where there is none.
 
     Newer ones that cannot be used are told of and removed.
     """
-    for offset in reversed(snapshot_offsets(disk, directory)):
+    for offset in reversed(snapshot_offsets(disk, directory, names)):
         if offset <= end:
             path = f"{directory}/{_name(offset)}"
             if read_auxiliary(disk, path, partial(_loaded, table, offset), report):

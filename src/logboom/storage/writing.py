@@ -49,6 +49,7 @@ def _write_group(state: LogState, group: list[Staged]) -> None:
         return
     try:
         buffers = [buffer for staged in group for buffer in staged.buffers]
+        segment.index.load()  # before the write: should there be no handle for it, nothing is in the log's file yet
         segment.file.append(buffers, size_bytes, state.config.preallocate_bytes)
     except OSError as error:
         # A full disk takes part of a write. What it took must go, or recovery would find it behind the last batch.

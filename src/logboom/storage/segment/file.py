@@ -135,6 +135,10 @@ class SegmentFile:
         self.handle.truncate(self.size_bytes)
         self._allocated_bytes = 0
 
+    def keep_room(self, file_bytes: int) -> None:
+        """The file is so long already, and zero behind the last batch: write into that before more is reserved."""
+        self._allocated_bytes = file_bytes
+
     def trim(self) -> None:
         """Give back room that was reserved and not used."""
         if self._allocated_bytes > self.size_bytes:

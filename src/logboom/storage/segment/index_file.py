@@ -9,7 +9,7 @@ from logboom.base.ports import Disk
 from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.segment.file import SegmentFile
-from logboom.storage.segment.sparse_index import SparseIndex, sealed_newest
+from logboom.storage.segment.sparse_index import SparseIndex, ends_within, floor_near_end, sealed_newest
 from logboom.storage.segment.walker import SegmentWalker
 from logboom.storage.small_files import read_auxiliary, remove_auxiliary
 
@@ -74,6 +74,25 @@ class SegmentIndex:
             base, position = self.entries.floor(offset) or (file.base, 0)
         return base, position
 
+    def floor_at_start(self, offset: Offset) -> tuple[Offset, int]:
+        """As `floor`, for one offset near the end of the segment and an index that nothing else has asked for yet.
+
+        A thousand logs are opened at once: their indexes are read when they are used, and only the last entries now.
+        """
+        file = self._file
+        found = None
+        if file.cached_index is None:
+            found = floor_near_end(self._disk, self.path, offset)
+        if found is None or found[1] >= file.size_bytes or not self._walker.is_batch(*found, file.size_bytes):
+            return self.floor(offset)
+        return found
+
+    def check_at_start(self) -> None:
+        """Load the index now if its file may name places behind the last batch: they must be gone before other bytes
+        lie there."""
+        if self._file.cached_index is None and not ends_within(self._disk, self.path, self._file.size_bytes):
+            self.load()
+
     def make_again(self) -> bool:
         """Make the index from the log, because an entry led to no batch; False where that was done before.
 
@@ -86,6 +105,12 @@ class SegmentIndex:
             self._report(Notice(self.path, "leads to places where no batch begins, and is made again"))
             self._file.cached_index = self._make(self._file.size_bytes)
             return True
+
+    def load(self) -> None:
+        """Have the index in memory. Raises OSError where it cannot be read for want of a handle."""
+        if self._file.cached_index is None:
+            with self._lock:
+                self._loaded()
 
     # --- loading and making ---------------------------------------------------------------------------------------
 
@@ -184,15 +209,6 @@ class SegmentIndex:
             finally:
                 file.close()
             index.saved = saved
-
-    def save_after_recovery(self) -> None:
-        """Save once the tail of the log was read: whole, where the file holds entries of bytes that were cut."""
-        if not self._disk.exists(self.path):
-            return  # it comes with the next recovery point
-        if self._disk.size(self.path) > self.entries.saved_bytes:
-            self.rewrite()
-        else:
-            self.save()
 
     def shorten(self, position: int) -> None:
         """The log was cut back to `position`: forget what lay behind, before the file itself is cut."""

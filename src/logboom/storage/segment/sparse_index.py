@@ -19,6 +19,7 @@ _ENTRY: Final = Struct(">qqq")
 _CRC: Final = Struct(">I")
 _ENTRY_AND_CRC: Final = Struct(">qqqI")
 _ENTRY_BYTES: Final = _ENTRY.size + _CRC.size
+_NEAR_END_ENTRIES: Final = 512
 
 NO_TIME: Final = -(2**63)
 """Older than any record."""
@@ -98,11 +99,6 @@ class SparseIndex:
         at = bisect_right(self.offsets, offset) - 1
         return self.times[at] if at >= 0 else NO_TIME
 
-    @property
-    def saved_bytes(self) -> int:
-        """Bytes of the index file that are these entries."""
-        return self.saved * _ENTRY_BYTES
-
     def pending_bytes(self) -> tuple[int, bytes, int]:
         """Where in the index file the entries belong that are not in it, their bytes, and what `saved` is with them."""
         start, end = self.saved, len(self.offsets)
@@ -155,3 +151,49 @@ def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int 
         return None
     offset, position, time = _ENTRY.unpack_from(data)
     return int(time) if (offset, position) == (end, end_position) else None
+
+
+def floor_near_end(disk: Disk, path: str, offset: Offset) -> tuple[Offset, int] | None:
+    """The last entry at or below `offset`, if it is among the last few hundred of an index file and is whole."""
+    try:
+        file = disk.open(path)
+    except OSError:
+        return None  # the full load reports it
+    try:
+        count = file.size() // _ENTRY_BYTES
+        first = max(count - _NEAR_END_ENTRIES, 0)
+        data = file.read(first * _ENTRY_BYTES, (count - first) * _ENTRY_BYTES)
+    except OSError:
+        return None
+    finally:
+        file.close()
+    entries = range(len(data) // _ENTRY_BYTES)
+    at = bisect_right(entries, offset, key=lambda n: _ENTRY.unpack_from(data, n * _ENTRY_BYTES)[0]) - 1
+    if at < 0:
+        return None
+    body = data[at * _ENTRY_BYTES :][: _ENTRY.size]
+    if _CRC.unpack_from(data, at * _ENTRY_BYTES + _ENTRY.size)[0] != crc32c(body):
+        return None
+    base, position, _ = _ENTRY.unpack(body)
+    return Offset(base), position
+
+
+def ends_within(disk: Disk, path: str, end_position: int) -> bool:
+    """Whether the last entry of an index file is whole and not above `end_position`, or there is no entry at all."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # the full load says why
+    try:
+        count = file.size() // _ENTRY_BYTES
+        data = file.read((count - 1) * _ENTRY_BYTES, _ENTRY_BYTES) if count else b""
+    except OSError:
+        return False
+    finally:
+        file.close()
+    if not data:
+        return True
+    body = data[: _ENTRY.size]
+    return bool(_CRC.unpack_from(data, _ENTRY.size)[0] == crc32c(body) and _ENTRY.unpack(body)[1] <= end_position)
