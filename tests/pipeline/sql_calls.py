@@ -61,6 +61,9 @@ width_bucket width_bucket(body, 1, 2, 3)
 width_bucket width_bucket(1, 2, 3, severity_number)
 ~ ~severity_number
 cast CAST(body AS TIMESTAMP_NTZ)
+cast CAST(body AS DECIMAL(38, 2)) * 2
+decimal decimal(body)
+variant_get variant_get(attributes, '$.a', 'decimal(9,2)')
 cast CAST(body AS VARIANT)::int
 cast attributes:a::int
 cast attributes:a[0].b::double

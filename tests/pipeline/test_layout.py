@@ -30,7 +30,7 @@ from logboom.pipeline.plan.nodes import (
     StreamSource,
     Transform,
 )
-from logboom.pipeline.route.routing import moved
+from logboom.pipeline.route.routing import route_rows
 from logboom.pipeline.route.rows import Rows
 from logboom.pipeline.sinks.console import ConsoleSink
 from logboom.pipeline.sinks.stream import StreamSink
@@ -75,17 +75,17 @@ def _walk(layout: Layout, verdicts: dict[str, int]) -> list[str]:
             for node in step.nodes:
                 at = [node.leaves if code in node.arrivals else code for code in at]
         else:
-            at = [after for code in at for after in _moved(step, code, verdicts)]
+            at = [after for code in at for after in _routed(step, code, verdicts)]
     places = {place.code: place for place in layout.places}
     assert all(code < 0 or code >= FINAL_FROM for code in at), "a record is left on its way"
     return sorted(f"{places[code].kind} {places[code].edge or places[code].node}" for code in at)
 
 
-def _moved(layer: Layer, code: int, verdicts: dict[str, int]) -> list[int]:
+def _routed(layer: Layer, code: int, verdicts: dict[str, int]) -> list[int]:
     """Where the layer itself sends one row for which Spark has given these verdicts."""
     given = {condition.column: verdicts.get(condition.sql, FALSE) for condition in layer.conditions}
     batch = pa.RecordBatch.from_pydict({"n": [0], **{column: pa.array([value]) for column, value in given.items()}})
-    after: list[int] = moved(Rows(batch, np.array([code], np.int32)), layer, answered=True).at.tolist()
+    after: list[int] = route_rows(Rows(batch, np.array([code], np.int32)), layer, answered=True).at.tolist()
     return after
 
 

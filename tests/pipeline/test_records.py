@@ -16,8 +16,8 @@ from logboom.pipeline.edge.letters import packed_records, whole_letters
 from logboom.pipeline.edge.record_columns import PACKED_MAX_BYTES, Packed, RecordColumns, select
 from logboom.pipeline.edge.record_encoder import OutputBinding, RecordEncoder, key_partition
 from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
+from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.execute.stages import conform, flat_columns
-from logboom.pipeline.parse import EVENT_SCHEMA
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS
 from logboom.pipeline.plan.sampling import xxh64
 from logboom.pipeline.route.rows import Rows

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.execute.stages import execution_stages
-from logboom.pipeline.parse import EVENT_SCHEMA
 from logboom.pipeline.plan.layout import FALSE, TRUE, Condition, Layer
 from logboom.pipeline.plan.nodes import SampleTransform
 from logboom.pipeline.plan.sampling import keep_condition, weight_expression

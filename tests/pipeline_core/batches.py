@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.parse import HEADERS, parse_batch
+from logboom.pipeline.event.schema import HEADERS
+from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.plan.nodes import KeyRef, MaskRule, MaskTransform, ParseTransform
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

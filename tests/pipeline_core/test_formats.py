@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from tests.pipeline_core.batches import NOON, events, parser, raw, read
 
-from logboom.pipeline.parse import EVENT_SCHEMA, parse_batch
+from logboom.pipeline.event.schema import EVENT_SCHEMA
+from logboom.pipeline.parse import parse_batch
 
 
 def moment(text: str) -> datetime:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.pipeline_core.batches import parser, raw
 
 from logboom.bench.router import json_lines
-from logboom.pipeline.parse import HEADERS as HEADERS_TYPE
+from logboom.pipeline.event.schema import HEADERS as HEADERS_TYPE
 from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.parse.json_spans import cut_json
 from logboom.pipeline.plan.nodes import ParseTransform

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.pipeline_core.batches import events, parser, raw
 
 from logboom.pipeline.config.rules import FORMATS
+from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.normalise.fields import body_names
-from logboom.pipeline.parse import EVENT_SCHEMA, parse_batch
+from logboom.pipeline.parse import parse_batch
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "csv": {"columns": ["time", "level", "x"]},

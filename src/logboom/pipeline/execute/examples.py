@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.execute.local import LocalFlow
-from logboom.pipeline.parse import HEADERS
 from logboom.pipeline.plan.layout import Layout, Place
 from logboom.pipeline.plan.nodes import (
     PipelineTest,

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.errors import placed, working_on
+from logboom.pipeline.event.schema import ARROW_TYPES
 from logboom.pipeline.mask.batch import mask_batch
 from logboom.pipeline.parse import DROPPED, parse_batch
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, MaskTransform, ParseTransform, mask_column
-from logboom.pipeline.route.routing import moved, needs_spark
+from logboom.pipeline.route.routing import needs_spark, route_rows
 from logboom.pipeline.route.rows import AT, Rows, rows_of
 
 REPORT_AT: Final = -1_000_000
@@ -31,18 +32,6 @@ Counts = dict[str, int]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, int]).decode
 
-_UTC_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
-_ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "string": pa.string(),
-    "variant": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "timestamp": _UTC_MICROSECONDS,
-    "binary": pa.binary(),
-    "array<struct<key:string,value:binary>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-}
-
 
 def flat_columns(labels: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
     """Columns and SQL types of rows between two stages; `attributes` is JSON text here."""
@@ -51,7 +40,7 @@ def flat_columns(labels: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
 
 
 def _schema(labels: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in flat_columns(labels)])
+    return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in flat_columns(labels)])
 
 
 _FLAT: Final = _schema(())
@@ -165,13 +154,13 @@ class _Task:
         """The rows behind all steps of the stage."""
         layer = self.runner.stage.answered
         if layer is not None:
-            rows = self._moved(rows, layer, answered=True)
+            rows = self._routed(rows, layer, answered=True)
         for step in self.runner.stage.steps:
-            rows = self._moved(rows, step, answered=False) if isinstance(step, Layer) else self._passed(rows, step)
+            rows = self._routed(rows, step, answered=False) if isinstance(step, Layer) else self._passed(rows, step)
         return rows
 
-    def _moved(self, rows: Rows, layer: Layer, *, answered: bool) -> Rows:
-        after = moved(rows, layer, answered=answered)
+    def _routed(self, rows: Rows, layer: Layer, *, answered: bool) -> Rows:
+        after = route_rows(rows, layer, answered=answered)
         count(self.counts, COPIES, len(after) - len(rows))
         return after
 
@@ -228,7 +217,7 @@ def _parse(kernel_pass: KernelPass, batch: pa.RecordBatch) -> pa.RecordBatch:
             if len(rows):
                 part = batch if len(rows) == batch.num_rows else batch.take(rows)
                 with working_on(f"transform {node.transform.name}", node.transform.line):
-                    parsed = _moved(node, parse_batch(node.transform, part))
+                    parsed = _settled(node, parse_batch(node.transform, part))
                 pieces.append((rows, conform(parsed, _schema(()))))
     return _in_order(pieces)
 
@@ -240,9 +229,9 @@ def _mask(
     if not len(rows):
         return batch
     if len(rows) == batch.num_rows:
-        return _moved(node, mask_batch(transform, batch, keys))
+        return _settled(node, mask_batch(transform, batch, keys))
     others = pc.indices_nonzero(pc.invert(pc.is_in(batch.column(AT), value_set=_codes(node.arrivals))))
-    masked = conform(_moved(node, mask_batch(transform, batch.take(rows), keys)), schema)
+    masked = conform(_settled(node, mask_batch(transform, batch.take(rows), keys)), schema)
     return _in_order([(rows, masked), (others, conform(batch.take(others), schema))])
 
 
@@ -254,7 +243,7 @@ def _rows_at(batch: pa.RecordBatch, codes: tuple[int, ...]) -> pa.Array:
     return pc.indices_nonzero(pc.is_in(batch.column(AT), value_set=_codes(codes)))
 
 
-def _moved(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _settled(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows at the place behind the kernel, the dead ones among the dead."""
     reasons = batch.column("dead_reason")
     if reasons.null_count == len(reasons):

@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.fields import Filled, Values, taker_for
 from logboom.pipeline.normalise.origin import Origins
 from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.normalise.severity import SeverityReader
 from logboom.pipeline.normalise.times import read_times
 from logboom.pipeline.plan.nodes import ParseRule
-
-MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 
 _NEWLINE: Final = 10
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{16}")

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.rows import CutColumn
 
-_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 _NO_TIMESTAMP_US: Final = -1_000
 """Kafka's RecordBatch.NO_TIMESTAMP, -1 ms: the producer gave none and the broker set none."""
 LINE_IDENTITY: Final = ("log.file.path", "log.file.id", "log.file.position")
@@ -30,11 +30,11 @@ class Origins:
         self.batch = batch
         self._headers = _header_columns(batch)
         stamps = batch.column("timestamp")
-        micros = pc.fill_null(stamps.cast(_MICROSECONDS).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        micros = pc.fill_null(stamps.cast(MICROSECONDS).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         self.reference_us: npt.NDArray[np.int64] = micros
         """The record's timestamp; in the first year of 1970 and before it tells no year of a line."""
         missing = stamps.is_null().to_numpy(zero_copy_only=False) | (micros == _NO_TIMESTAMP_US)
-        self.arrival: pa.Array = pa.array(micros, mask=missing).cast(_MICROSECONDS)
+        self.arrival: pa.Array = pa.array(micros, mask=missing).cast(MICROSECONDS)
         """The record's timestamp, whatever it is; null where the record has none."""
 
     def header(self, name: str) -> pa.Array | None:
@@ -59,7 +59,7 @@ class Origins:
             return self.arrival
         digits = pc.match_substring_regex(told, r"\A[0-9]{1,14}\z")
         read = pc.if_else(digits, told, None).cast(pa.int64())
-        return pc.coalesce(pc.multiply(read, 1000).cast(_MICROSECONDS), self.arrival)
+        return pc.coalesce(pc.multiply(read, 1000).cast(MICROSECONDS), self.arrival)
 
     def event_ids(self) -> pa.Array:
         """`STREAM:PARTITION:OFFSET`: the same on every reading of the record."""

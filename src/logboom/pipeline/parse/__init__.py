@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.errors import working_on
+from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.normalise.cuts import NormalisedCut, normalise_cut
-from logboom.pipeline.normalise.event import MICROSECONDS, Normalised, normalise
+from logboom.pipeline.normalise.event import normalise
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.normalise.origin import Origins
 from logboom.pipeline.normalise.rows import Row
@@ -29,7 +30,6 @@ from logboom.pipeline.parse.patterns import read_pattern
 from logboom.pipeline.parse.syslog import read_syslog
 from logboom.pipeline.plan.nodes import (
     DEAD_COLUMNS,
-    EVENT_COLUMNS,
     RAW_COLUMNS,
     CsvFormat,
     Format,
@@ -44,21 +44,6 @@ from logboom.pipeline.plan.nodes import (
 )
 
 Rows = npt.NDArray[np.int64]
-
-HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-ARROW_TYPES: Final[dict[str, pa.DataType]] = {
-    "string": pa.string(),
-    "variant": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "timestamp": MICROSECONDS,
-    "binary": pa.binary(),
-    "array<struct<key:string,value:binary>>": HEADERS,
-}
-"""Arrow's types for the SQL types of the plan's columns; `attributes` is text between kernels."""
-
-EVENT_SCHEMA: Final = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS)])
 
 _FROM_LINE: Final = (
     "time",
@@ -293,4 +278,4 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type.equals(kind) else column.cast(kind)
 
 
-__all__: Sequence[str] = ("ARROW_TYPES", "DROPPED", "EVENT_SCHEMA", "Normalised", "parse_batch", "read_fields")
+__all__: Sequence[str] = ("DROPPED", "parse_batch", "read_fields")

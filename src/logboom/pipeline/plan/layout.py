@@ -1,8 +1,8 @@
-"""Where a record can stand while a batch runs, and in which steps it moves: the plan turned into numbered places.
+"""The plan as numbered places and steps: where a record can be while a batch runs, and what takes it onward.
 
-Every row of a batch carries one number, `at`. A plan's graph becomes a list of steps, each of which moves rows on:
-kernel passes and layers. A layer folds as many filters, routes and fan-outs as it can into one, so that a row is looked
-at, and copied, as few times as possible.
+Every row of a batch carries one number, `at`. The graph of a plan becomes a list of steps, each of which routes rows
+onward: kernel passes and layers. A layer folds as many filters, routes and fan-outs as it can into one, so that a row
+is looked at, and copied, as few times as possible.
 
 It knows plans and writes SQL text. It must not know Spark, Arrow, streams' names or how a step is run.
 """
@@ -108,9 +108,11 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One step: evaluate the conditions, adjust weights, then move each row, copied where it has several ways."""
+    """One step: evaluate the conditions, adjust the weights, then route each row, copied where it has several
+    destinations."""
 
-    moves: tuple[tuple[int, Outcome], ...]
+    routing: tuple[tuple[int, Outcome], ...]
+    """By the place a row stands at: where it goes."""
     conditions: tuple[Condition, ...]
     weights: tuple[Weight, ...]
 
@@ -260,15 +262,15 @@ class Layout:
             for node in step.nodes:
                 present = (present - set(node.arrivals)) | {node.leaves, node.dead}
             return present
-        moved = {code for code, _ in step.moves}
-        return (present - moved) | {code for _, outcome in step.moves for code in _codes(outcome)}
+        routed = {code for code, _ in step.routing}
+        return (present - routed) | {code for _, outcome in step.routing for code in _codes(outcome)}
 
     def _layer(self, heads: list[int]) -> Layer:
         return _LayerBuilder(self, heads).build()
 
 
 class _LayerBuilder:
-    """Collects the conditions that the moves of one layer need."""
+    """Collects the conditions that the routing of one layer needs."""
 
     def __init__(self, layout: Layout, heads: list[int]) -> None:
         self._layout = layout
@@ -278,11 +280,11 @@ class _LayerBuilder:
         self._weights: list[Weight] = []
 
     def build(self) -> Layer:
-        moves = tuple((head, self._head(head)) for head in self._heads)
+        routing = tuple((head, self._head(head)) for head in self._heads)
         conditions = tuple(
             Condition(column, sql, tuple(at), self._samples.get(sql)) for sql, (column, at) in self._conditions.items()
         )
-        return Layer(moves, conditions, tuple(self._weights))
+        return Layer(routing, conditions, tuple(self._weights))
 
     def _head(self, code: int) -> Outcome:
         place = self._layout.place(code)

@@ -1,4 +1,4 @@
-"""A layer at work: each row goes to where the conditions send it, copied where it has several ways.
+"""Routing of a batch by one layer: each row goes to the places its conditions choose, copied where these are several.
 
 Knows layers and rows. Must not know Spark. Conditions are answered here where they are simple; otherwise Spark has
 answered them before, and its verdicts stand in the batch under the names of the conditions' columns.
@@ -26,11 +26,11 @@ def needs_spark(layer: Layer) -> bool:
     )
 
 
-def moved(rows: Rows, layer: Layer, *, answered: bool) -> Rows:
-    """The rows behind the layer, in their order. `answered`: Spark has given verdicts and set the weights."""
+def route_rows(rows: Rows, layer: Layer, *, answered: bool) -> Rows:
+    """The rows behind the layer, in their order. `answered`: Spark has given the verdicts and set the weights."""
     verdicts = {condition.column: _verdict(rows, condition, answered=answered) for condition in layer.conditions}
     weights = rows.own_weights if answered or not layer.weights else _weights(rows, layer, verdicts)
-    positions, codes = _ways(rows, layer, verdicts)
+    positions, codes = _destinations(rows, layer, verdicts)
     if len(positions) == len(rows) and (positions[1:] > positions[:-1]).all():
         return Rows(rows.batch, codes, rows.index, weights)
     order = np.argsort(positions, kind="stable")
@@ -66,12 +66,12 @@ def _weights(rows: Rows, layer: Layer, verdicts: Verdicts) -> Weights:
     return weights
 
 
-def _ways(rows: Rows, layer: Layer, verdicts: Verdicts) -> tuple[Index, npt.NDArray[np.int32]]:
-    """Every way a row leaves by: which row, and to which place; rows of no head stay."""
-    heads = [head for head, _ in layer.moves]
+def _destinations(rows: Rows, layer: Layer, verdicts: Verdicts) -> tuple[Index, npt.NDArray[np.int32]]:
+    """Which row goes to which place, once for each destination; rows at a place that the layer does not route stay."""
+    heads = [head for head, _ in layer.routing]
     stay = np.flatnonzero(~np.isin(rows.at, heads))
     positions, codes = [stay], [rows.at[stay]]
-    for head, outcome in layer.moves:
+    for head, outcome in layer.routing:
         for here, code in _spread(outcome, np.flatnonzero(rows.at == head), verdicts):
             positions.append(here)
             codes.append(np.full(len(here), code, np.int32))

@@ -1,7 +1,7 @@
 """Rows on their way through a batch: Arrow columns, and where each row, or copy of a row, stands.
 
 Knows Arrow and places as numbers. Must not know transforms, Spark, or what a place means. Copies share the columns of
-the row they were made of until somebody needs columns of their own.
+the row they were made of until plain columns are asked for.
 """
 
 from dataclasses import dataclass

@@ -60,7 +60,7 @@ ALLOWED: Final[Mapping[str, Rule]] = {
     **_rules(_PLAIN, "tan tanh width_bucket"),
     **_rules(_COUNTED, "bround ceil ceiling floor round"),
     # --- types
-    **_rules(_PLAIN, "bigint binary boolean cast date double float int smallint string timestamp tinyint"),
+    **_rules(_PLAIN, "bigint binary boolean cast date decimal double float int smallint string timestamp tinyint"),
     **_rules(_PLAIN, "typeof"),
     # --- texts and bytes
     **_rules(_PLAIN, "ascii bit_length char char_length character_length chr left len length octet_length right"),
@@ -133,7 +133,6 @@ REFUSED: Final[Mapping[str, str]] = {
     **_refused("it does nothing but fail; write the condition itself", "assert_true raise_error"),
     **_refused(_SIZE, "array_repeat range repeat sequence space"),
     **_refused(f"{_SIZE}; use concat", "format_string printf"),
-    **_refused("a text such as 1e-999999999 takes hours to become a decimal; use double", "decimal"),
     **_refused(_PRODUCT, "levenshtein"),
     **_refused("merging the types of all elements takes the square of their number", "schema_of_variant"),
     **_refused("it uses Java's regular expressions; use regexp_extract", "regexp_extract_all regexp_instr"),
