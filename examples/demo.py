@@ -31,6 +31,13 @@ LOGBOOM = Path(sys.executable).parent / "logboom"
 OUT = Path("demo-out").resolve()
 WAIT_S = 120
 HOST_LOGS = ("/var/log/dpkg.log", "/var/log/alternatives.log")
+JSON_RULE = "      - {source: shop, format: json}"
+STOCK_RULE = "      - {source: shop, format: logfmt, name: stock}"
+CUT_LINES = ('{"time": "2026-11-20T13:00:51Z", "level": "info", "message": "order plac', '{"time": "2026-11-20T13')
+STOCK_LINES = (
+    'time=2026-11-20T13:00:52Z level=warn service=stock msg="three teapots left" item=teapot',
+    'time=2026-11-20T13:00:53Z level=error service=stock msg="no tea left" item=tea',
+)
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
 
 
@@ -101,12 +108,14 @@ class Demo:
         url = first_json(shop)["url"]
         collector = self._collect("collector.yaml")
         visit = [sys.executable, EXAMPLES / "shop/visitors.py", "--url", url, "--requests", str(requests)]
+        checks = [self._begin([LOGBOOM, "pipeline", verb, "pipeline.yaml"]) for verb in ("check", "test")]
         visited = json.loads(self._run(visit))
         rate = visited["requests"] / visited["seconds"]
         console.print(
             f"  {visited['requests']} requests in {visited['seconds']} s ({rate:.0f}/s): {visited['statuses']}"
         )
         stop(shop)
+        self._write_odd_lines()
         self._wait_for_lines(
             {
                 "shop": count_lines([OUT / "logs/shop.log"]),
@@ -116,6 +125,9 @@ class Demo:
             }
         )
         stop(collector)
+        step("4. The router: its file was checked and tested meanwhile; now it runs")
+        for finish in checks:
+            console.print(indented(finish()), markup=False)
         self._route("pipeline.yaml")
         self._show_sinks(
             [
@@ -126,6 +138,7 @@ class Demo:
             ]
         )
         self._show_dead_letters("pipeline.yaml")
+        self._repair_dead_letters("pipeline.yaml")
         query_archive("service")
 
     def logs(self, directory: Path) -> None:
@@ -141,6 +154,8 @@ class Demo:
         self._run([LOGBOOM, "collect", "--once", "logs.collector.yaml"])
         collected = json.loads((OUT / "logs/commands.err").read_text().splitlines()[-1])
         console.print(f"  {collected['records']} records, {collected['bytes']} bytes in {collected['seconds']} s")
+        step("4. The router: check, run")
+        console.print(indented(self._begin([LOGBOOM, "pipeline", "check", "logs.pipeline.yaml"])()), markup=False)
         self._route("logs.pipeline.yaml")
         self._show_sinks(
             [
@@ -169,11 +184,28 @@ class Demo:
         step("3. A collector follows the files")
         return self._background("collector", [LOGBOOM, "collect", config])
 
+    def _write_odd_lines(self) -> None:
+        """What logs hold in truth: lines cut in the middle, and those of a part that writes another format."""
+        with (OUT / "logs/shop.log").open("a") as log:
+            log.writelines(line + "\n" for line in (*CUT_LINES, *STOCK_LINES))
+
+    def _repair_dead_letters(self, config: str) -> None:
+        """One kind of dead letters finds its rule; retried, they go where they belong."""
+        step("One repaired: the stock room writes logfmt; a rule for it, and what died is sent through once more")
+        file = OUT / config
+        file.write_text(file.read_text().replace(JSON_RULE, f"{JSON_RULE}\n{STOCK_RULE}", 1))
+        console.print(f"  [dim]$ edit {config}[/dim]  + {STOCK_RULE.strip()}", highlight=False)
+        console.print(
+            indented(self._run([LOGBOOM, "pipeline", "dead-letters", "retry", config, "--all"])), markup=False
+        )
+        self._route(config)
+        stock = dataset("archive").filter(ds.field("service") == "stock").head(len(STOCK_LINES))
+        for row in stock.to_pylist():
+            console.print(f"    {event_line(row)}", markup=False)
+        if stock.num_rows != len(STOCK_LINES):
+            raise DemoError(f"{stock.num_rows} of {len(STOCK_LINES)} repaired lines are in the archive")
+
     def _route(self, config: str) -> None:
-        step("4. The router: check, test, run")
-        for verb in ("check", "test"):
-            if config == "pipeline.yaml" or verb == "check":
-                console.print(indented(self._run([LOGBOOM, "pipeline", verb, config])), markup=False)
         router = self._background("router", [LOGBOOM, "pipeline", "run", config, "--once"])
         console.print("  Spark starts; this takes some seconds ...")
         assert router.stdout is not None
@@ -243,20 +275,30 @@ class Demo:
         return process
 
     def _run(self, command: list[Any]) -> str:
+        return self._begin(command)()
+
+    def _begin(self, command: list[Any]) -> Callable[[], str]:
+        """Starts a command; what comes back waits for its end and gives what it printed."""
         show(command)
         with (OUT / "logs" / "commands.err").open("a") as log:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [str(word) for word in command],
                 cwd=OUT,
                 env=self._environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                check=False,
             )
-        if done.returncode != 0:
-            raise DemoError(f"{command[1]} failed:\n{done.stdout[-1500:]}\n{Path(log.name).read_text()[-1500:]}")
-        return done.stdout
+        self._stack.callback(stop, process)
+
+        def finish() -> str:
+            printed = process.communicate()[0]
+            if process.returncode != 0:
+                said = (OUT / "logs/commands.err").read_text()[-1500:]
+                raise DemoError(f"{command[1]} failed:\n{printed[-1500:]}\n{said}")
+            return printed
+
+        return finish
 
 
 def show(command: list[Any]) -> None:

@@ -12,6 +12,36 @@ readonly POM=src/logboom/pipeline/spark/jars/pom.xml
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
+# progress WHAT TOTAL: reads what pip or Maven tells, line by line, and shows how far it is: one line that moves on a
+# terminal, else a plain line for every tenth file. TOTAL 0: nobody knows how many files there will be.
+progress() {
+    local what=$1 total=$2 began=$SECONDS line name="" count=0 status bar of
+    (( total > 0 )) && of=" of $total" || of=""
+    while true; do
+        status=0; IFS= read -r -t 1 line || status=$?
+        (( status == 0 || status > 128 )) || break  # above 128: nothing new for a second
+        if (( status == 0 )); then
+            case $line in
+                Collecting\ *) count=$((count + 1)); name=${line#Collecting } ;;
+                *Downloading\ *) name=${line##*Downloading } ;;
+                Installing\ collected*) name="installing them" ;;
+                *) continue ;;
+            esac
+        fi
+        if [[ -t 2 ]]; then
+            bar=""
+            if (( total > 0 )); then
+                printf -v bar '%*s' $((count >= total ? 24 : count * 24 / total)) ""
+                printf -v bar '[%-24s] ' "${bar// /#}"
+            fi
+            printf '\rsetup: %s: %s%d%s, %d s: %.60s\033[K' "$what" "$bar" "$count" "$of" $((SECONDS - began)) "$name" >&2
+        elif (( status == 0 && count % 10 == 0 )) && [[ $line == Collecting\ * ]]; then
+            say "$what: $count$of, $((SECONDS - began)) s"
+        fi
+    done
+    [[ ! -t 2 ]] || printf '\rsetup: %s: %d done in %d s\033[K\n' "$what" "$count" $((SECONDS - began)) >&2
+}
+
 hash_of() { { pwd; cat "$@"; } | sha256sum | cut -d' ' -f1; }
 stamped() { [[ -f $STAMPS/$1 && $(<"$STAMPS/$1") == "$2" ]]; }
 stamp() { mkdir -p "$STAMPS"; printf '%s' "$2" > "$STAMPS/$1"; }
@@ -108,12 +138,12 @@ install_lock() {
     local want; want=$(hash_of requirements/all.lock)
     stamped lock "$want" && return
     say "installing the Python packages of requirements/all.lock (several hundred MB, once)"
-    local pip=(.venv/bin/python -m pip install --disable-pip-version-check --require-hashes --quiet)
-    [[ -t 2 ]] && pip=("${pip[@]/--quiet/--progress-bar=on}")
+    local pip=(.venv/bin/python -m pip install --disable-pip-version-check --require-hashes --progress-bar=off)
+    local total; total=$(grep -cE '^[A-Za-z0-9_.-]+==' requirements/all.lock)
     # The tool that builds the packages which come as source is pinned too: it goes in first, nothing else is fetched.
     awk '/^setuptools==/ {on = 1} on {print} on && !/\\$/ {exit}' requirements/all.lock > .venv/build-tools.lock
-    "${pip[@]}" -r .venv/build-tools.lock
-    "${pip[@]}" --no-build-isolation --use-pep517 -r requirements/all.lock
+    "${pip[@]}" --quiet -r .venv/build-tools.lock
+    "${pip[@]}" --no-build-isolation --use-pep517 -r requirements/all.lock | progress packages "$total"
     rm -f "$STAMPS/package"
     stamp lock "$want"
 }
@@ -129,7 +159,7 @@ fetch_jars() {
     local want; want=$(hash_of $POM)
     stamped jars "$want" && return
     say "fetching the jars of Spark's Kafka connector with Maven"
-    .venv/bin/python -m logboom.pipeline.spark.jars > /dev/null
+    .venv/bin/python -m logboom.pipeline.spark.jars --progress | progress "files of Maven" 0
     stamp jars "$want"
 }
 

@@ -38,6 +38,8 @@ def test_the_shop(tmp_path: Path) -> None:
     output = demo(tmp_path, "--requests", "300")
     assert records_in(output) > 900
     assert "4111 1111" not in output, "a card number was shown"
+    assert "retried 4 dead letters" in output
+    assert "stock  warn  three teapots left" in output.lower()
     for way_out in ("archive of all", "errors (stream)", "access (Parquet)", "health checks", "masked card"):
         assert way_out in output
     assert list((tmp_path / "demo-out" / "archive").rglob("*.parquet"))

@@ -1,16 +1,20 @@
 """The jars of Spark's Kafka connector: pinned by pom.xml beside this file, copied once by Maven, used offline after.
 
 Knows Maven and the cache directory. Must not know Spark's session.
-`python -m logboom.pipeline.spark.jars` fills the cache.
+`python -m logboom.pipeline.spark.jars` fills the cache; with `--progress` it tells of each file as pip does.
 """
 
 import hashlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +28,8 @@ _NAMESPACE: Final = {"m": "http://maven.apache.org/POM/4.0.0"}
 PACKAGES: Final = "spark.jars.packages"
 _TIMEOUT_S: Final = 600
 _ERROR_LINES: Final = 5
+_DOWNLOADED: Final = re.compile(r"(?:\[INFO\] )?Downloaded from \S+: \S*?(?P<name>[^/\s]+) \(")
+"""How Maven tells of a file in batch mode."""
 
 
 class JarsError(LogboomError):
@@ -75,8 +81,9 @@ def cached_jars() -> tuple[Path, ...] | None:
     return paths if all(path.is_file() for path in paths) else None
 
 
-def fetch_jars() -> tuple[Path, ...]:
-    """The copies, fetched by Maven where they are not there yet; JarsError where that fails."""
+def fetch_jars(on_file: Callable[[str], None] | None = None) -> tuple[Path, ...]:
+    """The copies, fetched by Maven where they are not there yet; JarsError where that fails. `on_file` is told the name
+    of every file that Maven downloads."""
     if (cached := cached_jars()) is not None:
         return cached
     maven = shutil.which("mvn")
@@ -85,7 +92,7 @@ def fetch_jars() -> tuple[Path, ...]:
     target = cache_dir()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        _copy_dependencies(maven, Path(scratch))
+        _copy_dependencies(maven, Path(scratch), on_file)
         target.mkdir(exist_ok=True)
         for coordinate in coordinates():
             # A second process may be doing the same: each rename puts a whole file there.
@@ -95,15 +102,24 @@ def fetch_jars() -> tuple[Path, ...]:
     return fetched
 
 
-def _copy_dependencies(maven: str, directory: Path) -> None:
-    command = [maven, "-B", "-q", "-f", str(POM), _PLUGIN, f"-DoutputDirectory={directory}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise JarsError(f"Maven did not fetch Spark's Kafka connector within {_TIMEOUT_S} s") from error
-    if done.returncode != 0:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:_ERROR_LINES]
-        raise JarsError("Maven cannot fetch Spark's Kafka connector: " + " ".join(said))
+def _copy_dependencies(maven: str, directory: Path, on_file: Callable[[str], None] | None) -> None:
+    command = [maven, "-B", "-f", str(POM), _PLUGIN, f"-DoutputDirectory={directory}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        stop = threading.Timer(_TIMEOUT_S, process.kill)
+        stop.start()
+        assert process.stdout is not None
+        errors: list[str] = []
+        for line in process.stdout:
+            if "ERROR" in line and len(errors) < _ERROR_LINES:
+                errors.append(line.strip())
+            downloaded = _DOWNLOADED.match(line)
+            if downloaded is not None and on_file is not None:
+                on_file(downloaded["name"])
+        stop.cancel()
+    if process.returncode == -signal.SIGKILL:
+        raise JarsError(f"Maven did not fetch Spark's Kafka connector within {_TIMEOUT_S} s")
+    if process.returncode != 0:
+        raise JarsError("Maven cannot fetch Spark's Kafka connector: " + " ".join(errors))
 
 
 def spark_settings(*, local: bool = False) -> dict[str, str]:

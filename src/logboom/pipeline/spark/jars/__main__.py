@@ -5,10 +5,14 @@ import sys
 from logboom.pipeline.spark.jars import JarsError, fetch_jars
 
 
+def _tell(name: str) -> None:
+    print(f"Collecting {name}", flush=True)
+
+
 def main() -> int:
     """Prints where the jars are; 1 and one sentence where they cannot be had."""
     try:
-        jars = fetch_jars()
+        jars = fetch_jars(_tell if "--progress" in sys.argv[1:] else None)
     except JarsError as error:
         print(error, file=sys.stderr)
         return 1
