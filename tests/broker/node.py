@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
+from tests.support.simulated import machine
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset, ProducerEpoch, ProducerId
@@ -16,7 +17,6 @@ from logboom.base.ports import Bytes, Disk, DiskSpace, File, Lock, SyncFailedErr
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.replica import AppendResult, Partition
-from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.records import Codec, Record, build_batch, iter_batches, iter_records
 
@@ -33,16 +33,21 @@ def run(body: Callable[[], Awaitable[Result]]) -> Result:
     return asyncio.run(bounded())
 
 
-async def start(path: Path, *, open_disk: Callable[[str], Disk] = OsDisk, log: Any = None, **config: Any) -> Broker:
-    """A broker on `path`."""
+async def start(
+    path: Path, *, open_disk: Callable[[str], Disk] | None = None, log: Any = None, **config: Any
+) -> Broker:
+    """A broker on `path`, or in simulated time (tests.support.simulated) on a simulated disk of that name."""
+    runtime, disk_of = machine()
     settings = BrokerConfig(data_dir=path, **config)
     if log is None:
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-    return await Broker.start(settings, runtime=Runtime(), log=log, open_disk=open_disk)
+    return await Broker.start(settings, runtime=runtime, log=log, open_disk=open_disk or disk_of)
 
 
 @asynccontextmanager
-async def running(path: Path, *, open_disk: Callable[[str], Disk] = OsDisk, **config: Any) -> AsyncIterator[Broker]:
+async def running(
+    path: Path, *, open_disk: Callable[[str], Disk] | None = None, **config: Any
+) -> AsyncIterator[Broker]:
     """A broker that is stopped at the end."""
     broker = await start(path, open_disk=open_disk, **config)
     try:

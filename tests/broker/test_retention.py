@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.broker.node import FaultyDisk, append, append_soon, batch, run, running, values_of
+from tests.broker.node import FaultyDisk, append, append_soon, batch, running, values_of
+from tests.broker.node import run as run_real
+from tests.support.simulated import run
 
 from logboom.base.errors import OffsetOutOfRangeError, StorageError, UnknownStreamError
 from logboom.base.ids import Offset
@@ -78,7 +80,7 @@ def test_records_that_are_young_enough_stay(tmp_path: Path) -> None:
             assert await partition.deletion.enforce_retention(partition.config) == 0
             assert log_files(tmp_path) == 2
 
-    run(body)
+    run_real(body)
 
 
 def test_defaults_of_the_broker_apply_but_not_to_its_own_streams(tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_clients_delete_committed_records_and_no_others(tmp_path: Path) -> None:
             await append(partition, b"next")
             assert await values_of(partition, 7) == [b"next"]
 
-    run(body)
+    run_real(body)
 
 
 def test_what_is_committed_without_a_sync_can_be_deleted_too(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_settings_of_the_disk_are_honoured_while_it_runs(tmp_path: Path) -> None
             tried = await broker.catalog.change_stream_config("orders", {"segment.ms": "7"}, validate_only=True)
             assert tried.overrides == {"segment.ms": "1"}
 
-    run(body)
+    run_real(body)
 
 
 async def race(broker: Broker, chance: random.Random) -> None:

@@ -4,7 +4,8 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.broker.node import append, run, running
+from tests.broker.node import append, running
+from tests.support.simulated import run
 
 from logboom.base.errors import OffsetOutOfRangeError, UnknownStreamError
 from logboom.base.ids import Offset

@@ -13,7 +13,7 @@ from logboom.sim.disk import SimDisk, SimFile
 from logboom.sim.faults import FAULTS
 from logboom.sim.scenario import Scenario, run_seed
 
-SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "6"))
+SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "4"))
 SHORT = Scenario(troubled_s=4.0)
 
 
