@@ -5,6 +5,7 @@ import errno
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from logboom.host import OsDisk
 from logboom.records import Codec, Record, build_batch, iter_batches, iter_records
 
 WAIT_S = 60.0
+INLINE_FLUSH = True
+"""Whether brokers of tests make small writes on the loop; `conftest.both_ways` runs a test with either."""
 Result = TypeVar("Result")
 
 
@@ -38,7 +41,7 @@ async def start(
 ) -> Broker:
     """A broker on `path`, or in simulated time (tests.support.simulated) on a simulated disk of that name."""
     runtime, disk_of = machine()
-    settings = BrokerConfig(data_dir=path, **config)
+    settings = BrokerConfig(data_dir=path, **{"inline_flush": INLINE_FLUSH, **config})
     if log is None:
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
     return await Broker.start(settings, runtime=runtime, log=log, open_disk=open_disk or disk_of)
@@ -111,6 +114,13 @@ class FaultyDisk:
         self.sync_errno: int | None = None
         self.open_errno: int | None = None
         self.syncs = 0
+        self.begun_syncs = 0
+        """Syncs that were begun on the loop."""
+        self.refuse_nowait = self.refuse_begin = False
+        """Whether writes that must not wait, or syncs beside the loop, are refused."""
+        self.hold_syncs = False
+        """Whether syncs that are begun on the loop hang, until `release`."""
+        self._held: list[Callable[[], object]] = []
         self.standstill = threading.RLock()
         """Whoever holds it sees a disk between two calls of the system, as kill -9 leaves it."""
 
@@ -119,6 +129,21 @@ class FaultyDisk:
 
     def break_sync(self, where: str = "") -> None:
         self.where, self.sync_errno = where, errno.EIO
+
+    @property
+    def held(self) -> int:
+        """How many syncs hang."""
+        return len(self._held)
+
+    def release(self) -> None:
+        """On the loop: let go on what hangs."""
+        self.hold_syncs = False
+        held, self._held = self._held, []
+        for go_on in held:
+            go_on()
+
+    def hold(self, go_on: Callable[[], object]) -> None:
+        self._held.append(go_on)
 
     def mend(self) -> None:
         self.write_errno = self.sync_errno = self.open_errno = None
@@ -132,6 +157,12 @@ class FaultyDisk:
 
     def lock(self, path: str) -> Lock:
         return self._disk.lock(path)
+
+    def start_async_syncs(self) -> bool:
+        return self._disk.start_async_syncs()
+
+    def stop_async_syncs(self) -> None:
+        self._disk.stop_async_syncs()
 
     def space(self) -> DiskSpace:
         return self._disk.space()
@@ -202,6 +233,26 @@ class FaultyFile:
             raise SyncFailedError(*error.args) from error
         self._disk.syncs += 1
         self._file.sync()
+
+    def write_nowait(self, offset: int, buffers: Sequence[Bytes]) -> bool:
+        with self._disk.standstill:
+            self._disk.check(self._path, self._disk.write_errno)
+            return not self._disk.refuse_nowait and self._file.write_nowait(offset, buffers)
+
+    def begin_sync(self, done: Callable[[OSError | None], None]) -> bool:
+        try:
+            self._disk.check(self._path, self._disk.sync_errno)
+        except OSError as error:
+            asyncio.get_running_loop().call_soon(done, SyncFailedError(*error.args))
+            return True
+        if self._disk.refuse_begin:
+            return False
+        self._disk.syncs += 1
+        self._disk.begun_syncs += 1
+        if self._disk.hold_syncs:
+            self._disk.hold(partial(self._file.begin_sync, done))
+            return True
+        return self._file.begin_sync(done)
 
     def truncate(self, length: int) -> None:
         with self._disk.standstill:

@@ -15,6 +15,8 @@ from logboom.base.errors import DiskFullError, NoHandlesError, RetriableStorageE
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.metrics import Counters
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def test_a_sync_that_fails_while_a_partition_is_opened_takes_the_log_dir_offline(tmp_path: Path) -> None:
     async def body() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import structlog
@@ -39,6 +40,44 @@ class FakeLog:
         self.durable = taken
         return Offset(taken)
 
+    def write_nowait(self, max_bytes: int) -> "FakeFile | None":
+        if isinstance(self.fault, DiskFullError):
+            return None
+        self.flushes += 1
+        self.taken = self.staged
+        return FakeFile(self)
+
+    def synced(self) -> Offset:
+        if self.fault is not None:
+            raise self.fault
+        self.durable = self.taken
+        return Offset(self.taken)
+
+    def sync_failed(self, error: OSError) -> StorageError:
+        return StorageError(str(error))
+
+
+class FakeFile:
+    """A file whose sync waits for the gate, on a thread."""
+
+    def __init__(self, log: FakeLog) -> None:
+        self._log = log
+
+    def begin_sync(self, done: Callable[[OSError | None], None]) -> bool:
+        loop = asyncio.get_running_loop()
+
+        def sync() -> None:
+            self._log.entered.set()
+            assert self._log.gate.wait(WAIT_S)
+            error = OSError(5, "EIO") if isinstance(self._log.fault, (OSError, StorageError)) else None
+            loop.call_soon_threadsafe(done, error)
+
+        threading.Thread(target=sync).start()
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
 
 class Target:
     def __init__(self) -> None:
@@ -72,7 +111,8 @@ class Target:
 
 
 class House:
-    def __init__(self) -> None:
+    def __init__(self, inline: bool) -> None:
+        self.inline = inline
         self.counters = Counters()
         self.failures: list[StorageError] = []
         self.flusher = Flusher(
@@ -82,16 +122,21 @@ class House:
             log=structlog.testing.CapturingLogger(),
             on_failure=self.failures.append,
             staged_bytes_max=1_000,
+            inline=inline,
         )
 
 
 def run(body: Callable[[House], Awaitable[None]]) -> None:
-    async def main() -> None:
-        house = House()
+    """Over both ways: by the thread alone, and with small rounds on the loop."""
+
+    async def main(inline: bool) -> None:
+        house = House(inline)
         await body(house)
         await asyncio.wait_for(house.flusher.stop(), WAIT_S)
+        assert (house.counters.inline_flush_rounds > 0) <= inline
 
-    asyncio.run(main())
+    for inline in (False, True):
+        asyncio.run(main(inline))
 
 
 def test_what_is_staged_is_counted_until_it_is_written() -> None:

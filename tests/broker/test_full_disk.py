@@ -13,6 +13,8 @@ from tests.broker.node import append, run, start, values_of
 from logboom.base.errors import DiskFullError
 from logboom.broker.partition.replica import Partition
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 WRITES = 600
 
 

@@ -64,6 +64,7 @@ def on_flusher(log: MetadataLog, work: Callable[[], Awaitable[None]]) -> None:
             counters=Counters(),
             log=structlog.wrap_logger(structlog.testing.CapturingLogger()),
             on_failure=lambda error: None,
+            inline=False,
             staged_bytes_max=1 << 20,
         )
         log.attach(flusher)

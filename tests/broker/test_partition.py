@@ -50,6 +50,7 @@ def test_what_is_acked_is_read_back_verbatim(tmp_path: Path, acks: int, flush: s
     run(body)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_acks_come_in_order_and_only_after_the_disk_has_the_bytes(tmp_path: Path) -> None:
     async def body() -> None:
         disks: list[FaultyDisk] = []
@@ -265,6 +266,7 @@ def test_a_deleted_stream_tells_everybody(tmp_path: Path) -> None:
     run(body)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_full_disk_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
@@ -290,6 +292,7 @@ def test_a_full_disk_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
     run(body)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_failed_sync_takes_the_log_dir_offline_and_reads_go_on(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
@@ -343,6 +346,7 @@ def test_stopping_answers_what_was_taken_and_refuses_what_comes_later(tmp_path: 
     run(body)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_lack_of_handles_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
@@ -362,6 +366,7 @@ def test_a_lack_of_handles_is_told_taken_back_and_forgotten(tmp_path: Path) -> N
     run(body)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_what_got_onto_the_disk_before_it_was_full_is_acked(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))

@@ -115,6 +115,16 @@ class File(Protocol):
         """Return once all written bytes and the length of the file survive a power failure (fdatasync). Raises
         SyncFailedError."""
 
+    def write_nowait(self, offset: int, buffers: Sequence[Bytes]) -> bool:
+        """As `write`, but False where that would wait for the disk, as far as the file system can tell; a part of the
+        bytes may be written then. Only where `Disk.start_async_syncs` gave True."""
+
+    def begin_sync(self, done: "Callable[[OSError | None], None]") -> bool:
+        """On the loop: begin what `sync` does; `done` is called on the loop, with SyncFailedError where it failed.
+
+        False: nothing was begun, and `sync` has to do it. Only where `Disk.start_async_syncs` gave True.
+        """
+
     def truncate(self, length: int) -> None:
         """Cut or extend (with zeros) to `length` bytes."""
 
@@ -144,6 +154,12 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Lock a file against all other openers, creating it where it is missing. Raises LockHeldError."""
+
+    def start_async_syncs(self) -> bool:
+        """On the loop: whether `begin_sync` and `write_nowait` of this disk's files may be used from now on."""
+
+    def stop_async_syncs(self) -> None:
+        """On the loop: no sync is begun any more. Idempotent."""
 
     def space(self) -> DiskSpace:
         """How much room the file system has. May wait for the disk."""

@@ -65,6 +65,7 @@ class Broker:
         self.counters = Counters()
         self.log = log
         self._data_dir = data_dir
+        self._disk = disk
         self._metadata_log = metadata_log
         self.dynamic_settings = DynamicSettings(log.error, *settings_layers(image, self.identity.broker_id))
         self._config = self.dynamic_settings.add("broker", config)
@@ -78,6 +79,7 @@ class Broker:
             log=log,
             on_failure=self._log_dir_failed,
             staged_bytes_max=config.max_staged_bytes,
+            inline=config.inline_flush and disk.start_async_syncs(),
         )
         metadata_log.attach(self.flusher)
         self.open_files = OpenFiles(config.max_open_log_files)
@@ -249,6 +251,7 @@ class Broker:
                 self.log.error("the metadata log is not closed cleanly", reason=str(error))
         self._readers.shutdown()
         self._read_cache.close()
+        self._disk.stop_async_syncs()
         self._data_dir.close()
 
 

@@ -165,6 +165,9 @@ class BrokerConfig(Settings):
     ahead of consumers that catch up; 0 reads the log for every fetch."""
     flush_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Partitions of one group commit that are synced in parallel."""
+    inline_flush: bool = True
+    """Whether small writes of one partition are made on the event loop and synced by the kernel beside it (Linux AIO),
+    where system and file system can do that; everything else, and a disk that is slow, is a thread's as ever."""
     read_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads for reads that are not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4

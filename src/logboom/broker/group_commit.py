@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
+from logboom.base.ports import File
 
 Result = TypeVar("Result")
 
@@ -27,6 +28,17 @@ class Flushable(Protocol):
 
         Raises RetriableStorageError where room or a file handle is lacking, else StorageError or OSError.
         """
+
+    def write_nowait(self, max_bytes: int) -> File | None:
+        """Loop: write all that is staged, at most so many bytes, without a wait for the disk; the file that is then to
+        be synced, upon which `synced` or `sync_failed` is called. None, or BlockingIOError where the disk would have to
+        be waited for: `flush` has to do it."""
+
+    def synced(self) -> Offset:
+        """Loop: the sync succeeded; the end of what is then safe. Raises as `flush`."""
+
+    def sync_failed(self, error: OSError) -> StorageError:
+        """Loop: the sync failed; the error that every further write meets."""
 
 
 class FlushTarget(Protocol):

@@ -34,6 +34,8 @@ class Counters:
     """Flushes that failed because no file handle was left."""
     flush_rounds: int = 0
     """Group commits. Written by the flusher."""
+    inline_flush_rounds: int = 0
+    """Those of them that were written on the loop and synced beside it, without the flusher's thread."""
     flushed_partitions: int = 0
     """Partitions written, summed over all group commits. Written by the flusher."""
     flush_ns: int = 0

@@ -8,11 +8,12 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 from logboom.base.ports import Bytes, DiskSpace, File, Lock, LockHeldError, SyncFailedError
+from logboom.host.aio import AsyncSyncs, SyncDone, async_syncs_for
 from logboom.host.allocator import raw_buffer
 
 _IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
@@ -28,10 +29,14 @@ class OsFile:
     keeps the descriptor's number from being reused under it.
     """
 
-    __slots__ = ("_fd", "_nowait")
+    __slots__ = ("_fd", "_nowait", "_syncs", "_write_nowait")
 
-    def __init__(self, path: str, *, create: bool, writable: bool = True) -> None:
+    def __init__(
+        self, path: str, *, create: bool, writable: bool = True, syncs: Callable[[], AsyncSyncs | None] | None = None
+    ) -> None:
         self._fd = -1
+        self._syncs = syncs
+        self._write_nowait = _NOWAIT
         mode = os.O_RDWR if writable else os.O_RDONLY
         self._fd = os.open(path, mode | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._nowait = _NOWAIT
@@ -94,6 +99,26 @@ class OsFile:
         except OSError as error:
             raise SyncFailedError(*error.args) from error
 
+    def write_nowait(self, offset: int, buffers: Sequence[Bytes]) -> bool:
+        total = sum(map(len, buffers))
+        if len(buffers) > _IOV_MAX:
+            return False
+        if self._write_nowait:
+            try:
+                return os.pwritev(self._fd, buffers, offset, self._write_nowait) == total
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno not in _NOWAIT_REFUSED:
+                    raise
+                # ext4 knows it for direct writes alone. It is then for the caller to watch how long a write takes.
+                self._write_nowait = 0
+        return os.pwritev(self._fd, buffers, offset) == total
+
+    def begin_sync(self, done: SyncDone) -> bool:
+        syncs = self._syncs() if self._syncs is not None else None
+        return syncs is not None and syncs.submit(self._fd, done)
+
     def truncate(self, length: int) -> None:
         os.ftruncate(self._fd, length)
 
@@ -140,11 +165,24 @@ class OsLock:
 class OsDisk:
     """A directory tree below `root`."""
 
-    __slots__ = ("_prefix", "root")
+    __slots__ = ("_async_syncs", "_prefix", "root")
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._prefix = f"{self.root}/"
+        self._async_syncs: AsyncSyncs | None = None
+
+    def start_async_syncs(self) -> bool:
+        self._async_syncs = self._async_syncs or async_syncs_for(self.root)
+        return self._async_syncs is not None
+
+    def stop_async_syncs(self) -> None:
+        syncs, self._async_syncs = self._async_syncs, None
+        if syncs is not None:
+            syncs.close()
+
+    def _syncs(self) -> AsyncSyncs | None:
+        return self._async_syncs
 
     def _path(self, path: str) -> str:
         # Plain text: a start opens ten thousand files, and Path takes longer to join than the system to open.
@@ -161,7 +199,7 @@ class OsDisk:
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        return OsFile(self._path(path), create=create)
+        return OsFile(self._path(path), create=create, syncs=self._syncs)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))
@@ -199,6 +237,9 @@ class ReadOnlyDisk(OsDisk):
 
     def make_root(self) -> None:
         self._refuse(".")
+
+    def start_async_syncs(self) -> bool:
+        return False  # there is nothing to sync
 
     def lock(self, path: str) -> Lock:
         self._refuse(path)

@@ -26,6 +26,7 @@ _HELP: Final = {
     "disk_full": "Flushes that found the disk full.",
     "no_handles": "Flushes that found no file handle.",
     "flush_rounds": "Group commits.",
+    "inline_flush_rounds": "Group commits that were written on the loop and synced beside it.",
     "flushed_partitions": "Partitions written by group commits.",
     "metadata_commits": "Commits to the metadata log.",
 }

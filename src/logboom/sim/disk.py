@@ -188,6 +188,12 @@ class SimFile:
         self._node.sync(changes)
         self._disk.syncs += 1
 
+    def write_nowait(self, offset: int, buffers: Sequence[Bytes]) -> bool:
+        return False  # `SimDisk.start_async_syncs` says so
+
+    def begin_sync(self, done: Callable[[OSError | None], None]) -> bool:
+        return False
+
     def truncate(self, length: int) -> None:
         self._disk.fault("truncate", self._path)
         self._node.truncate(length)
@@ -290,6 +296,12 @@ class SimDisk:
         if path in self.locked:
             raise LockHeldError(path, "")
         return SimLock(self, path)
+
+    def start_async_syncs(self) -> bool:
+        return False
+
+    def stop_async_syncs(self) -> None:
+        pass
 
     def space(self) -> DiskSpace:
         self.fault("space", ".")

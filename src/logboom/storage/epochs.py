@@ -123,6 +123,11 @@ class EpochFile(EpochHistory):
             replace_whole(self._disk, self._directory, NAME, history.to_bytes(), sync=True)
             self.saved = history
 
+    @property
+    def are_saved(self) -> bool:
+        """Whether the file holds all of it, so that batches may be written."""
+        return self.entries == self.saved.entries
+
     def try_save(self) -> bool:
         """As `save`; False where there is no room for it now. Every flush tries again before it writes."""
         try:

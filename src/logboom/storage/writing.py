@@ -5,6 +5,7 @@ the group that did not get through; the groups before it stay written.
 """
 
 from logboom.base.errors import RetriableStorageError
+from logboom.base.ports import File
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.snapshots import drop_snapshots, save_snapshot
 from logboom.storage.staging import Staged
@@ -31,6 +32,30 @@ def write(state: LogState, staged: list[Staged], count: int) -> RetriableStorage
         del staged[: len(group)]
         count -= len(group)
     return None
+
+
+def write_nowait(state: LogState, staged: list[Staged], max_bytes: int) -> File | None:
+    """On the loop: write all of `staged` where that is one plain write; the handle that must then be synced.
+
+    None: nothing was written, since there is more than `max_bytes`, or more to do: a new segment, an epoch to note, room
+    to reserve, a recovery point. Raises BlockingIOError where the disk would have to be waited for.
+    """
+    size_bytes = sum(one.size_bytes for one in staged)
+    plain = all(not one.roll and one.producers is None for one in staged)
+    if not 0 < size_bytes <= max_bytes or not plain or not state.epochs.are_saved:
+        return None
+    segment = state.active
+    try:
+        handle = segment.file.append_nowait([buffer for one in staged for buffer in one.buffers], size_bytes)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return None  # the flush that follows writes to the same place, and its error is the one that counts
+    if handle is None or not segment.index.add_nowait([batch for one in staged for batch in one.batches]):
+        return None  # what is not in the index does not count as written
+    state.written_end = segment.file.known_end = staged[-1].next_offset
+    staged.clear()
+    return handle
 
 
 def _first_group(staged: list[Staged], count: int) -> list[Staged]:

@@ -7,15 +7,14 @@ all it does; which log is flushed when, and who is told, is the flusher's.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import Empty
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-from structlog.typing import FilteringBoundLogger
-
-from logboom.base.errors import LogboomError, RetriableStorageError, StorageError
-from logboom.base.ids import Offset
+from logboom.base.errors import RetriableStorageError, StorageError
 from logboom.base.ports import Mailbox
 from logboom.broker.disk.failure import LogDirFailure
+from logboom.broker.disk.outcomes import Outcome, Outcomes
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
 from logboom.broker.runtime import Runtime
@@ -24,9 +23,6 @@ LANES_FROM: Final = 3
 """Fewer logs than this are synced one after the other: waking helpers would cost what they save."""
 ROUND_MAX: Final = 64
 """After so many logs the loop is told of those that are done, so that they do not wait for a thousand others."""
-
-Outcome: TypeAlias = tuple[FlushTarget, Offset | LogboomError]
-"""A log that was flushed, and its safe end or what went wrong."""
 
 
 class Round(NamedTuple):
@@ -55,19 +51,20 @@ class CommitThread:
         runtime: Runtime,
         threads: int,
         failure: LogDirFailure,
+        outcomes: Outcomes,
         counters: Counters,
-        log: FilteringBoundLogger,
         deliver: Callable[[list[Outcome], int], None],
+        on_settled: Callable[[], None],
     ) -> None:
-        self.blocked: set[FlushTarget] = set()
-        """Logs that are not flushed because a flush failed: added here, discarded on the loop once the target has
-        taken back what it had staged."""
+        """`on_settled` is called on the loop whenever a job has ended; for rounds `deliver` says so."""
         self._loop = asyncio.get_running_loop()
         self._clock = runtime.clock
         self._failure = failure
         self._counters = counters
-        self._log = log
+        self._outcomes = outcomes
         self._deliver = deliver
+        self._on_settled = on_settled
+        self._put_count = self._ended_count = 0
         self._mailbox: Mailbox[Round | Job | None] = runtime.workers.mailbox()
         self._caught_up: Mailbox[None] = runtime.workers.mailbox()
         self._busy_since_ns = 0
@@ -81,8 +78,14 @@ class CommitThread:
         since_ns = self._busy_since_ns
         return (self._clock.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
 
+    @property
+    def idle(self) -> bool:
+        """Loop: whether all that was put has ended."""
+        return self._put_count == self._ended_count
+
     def put(self, item: Round | Job) -> None:
-        """Hand over a round, whose outcomes go to `deliver`, or a job, whose result goes to its future."""
+        """Loop: hand over a round, whose outcomes go to `deliver`, or a job, whose result goes to its future."""
+        self._put_count += 1
         self._mailbox.put(item)
 
     async def stop(self, timeout_s: float) -> None:
@@ -95,10 +98,8 @@ class CommitThread:
 
     def _run(self) -> None:
         while True:
-            targets, size_bytes, job, last = self._take()
-            for start in range(0, len(targets), ROUND_MAX):
-                ended = start + ROUND_MAX >= len(targets)
-                self._flush_round(targets[start : start + ROUND_MAX], size_bytes if ended else 0)
+            rounds, job, last = self._take()
+            self._flush_rounds(rounds)
             if job is not None:
                 self._wait_for_loop()
                 self._busy_since_ns = self._clock.monotonic_ns()
@@ -107,29 +108,38 @@ class CommitThread:
             if last:
                 return
 
-    def _take(self) -> tuple[list[FlushTarget], int, Job | None, bool]:
-        """Wait for something, then take everything that is there, up to the first job."""
-        targets: dict[FlushTarget, None] = {}
-        size_bytes = 0
+    def _take(self) -> tuple[list[Round], Job | None, bool]:
+        """Wait for something, then take everything that is there, up to the first job or the end."""
+        rounds: list[Round] = []
         item = self._mailbox.get()
         try:
             while True:
                 if item is None:
-                    return list(targets), size_bytes, None, True
+                    return rounds, None, True
                 if isinstance(item, Job):
-                    return list(targets), size_bytes, item, False
-                targets.update(dict.fromkeys(item.targets))
-                size_bytes += item.size_bytes
+                    return rounds, item, False
+                rounds.append(item)
                 item = self._mailbox.get_nowait()
         except Empty:
-            return list(targets), size_bytes, None, False
+            return rounds, None, False
 
-    def _flush_round(self, targets: list[FlushTarget], size_bytes: int) -> None:
+    def _flush_rounds(self, rounds: list[Round]) -> None:
+        """Flush the targets of all rounds as one."""
+        targets = list(dict.fromkeys(target for one in rounds for target in one.targets))
+        size_bytes = sum(one.size_bytes for one in rounds)
+        for start in range(0, len(targets), ROUND_MAX):
+            if start + ROUND_MAX < len(targets):
+                self._flush_some(targets[start : start + ROUND_MAX], 0)
+                continue
+            self._flush_some(targets[start:], size_bytes, ended=len(rounds))
+
+    def _flush_some(self, targets: list[FlushTarget], size_bytes: int, *, ended: int = 0) -> None:
         self._busy_since_ns = started_ns = self._clock.monotonic_ns()
-        outcomes = self._flush_all([target for target in targets if target not in self.blocked])
+        outcomes = self._flush_all([target for target in targets if target not in self._outcomes.blocked])
         self._counters.flush_rounds += 1
         self._counters.flushed_partitions += len(outcomes)
         self._counters.flush_ns += self._clock.monotonic_ns() - started_ns
+        self._ended_count += ended
         self._loop.call_soon_threadsafe(self._deliver, outcomes, size_bytes)
 
     def _flush_all(self, targets: list[FlushTarget]) -> list[Outcome]:
@@ -144,24 +154,7 @@ class CommitThread:
         return outcomes
 
     def _flush_lane(self, targets: list[FlushTarget]) -> list[Outcome]:
-        return [(target, self._flush(target)) for target in targets]
-
-    def _flush(self, target: FlushTarget) -> Offset | LogboomError:
-        error: LogboomError
-        if self._failure.error is not None:
-            error = self._failure.error
-        else:
-            try:
-                return target.log.flush(sync=target.syncs)
-            except RetriableStorageError as lack:
-                error = lack
-            except (StorageError, OSError) as fault:
-                error = self._failure.report(fault)
-            except Exception as fault:  # noqa: BLE001 - the outermost loop of this thread: a bug of ours stops one log
-                self._log.error("a flush failed by a fault in Logboom", exc_info=fault)
-                error = fault_error(fault)
-        self.blocked.add(target)
-        return error
+        return [self._outcomes.of(target, partial(target.log.flush, sync=target.syncs)) for target in targets]
 
     def _wait_for_loop(self) -> None:
         """Return once the targets of failed flushes have taken back what they had staged.
@@ -169,7 +162,7 @@ class CommitThread:
         They do so on the loop and under the log's lock, for which the loop would wait as long as a job of that log
         holds it; on a disk that hangs that is for ever. Nor may a job write what is about to be taken back.
         """
-        if self.blocked:
+        if self._outcomes.blocked:
             self._loop.call_soon_threadsafe(self._caught_up.put, None)
             self._caught_up.get()
 
@@ -183,20 +176,20 @@ class CommitThread:
         except (StorageError, OSError) as fault:
             error = self._failure.report(fault)
         except Exception as fault:  # noqa: BLE001 - the outermost loop of this thread: the caller gets it
-            self._loop.call_soon_threadsafe(_settle, job.future, None, fault)
+            self._job_ended(job, None, fault)
             return
-        self._loop.call_soon_threadsafe(_settle, job.future, result, error)
+        self._job_ended(job, result, error)
 
+    def _job_ended(self, job: Job, result: Any, error: Exception | None) -> None:
+        self._ended_count += 1
+        self._loop.call_soon_threadsafe(self._settle, job.future, result, error)
 
-def fault_error(fault: Exception) -> StorageError:
-    """What clients are told of a bug that stopped their partition."""
-    return StorageError(f"a fault in Logboom stopped this partition: {fault!r}")
+    # --- on the loop again --------------------------------------------------------------------------------------
 
-
-def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+    def _settle(self, future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+        if not future.done():
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+        self._on_settled()

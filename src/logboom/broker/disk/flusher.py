@@ -16,8 +16,10 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError, RetriableStorageError, StorageError
 from logboom.base.units import KIB
-from logboom.broker.disk.commit_thread import CommitThread, Job, Outcome, Round, fault_error
+from logboom.broker.disk.commit_thread import CommitThread, Job, Round
 from logboom.broker.disk.failure import LogDirFailure
+from logboom.broker.disk.inline_commit import InlineCommit
+from logboom.broker.disk.outcomes import Outcome, Outcomes, fault_error
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
 from logboom.broker.runtime import Runtime
@@ -40,7 +42,9 @@ class Flusher:
         log: FilteringBoundLogger,
         on_failure: Callable[[StorageError], None],
         staged_bytes_max: int,
+        inline: bool,
     ) -> None:
+        """`inline`: whether the files of the log dir can be synced beside the loop (`Disk.start_async_syncs`)."""
         self.staged_bytes = 0
         """Bytes that were staged and not yet written, or taken back."""
         self.staged_bytes_max = staged_bytes_max
@@ -58,13 +62,21 @@ class Flusher:
         self._marked_bytes = 0
         self._scheduled = False
         self._draining = False
+        self._held: list[Job] = []
+        self._outcomes = Outcomes(self._failure, log)
+        self._inline: InlineCommit | None = None
+        if inline:
+            self._inline = InlineCommit(
+                clock=runtime.clock, outcomes=self._outcomes, counters=counters, deliver=self._deliver
+            )
         self._thread = CommitThread(
             runtime=runtime,
             threads=threads,
             failure=self._failure,
+            outcomes=self._outcomes,
             counters=counters,
-            log=log,
             deliver=self._deliver,
+            on_settled=self._send_waiting,
         )
 
     @property
@@ -75,7 +87,7 @@ class Flusher:
     @property
     def busy_s(self) -> float:
         """How long the disk has been at what it was told to write or sync; 0 where it has nothing to do."""
-        return self._thread.busy_s
+        return max(self._thread.busy_s, self._inline.busy_s if self._inline is not None else 0.0)
 
     # --- arriving -----------------------------------------------------------------------------------------------
 
@@ -116,7 +128,7 @@ class Flusher:
 
     def _stop_target(self, target: FlushTarget, fault: Exception) -> None:
         """End a target in which there is a bug; its appends are answered so, and all other targets go on."""
-        self._thread.blocked.add(target)
+        self._outcomes.blocked.add(target)
         try:
             target.flush_failed(fault_error(fault))
         except Exception as error:  # noqa: BLE001 - outermost, as above
@@ -131,9 +143,43 @@ class Flusher:
             self.backpressure_count += 1
 
     def _send_round(self) -> None:
+        """Give what is staged to the disk, by the loop or by the thread, or leave it for a round that follows.
+
+        The two ways never work at the same time, so that a log's files have one writer: while a sync is under way
+        beside the loop everything waits for it, and a round that is to be written on the loop waits for the thread.
+        """
+        if not self._marked:
+            return
+        inline = self._inline
+        if inline is not None:
+            if inline.busy:
+                return
+            if len(self._marked) == 1:
+                (target,) = self._marked
+                if inline.takes(target, self._marked_bytes):
+                    if not self._thread.idle:
+                        return
+                    if inline.begin(target, self._marked_bytes):
+                        self._marked, self._marked_bytes = {}, 0
+                        return
+        self._send_to_thread()
+
+    def _send_to_thread(self) -> None:
         if self._marked:
             self._thread.put(Round(self._marked, self._marked_bytes))
             self._marked, self._marked_bytes = {}, 0
+
+    def _send_waiting(self) -> None:
+        """A round or a job has ended: what had to wait for it goes on."""
+        if self._inline is not None and self._inline.busy:
+            return
+        if self._held:
+            held, self._held = self._held, []
+            self._send_to_thread()  # what was staged before a job is flushed before it
+            for job in held:
+                self._thread.put(job)
+        else:
+            self._send_round()
 
     # --- other work ---------------------------------------------------------------------------------------------
 
@@ -150,7 +196,12 @@ class Flusher:
         """
         self._hand_over()
         future: asyncio.Future[Result] = self._loop.create_future()
-        self._thread.put(Job(function, future))
+        job = Job(function, future)
+        if self._inline is not None and self._inline.busy:
+            self._held.append(job)
+        else:
+            self._send_to_thread()
+            self._thread.put(job)
         return await future
 
     def disk_failed(self, error: OSError) -> None:
@@ -171,12 +222,13 @@ class Flusher:
                 if isinstance(outcome, LogboomError):
                     target.flush_failed(outcome)
                     if isinstance(outcome, RetriableStorageError):
-                        self._thread.blocked.discard(target)
+                        self._outcomes.blocked.discard(target)
                 else:
                     target.flushed(outcome)
             except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
                 self._log.error("completing a flush failed by a fault in Logboom", exc_info=error)
                 self._stop_target(target, error)
+        self._send_waiting()
 
     # --- back pressure ------------------------------------------------------------------------------------------
 

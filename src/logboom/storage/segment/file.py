@@ -110,6 +110,23 @@ class SegmentFile:
             self._reserve(end, size_bytes, preallocate_bytes)
         self.handle.write(self.size_bytes, buffers)
 
+    def append_nowait(self, buffers: Sequence[Bytes], size_bytes: int) -> File | None:
+        """As `append`, where that is one write into room that is reserved; the handle to sync, else None.
+
+        Raises BlockingIOError where the write would wait for the disk.
+        """
+        handle = self._handle
+        if handle is None or self.size_bytes + size_bytes > self._allocated_bytes:
+            return None
+        self.used = self.unsynced = True
+        if not handle.write_nowait(self.size_bytes, buffers):
+            raise BlockingIOError
+        return handle
+
+    def synced(self) -> None:
+        """The handle that `append_nowait` gave was synced: all that was written survives a power failure."""
+        self.unsynced = False
+
     def _reserve(self, end: int, size_bytes: int, preallocate_bytes: int) -> None:
         """Make room behind `end`, so that the next syncs need not make the file's length durable too.
 

@@ -191,6 +191,17 @@ class SegmentIndex:
         with self._lock:
             self._file.size_bytes = self._loaded().add_run(batches, self._file.size_bytes)
 
+    def add_nowait(self, batches: Sequence[tuple[Offset, int, int]]) -> bool:
+        """As `add`, unless the index is to be loaded first, or a reader is about to: False, and nothing was noted."""
+        index = self._file.cached_index
+        if index is None or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._file.size_bytes = index.add_run(batches, self._file.size_bytes)
+        finally:
+            self._lock.release()
+        return True
+
     def seal(self, end: Offset) -> None:
         """Add the entry of the segment's end and save: no more batches come."""
         self.entries.seal(end)

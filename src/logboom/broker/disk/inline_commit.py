@@ -1,0 +1,137 @@
+"""Small rounds of one log, written on the loop and synced beside it: no thread has to wake up for them.
+
+A thread that is handed a round and hands back its outcome costs two wake-ups and two turns at the interpreter lock,
+which is most of what a small fsynced append takes on a fast disk (docs/decisions/0016). The kernel can do the waiting
+itself: the loop writes into the page cache, begins the sync and is called when it ended.
+
+That must never stop the loop. The write is refused where the file system knows that it would wait; where it does not
+know, the time of each write and sync is watched, and after one that was slow everything goes by the thread again until
+the disk has been left alone for a while, longer each time. While a sync is under way nothing else is written here, so a
+disk that hangs is met by the sync and not by the loop.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from logboom.base.errors import StorageError
+from logboom.base.ids import Offset
+from logboom.base.ports import Clock
+from logboom.base.units import KIB
+from logboom.broker.disk.outcomes import Outcome, Outcomes
+from logboom.broker.group_commit import FlushTarget
+from logboom.broker.metrics import Counters
+
+ROUND_BYTES_MAX: Final = 64 * KIB
+"""Above, the copy into the page cache takes longer than a thread's wake-up."""
+SLOW_WRITE_MS: Final = 5
+SLOW_SYNC_MS: Final = 50
+QUIET_MIN_MS: Final = 1_000
+QUIET_MAX_MS: Final = 60_000
+_NS_PER_MS: Final = 1_000_000
+
+
+class InlinePolicy:
+    """Whether the disk is quick enough to be written to on the loop. Pure: durations and times in, a decision out."""
+
+    __slots__ = ("_not_before_ns", "_quiet_ms")
+
+    def __init__(self) -> None:
+        self._not_before_ns = 0
+        self._quiet_ms = QUIET_MIN_MS
+
+    def allows(self, now_ns: int) -> bool:
+        """Whether a round may be written on the loop now."""
+        return now_ns >= self._not_before_ns
+
+    def wrote(self, took_ns: int, now_ns: int) -> None:
+        """A write on the loop took so long."""
+        if took_ns >= SLOW_WRITE_MS * _NS_PER_MS:
+            self.leave(now_ns)
+
+    def synced(self, took_ns: int, now_ns: int) -> None:
+        """A sync beside the loop took so long."""
+        if took_ns >= SLOW_SYNC_MS * _NS_PER_MS:
+            self.leave(now_ns)
+        else:
+            self._quiet_ms = max(QUIET_MIN_MS, self._quiet_ms - 1)  # trust comes back slowly
+
+    def leave(self, now_ns: int) -> None:
+        """The disk was slow or refused: use the thread for a while, twice as long as the last time."""
+        self._not_before_ns = now_ns + self._quiet_ms * _NS_PER_MS
+        self._quiet_ms = min(2 * self._quiet_ms, QUIET_MAX_MS)
+
+
+class InlineCommit:
+    """One round at a time. Life: that of the flusher. On the loop."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        outcomes: Outcomes,
+        counters: Counters,
+        deliver: Callable[[list[Outcome], int], None],
+    ) -> None:
+        self.busy = False
+        """Whether a sync is under way. Nothing else may change the log until it has ended."""
+        self._clock = clock
+        self._outcomes = outcomes
+        self._counters = counters
+        self._deliver = deliver
+        self._policy = InlinePolicy()
+        self._began_ns = 0
+
+    @property
+    def busy_s(self) -> float:
+        """How long the sync under way has been so; 0 where there is none."""
+        return (self._clock.monotonic_ns() - self._began_ns) / 1e9 if self.busy else 0.0
+
+    def takes(self, target: FlushTarget, size_bytes: int) -> bool:
+        """Whether a round of this log alone is one to begin here."""
+        return (
+            size_bytes <= ROUND_BYTES_MAX
+            and target.syncs
+            and target not in self._outcomes.blocked
+            and self._policy.allows(self._clock.monotonic_ns())
+        )
+
+    def begin(self, target: FlushTarget, size_bytes: int) -> bool:
+        """Write the round and begin its sync; the outcome goes to `deliver`. False: a thread has to flush it."""
+        began_ns = self._clock.monotonic_ns()
+        try:
+            file = target.log.write_nowait(ROUND_BYTES_MAX)
+        except BlockingIOError:
+            self._policy.leave(began_ns)
+            return False
+        except Exception as fault:  # noqa: BLE001 - outermost, as on the thread: a bug of ours stops one log
+            self._deliver([self._outcomes.fault(target, fault)], size_bytes)
+            return True
+        now_ns = self._clock.monotonic_ns()
+        self._policy.wrote(now_ns - began_ns, now_ns)
+        if file is None:
+            return False
+        # What is written and not synced here is synced by the flush on the thread.
+        if not file.begin_sync(partial(self._sync_ended, target, size_bytes, began_ns)):
+            self._policy.leave(now_ns)
+            return False
+        self.busy, self._began_ns = True, began_ns
+        return True
+
+    def _sync_ended(self, target: FlushTarget, size_bytes: int, began_ns: int, error: OSError | None) -> None:
+        now_ns = self._clock.monotonic_ns()
+        self._policy.synced(now_ns - began_ns, now_ns)
+        self._counters.flush_rounds += 1
+        self._counters.inline_flush_rounds += 1
+        self._counters.flushed_partitions += 1
+        self._counters.flush_ns += now_ns - began_ns
+        outcome = self._outcomes.of(target, partial(_complete, target, error))
+        self.busy = False
+        self._deliver([outcome], size_bytes)
+
+
+def _complete(target: FlushTarget, error: OSError | None) -> Offset:
+    if error is not None:
+        failed: StorageError = target.log.sync_failed(error)
+        raise failed
+    return target.log.synced()

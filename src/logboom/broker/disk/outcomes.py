@@ -1,0 +1,53 @@
+"""What came of a flush: an end that is safe, or an error, sorted by what it means for the log and its log dir."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError, RetriableStorageError, StorageError
+from logboom.base.ids import Offset
+from logboom.broker.disk.failure import LogDirFailure
+from logboom.broker.group_commit import FlushTarget
+
+Outcome: TypeAlias = tuple[FlushTarget, Offset | LogboomError]
+"""A log that was flushed, and its safe end or what went wrong."""
+
+
+class Outcomes:
+    """Runs flushes of one log dir. Life: that of the flusher; on the loop and on the threads that flush."""
+
+    def __init__(self, failure: LogDirFailure, log: FilteringBoundLogger) -> None:
+        self.blocked: set[FlushTarget] = set()
+        """Logs that are not flushed because a flush failed: added here, discarded on the loop once the target has
+        taken back what it had staged."""
+        self._failure = failure
+        self._log = log
+
+    def of(self, target: FlushTarget, flush: Callable[[], Offset]) -> Outcome:
+        """Call `flush`, unless the log dir has failed."""
+        error: LogboomError
+        if self._failure.error is not None:
+            error = self._failure.error
+        else:
+            try:
+                return target, flush()
+            except RetriableStorageError as lack:
+                error = lack
+            except (StorageError, OSError) as fault:
+                error = self._failure.report(fault)
+            except Exception as fault:  # noqa: BLE001 - the outermost loop of a thread: a bug of ours stops one log
+                return self.fault(target, fault)
+        self.blocked.add(target)
+        return target, error
+
+    def fault(self, target: FlushTarget, fault: Exception) -> Outcome:
+        """The outcome of a flush that met a bug: its log is flushed no more, all others are."""
+        self._log.error("a flush failed by a fault in Logboom", exc_info=fault)
+        self.blocked.add(target)
+        return target, fault_error(fault)
+
+
+def fault_error(fault: Exception) -> StorageError:
+    """What clients are told of a bug that stopped their partition."""
+    return StorageError(f"a fault in Logboom stopped this partition: {fault!r}")

@@ -1,0 +1,284 @@
+"""Small rounds that are written on the loop: what they do on a disk that is quick, slow, full, failing or gone."""
+
+import asyncio
+import errno
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.broker.node import FaultyDisk, append, append_soon, batch, run, running, start, values_of
+
+from logboom.base.errors import DiskFullError, StorageError
+from logboom.base.ids import Offset
+from logboom.broker.broker import Broker
+from logboom.broker.disk.inline_commit import (
+    QUIET_MAX_MS,
+    QUIET_MIN_MS,
+    ROUND_BYTES_MAX,
+    SLOW_SYNC_MS,
+    SLOW_WRITE_MS,
+    InlineCommit,
+    InlinePolicy,
+)
+from logboom.host import OsDisk
+from logboom.host.aio import async_syncs_for
+
+MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def aio(tmp_path: Path) -> None:
+    async def probe() -> bool:
+        syncs = async_syncs_for(tmp_path)
+        if syncs is not None:
+            syncs.close()
+        return syncs is not None
+
+    if not asyncio.run(probe()):
+        pytest.skip("no AIO here")
+
+
+def trusting(broker: Broker) -> InlineCommit:
+    """The inline way of a broker, however slow this machine was just now."""
+    inline = broker.flusher._inline
+    assert inline is not None
+    inline._policy = InlinePolicy()
+    return inline
+
+
+def rounds(broker: Broker) -> tuple[int, int]:
+    """Group commits on the loop, and all of them."""
+    return broker.counters.inline_flush_rounds, broker.counters.flush_rounds
+
+
+async def warm(broker: Broker) -> None:
+    """The first writes of a log open files and reserve room, which is the thread's."""
+    for _ in range(2):
+        await append(broker.replicas.find("orders", 0), b"warm")
+    trusting(broker)
+
+
+def test_small_rounds_of_one_log_need_no_thread_and_all_others_do(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders", partitions=2)
+            first, second = (broker.replicas.find("orders", index) for index in range(2))
+            for partition in (first, second):
+                for _ in range(2):
+                    await append(partition, b"warm")
+            trusting(broker)
+            before = rounds(broker)
+            await append(first, b"small")
+            await append(second, b"small", acks=1)
+            assert rounds(broker) == (before[0] + 2, before[1] + 2)
+            together = [append_soon(partition, batch(b"x")) for partition in (first, second)]
+            await asyncio.gather(*together)
+            await append(first, bytes(ROUND_BYTES_MAX))
+            assert broker.counters.inline_flush_rounds == before[0] + 2
+            assert await values_of(second) == [b"warm", b"warm", b"small", b"x"]
+            assert first.log.durable_end == first.high_watermark == 5
+        async with running(tmp_path, inline_flush=False) as broker:
+            first = broker.replicas.find("orders", 0)
+            assert await values_of(first) == [b"warm", b"warm", b"small", b"x", bytes(ROUND_BYTES_MAX)]
+            await append(first, b"by the thread")
+            assert rounds(broker)[0] == 0
+
+    run(body)
+
+
+def test_a_sync_that_hangs_stops_nothing_but_what_waits_for_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk, disk_hang_s=0.1) as broker:
+            await broker.catalog.create_stream("orders", partitions=2)
+            first, second = (broker.replicas.find("orders", index) for index in range(2))
+            await warm(broker)
+            disk.hold_syncs = True
+            waiting = [append_soon(first, batch(b"waits"))]
+            async with asyncio.timeout(30):
+                while not disk.held:
+                    await asyncio.sleep(0.001)
+                waiting += [append_soon(first, batch(b"too")), append_soon(second, batch(b"other"))]
+                made = asyncio.ensure_future(broker.catalog.create_stream("more"))
+                while broker.health.unready_reason() is None:
+                    assert await values_of(first) == [b"warm", b"warm"]
+                    await asyncio.sleep(0.01)
+            assert str(broker.health.unready_reason()).startswith("the disk hangs")
+            assert disk.held == 1, "nothing else is begun while it hangs"
+            assert not made.done()
+            assert not any(future.done() for future in waiting)
+            disk.release()
+            await asyncio.gather(*waiting, made)
+            assert await values_of(first) == [b"warm", b"warm", b"waits", b"too"]
+            assert broker.health.unready_reason() is None
+            before = rounds(broker)
+            await append(first, b"after")
+            assert rounds(broker)[0] == before[0], "a disk that was slow is not written to on the loop again so soon"
+            trusting(broker)
+            await append(first, b"at last")
+            assert rounds(broker)[0] == before[0] + 1
+
+    run(body)
+
+
+@pytest.mark.parametrize("refusal", ["write", "sync"])
+def test_what_is_refused_on_the_loop_is_done_by_the_thread(tmp_path: Path, refusal: str) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
+            await warm(broker)
+            inline = trusting(broker)
+            disk.refuse_nowait, disk.refuse_begin = refusal == "write", refusal == "sync"
+            before = rounds(broker)
+            await append(partition, b"a")
+            assert not inline.takes(partition, 1)
+            await append(partition, b"b")
+            assert rounds(broker) == (before[0], before[1] + 2)
+            assert partition.log.durable_end == 4
+        async with running(tmp_path) as broker:
+            assert await values_of(broker.replicas.find("orders", 0)) == [b"warm", b"warm", b"a", b"b"]
+
+    run(body)
+
+
+def test_an_error_of_a_write_on_the_loop_is_the_threads_to_judge(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
+            await warm(broker)
+            disk.fill("streams/orders")
+            with pytest.raises(DiskFullError):
+                await append(partition, b"lost")
+            disk.mend()
+            trusting(broker)
+            assert (await append(partition, b"again")).base_offset == 2
+            assert await values_of(partition) == [b"warm", b"warm", b"again"]
+
+    run(body)
+
+
+def test_a_sync_that_fails_beside_the_loop_is_final(tmp_path: Path) -> None:
+    """Rule 10: never tried again, not by the thread either, and the whole log dir takes no more."""
+
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        broker = await start(tmp_path, open_disk=lambda _: disk)
+        await broker.catalog.create_stream("orders", partitions=2)
+        partition, other = (broker.replicas.find("orders", index) for index in range(2))
+        await warm(broker)
+        disk.where, disk.sync_errno = "streams/orders-0", errno.EIO
+        before = disk.syncs
+        with pytest.raises(StorageError, match="closed for writing"):
+            await append(partition, b"lost")
+        disk.mend()
+        for one in (partition, other):
+            with pytest.raises(StorageError):
+                await append(one, b"refused")
+        assert disk.syncs == before
+        assert (partition.high_watermark, partition.log.durable_end) == (2, 2)
+        assert await values_of(partition) == [b"warm", b"warm"]
+        await broker.stop()
+        async with running(tmp_path) as broker:
+            partition = broker.replicas.find("orders", 0)
+            assert (await values_of(partition))[:2] == [b"warm", b"warm"]
+            await append(partition, b"again")
+
+    run(body)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_of_both_ways_and_jobs_between_them_keep_every_promise(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        config = {"checkpoint_interval_s": 1, "background_sync_interval_s": 0.05}
+        acked: list[list[bytes]] = [[], [], []]
+        async with running(tmp_path, open_disk=lambda _: disk, **config) as broker:
+            await broker.catalog.create_stream("orders", partitions=3, config={"segment.bytes": "60000"})
+            partitions = [broker.replicas.find("orders", index) for index in range(3)]
+            for _ in range(150):
+                trusting(broker)
+                disk.refuse_nowait = chance.random() < 0.1
+                disk.refuse_begin = chance.random() < 0.1
+                waiting = []
+                for _ in range(chance.randint(1, 4)):
+                    index = chance.choice([0, 0, 0, 1, 2])
+                    value = chance.randbytes(chance.choice([5, 500, 5_000, 20_000]))
+                    waiting.append(append_soon(partitions[index], batch(value)))
+                    acked[index].append(value)
+                    if chance.random() < 0.3:
+                        await asyncio.sleep(0)
+                if chance.random() < 0.2:
+                    waiting.append(asyncio.ensure_future(broker.flusher.run(partitions[0].log.checkpoint)))  # type: ignore[arg-type]
+                if chance.random() < 0.8:
+                    await asyncio.gather(*waiting)
+            await asyncio.gather(*waiting)
+            assert [await values_of(partition) for partition in partitions] == acked
+            assert 0 < rounds(broker)[0] < rounds(broker)[1]
+            assert disk.begun_syncs >= rounds(broker)[0]
+        async with running(tmp_path) as broker:
+            assert [await values_of(broker.replicas.find("orders", index)) for index in range(3)] == acked
+
+    run(body)
+
+
+def test_a_batch_written_on_the_loop_is_found_by_offset_and_by_time(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, open_disk=OsDisk) as broker:
+            await broker.catalog.create_stream("orders")
+            partition = broker.replicas.find("orders", 0)
+            await warm(broker)
+            for number in range(50):
+                await append(partition, b"%d" % number, timestamp_ms=2_000 + number)
+            assert rounds(broker)[0] > 0
+            found = await partition.reads.offset_for_time(2_030)
+            assert found is not None
+            assert found.offset == 32
+            assert (await values_of(partition, offset=Offset(40)))[0] == b"38"
+
+    run(body)
+
+
+# --- the policy -----------------------------------------------------------------------------------------------------
+
+_TIMES = st.lists(st.tuples(st.sampled_from(["write", "sync"]), st.integers(0, 200 * MS), st.integers(0, 10_000 * MS)))
+
+
+@given(_TIMES)
+def test_a_slow_disk_is_left_alone_for_a_bounded_while(times: list[tuple[str, int, int]]) -> None:
+    policy, now_ns, not_before_ns = InlinePolicy(), 0, 0
+    for what, took_ns, idle_ns in times:
+        now_ns += idle_ns
+        if not policy.allows(now_ns):
+            assert now_ns < not_before_ns + QUIET_MAX_MS * MS
+            continue
+        now_ns += took_ns
+        (policy.wrote if what == "write" else policy.synced)(took_ns, now_ns)
+        slow = took_ns >= (SLOW_WRITE_MS if what == "write" else SLOW_SYNC_MS) * MS
+        assert policy.allows(now_ns) != slow
+        if slow:
+            not_before_ns = now_ns
+            assert not policy.allows(now_ns + QUIET_MIN_MS * MS - 1)
+            assert policy.allows(now_ns + QUIET_MAX_MS * MS)
+
+
+def test_the_quiet_time_doubles_while_it_stays_slow_and_shrinks_while_it_is_quick() -> None:
+    policy, now_ns, quiet_ms = InlinePolicy(), 0, []
+    for _ in range(8):
+        policy.wrote(SLOW_WRITE_MS * MS, now_ns)
+        began_ns = now_ns
+        while not policy.allows(now_ns):
+            now_ns += 500 * MS
+        quiet_ms.append((now_ns - began_ns) // MS)
+    assert quiet_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+    for _ in range(QUIET_MAX_MS):
+        policy.synced(MS, now_ns)
+    policy.wrote(SLOW_WRITE_MS * MS, now_ns)
+    assert policy.allows(now_ns + QUIET_MIN_MS * MS)
