@@ -37,8 +37,8 @@ def write(state: LogState, staged: list[Staged], count: int) -> RetriableStorage
 def write_nowait(state: LogState, staged: list[Staged], max_bytes: int) -> File | None:
     """On the loop: write all of `staged` where that is one plain write; the handle that must then be synced.
 
-    None: nothing was written, since there is more than `max_bytes`, or more to do: a new segment, an epoch to note, room
-    to reserve, a recovery point. Raises BlockingIOError where the disk would have to be waited for.
+    None: nothing was written, since there is more than `max_bytes`, or more to do: a new segment, an epoch to note,
+    room to reserve, a recovery point. Raises BlockingIOError where the disk would have to be waited for.
     """
     size_bytes = sum(one.size_bytes for one in staged)
     plain = all(not one.roll and one.producers is None for one in staged)

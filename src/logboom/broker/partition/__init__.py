@@ -1,0 +1,32 @@
+"""One partition: its appends, this broker's leadership of it, its reads. Imported module by module.
+
+    replica          Partition: puts the pieces below together; what the doors and the store hold
+    append_queue     what was enqueued, staged in the log, and waits for an ack
+    validation       the rules by which a client's batch is taken
+    waiters          acks in the order of offsets, watchers; callbacks and nothing else
+    leader           performs the effects of the replication core: HW, epochs, acks
+    reads            committed batches, from memory on the loop, from the disk on threads
+    read_cache       recent reads, shared by consumers that ask for the same
+    reader_threads   the threads for reads, and how long the oldest one has been running
+    deletion         DeleteRecords, retention, and trimming of the broker's own streams
+    services         what all partitions of a broker share
+
+An append passes through these states. It leaves each by exactly one of the arrows, and its callback is called once:
+
+    enqueued --drain--> staged --flush--> safe here --HW moved--> committed
+       |                  |                  |
+       | invalid,         | no room, no      | ISR below its minimum:
+       | refused          | handle, failed   | NOT_ENOUGH_REPLICAS_AFTER_APPEND
+       v                  v                  v
+     error              error              error
+
+acks=0 is answered when it is staged, acks=1 when it is safe here, acks=-1 (all) when it is committed. "Safe here" is
+synced, or written for streams with `logboom.flush=none`. What fails at the flush for want of room is taken back, with
+its producers' sequences, so that a retry is no duplicate; after any other failure the partition takes no more appends,
+while reads go on.
+
+All of it runs on the event loop, except functions that are given to the reader threads or to the group commit. It must
+not know requests, connections and protocols, nor how a flush is done: the flusher is a `group_commit.GroupCommit`
+here. The pieces take what they use as arguments, so a test of the append queue needs a log on a simulated disk, and
+no broker, thread or socket.
+"""

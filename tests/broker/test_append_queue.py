@@ -1,0 +1,291 @@
+"""The append queue, acks and the leadership as plain pieces: a log on a simulated disk, no broker and no thread."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.broker.node import batch
+from tests.support.logs import Reports
+
+from logboom.base.errors import (
+    CorruptBatchError,
+    DiskFullError,
+    FencedLeaderEpochError,
+    InvalidTimestampError,
+    LogboomError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
+)
+from logboom.base.ids import BrokerId, Epoch, Offset
+from logboom.broker.config import BrokerConfig
+from logboom.broker.metrics import Counters
+from logboom.broker.partition.append_queue import AppendQueue
+from logboom.broker.partition.leader import Leader
+from logboom.broker.partition.validation import AppendRules
+from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, refused, tell_all
+from logboom.metadata import Flush, StreamConfig
+from logboom.records import read_header
+from logboom.sim.disk import SimDisk
+from logboom.storage import LogConfig, PartitionLog
+
+NOW_MS = 1_000_000
+
+
+class FixedClock:
+    def wall_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def monotonic_ns(self) -> int:
+        return 0
+
+
+class Readable:
+    high_watermark = Offset(0)
+
+
+class Bench:
+    """A queue and its leadership over a real log; a flush happens when the test says so."""
+
+    def __init__(self, **stream: object) -> None:
+        config = replace(StreamConfig(), **stream)  # type: ignore[arg-type]
+        self.log = PartitionLog.open(SimDisk(), "log", LogConfig(), now_ms=NOW_MS, report=Reports())
+        self.counters = Counters()
+        self.queue = AppendQueue(self.log, AppendRules.of(config, BrokerConfig()), FixedClock(), self.counters)
+        self.readable = Readable()
+        minimum = config.min_insync_replicas
+        self.leader = Leader("s-0", BrokerId(1), minimum, self.log.epochs, self.queue, self.readable)
+        self.told: list[tuple[str, list[Offset | LogboomError]]] = []
+
+    def enqueue(self, name: str, *values: bytes, acks: int = -1, **how: object) -> None:
+        self.queue.enqueue([batch(value, **how) for value in values], acks, self.teller(name))  # type: ignore[arg-type]
+
+    def teller(self, name: str) -> Callable[[RunResult], None]:
+        return lambda result: self.told.append((name, list(result.outcomes)))
+
+    def flush(self) -> None:
+        self.leader.local_end_moved(self.log.flush(sync=True))
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.told]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench()
+    made.leader.start(Epoch(0), Offset(0))
+    return made
+
+
+def test_an_append_is_answered_where_its_acks_are_served(bench: Bench) -> None:
+    bench.enqueue("none", b"a", acks=0)
+    bench.enqueue("leader", b"b", acks=1)
+    bench.enqueue("commit", b"c", b"d")
+    assert bench.names() == []
+    assert bench.queue.drain() == sum(len(batch(value)) for value in (b"a", b"b", b"c", b"d"))
+    assert bench.names() == ["none"]
+    assert bench.queue.drain() == 0
+    bench.flush()
+    assert bench.told == [("none", [0]), ("leader", [1]), ("commit", [2, 3])]
+    assert bench.readable.high_watermark == 4
+    assert bench.counters.appended_records == 4
+
+
+def test_each_batch_of_a_run_succeeds_or_fails_by_itself(bench: Bench) -> None:
+    broken = batch(b"broken")
+    broken[-1] ^= 1
+    bench.queue.enqueue([batch(b"a"), broken, batch(b"b")], -1, bench.teller("run"))
+    bench.enqueue("next", b"c")
+    bench.queue.drain()
+    bench.flush()
+    (_, (first, wrong, second)), (_, next_offsets) = bench.told
+    assert (first, second, next_offsets) == (0, 1, [2])
+    assert isinstance(wrong, CorruptBatchError)
+    assert bench.counters.refused_appends == 1
+
+
+def test_a_run_of_which_nothing_is_taken_is_answered_at_once(bench: Bench) -> None:
+    broken = batch(b"broken")
+    broken[-1] ^= 1
+    bench.queue.enqueue([broken], -1, bench.teller("run"))
+    assert bench.queue.drain() == 0
+    assert bench.names() == ["run"]
+
+
+def test_a_repeated_batch_waits_for_its_first_copy_and_no_longer(bench: Bench) -> None:
+    bench.enqueue("first", b"a", producer=(7, 0, 0))
+    bench.enqueue("again", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    assert bench.names() == []
+    bench.flush()
+    assert bench.told == [("first", [0]), ("again", [0])]
+    bench.enqueue("late", b"a", producer=(7, 0, 0))
+    assert bench.queue.drain() == 0, "there is nothing to flush, so nothing must wait for a flush"
+    assert bench.told[-1] == ("late", [0])
+    assert bench.counters.duplicate_batches == 2
+
+
+def test_what_a_full_disk_took_back_is_told_and_may_be_sent_again(bench: Bench) -> None:
+    bench.enqueue("kept", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    bench.flush()
+    bench.enqueue("lost", b"b", producer=(7, 0, 1))
+    bench.enqueue("lost too", b"c", acks=1)
+    bench.queue.drain()
+    bench.log.abandon_staged()
+    error = DiskFullError("no room")
+    bench.queue.fail_staged(error)
+    assert bench.told[1:] == [("lost", [error]), ("lost too", [error])]
+    bench.enqueue("again", b"b", producer=(7, 0, 1))
+    bench.queue.drain()
+    bench.flush()
+    assert bench.told[-1] == ("again", [1])
+
+
+def test_closing_answers_what_waits_and_what_was_never_staged(bench: Bench) -> None:
+    bench.enqueue("staged", b"a")
+    bench.queue.drain()
+    bench.enqueue("enqueued", b"b", b"c", acks=1)
+    error = NotLeaderError("closing")
+    bench.queue.close(error)
+    assert bench.told == [("staged", [error]), ("enqueued", [error, error])]
+    bench.enqueue("late", b"d")
+    assert bench.queue.drain() == 0
+    assert bench.told[-1] == ("late", [error])
+    assert bench.counters.refused_appends == 4
+
+
+def test_below_the_minimum_nothing_that_waits_for_commit_is_taken() -> None:
+    bench = Bench(min_insync_replicas=2)
+    bench.leader.start(Epoch(3), Offset(0))
+    bench.enqueue("refused", b"a")
+    bench.enqueue("leader", b"b", acks=1)
+    bench.queue.drain()
+    bench.flush()
+    (_, (refusal,)), leader = bench.told
+    assert isinstance(refusal, NotEnoughReplicasError)
+    assert leader == ("leader", [0])
+    assert bench.readable.high_watermark == 0
+    bench.leader.minimum_changed(1)
+    assert bench.readable.high_watermark == 1
+    bench.enqueue("taken", b"c")
+    bench.queue.drain()
+    bench.leader.minimum_changed(2)
+    (uncommitted,) = bench.told[-1][1]
+    assert isinstance(uncommitted, NotEnoughReplicasAfterAppendError), "it is in the log, and may yet be committed"
+
+
+def test_a_stream_that_does_not_sync_is_safe_once_written() -> None:
+    bench = Bench(flush=Flush.NONE)
+    bench.leader.start(Epoch(0), Offset(0))
+    bench.enqueue("a", b"a")
+    bench.queue.drain()
+    bench.leader.local_end_moved(bench.log.flush(sync=False))
+    assert bench.told == [("a", [0])]
+    assert (bench.queue.safe_end, bench.log.durable_end) == (1, 0)
+
+
+def test_the_leadership_stamps_its_epoch_fences_clients_and_calls_watchers(bench: Bench) -> None:
+    calls: list[int] = []
+    handle = bench.leader.watchers.add(lambda: calls.append(bench.readable.high_watermark))
+    bench.leader.start(Epoch(5), Offset(0))
+    bench.enqueue("a", b"a")
+    bench.queue.drain()
+    bench.flush()
+    data = bench.log.reader.read(Offset(0), 1, ceiling=Offset(1))
+    assert data is not None
+    assert read_header(data).leader_epoch == bench.leader.epoch == 5
+    assert calls == [1]
+    for known in (-1, 5):
+        bench.leader.check_epoch(known)
+    with pytest.raises(FencedLeaderEpochError):
+        bench.leader.check_epoch(4)
+    with pytest.raises(UnknownLeaderEpochError):
+        bench.leader.check_epoch(6)
+    bench.leader.watchers.remove(handle)
+    assert len(bench.leader.watchers) == 0
+
+
+def test_rules_refuse_times_out_of_bounds_and_stamp_where_asked() -> None:
+    bounds = AppendRules.of(
+        replace(StreamConfig(), message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=10), BrokerConfig()
+    )
+    for taken in (NOW_MS - 100, NOW_MS, NOW_MS + 10):
+        assert isinstance(bounds.check(batch(b"a", timestamp_ms=taken), NOW_MS), tuple)
+    for wrong in (NOW_MS - 101, NOW_MS + 11):
+        assert isinstance(bounds.check(batch(b"a", timestamp_ms=wrong), NOW_MS), InvalidTimestampError)
+    stamping = replace(bounds, stamps_append_time=True)
+    checked = stamping.check(batch(b"a", timestamp_ms=5), NOW_MS)
+    assert isinstance(checked, tuple)
+    assert (checked[1].max_timestamp, checked[1].uses_append_time) == (NOW_MS, True)
+
+
+# --- acks -----------------------------------------------------------------------------------------------------------
+
+_EVENTS = st.lists(st.tuples(st.sampled_from(["add", "answer", "refuse"]), st.integers(0, 30)), max_size=60)
+
+
+@given(_EVENTS)
+def test_acks_keep_their_order_come_once_and_never_too_early(events: list[tuple[str, int]]) -> None:
+    waiters, told, added, reached = AckWaiters(), list[int](), list[int](), 0
+    wanted: list[int] = []
+    error = NotLeaderError("over")
+    for what, value in events:
+        if what == "add":
+            number = len(added)
+            added.append(number)
+            wanted.append(value)
+            result = RunResult([Offset(value)], -1, Offset(0))
+            waiters.add(value, lambda _, number=number: told.append(number), result)  # type: ignore[misc]
+        elif what == "answer":
+            reached = max(reached, value)
+            before = len(told)
+            waiters.answer(reached)
+            assert all(wanted[number] <= reached for number in told[before:])
+        else:
+            tell_all(waiters.refuse(error, safe_end=reached))
+            assert len(waiters) == 0
+    assert told == added[: len(told)]
+    assert len(waiters) == len(added) - len(told)
+
+
+@given(st.lists(st.one_of(st.integers(0, 20), st.none()), max_size=8), st.integers(0, 20))
+def test_a_refusal_keeps_what_is_safe_and_what_had_failed_before(offsets: list[int | None], safe_end: int) -> None:
+    earlier, error = CorruptBatchError("broken"), DiskFullError("no room")
+    outcomes = [earlier if offset is None else Offset(offset) for offset in offsets]
+    found = refused(RunResult(outcomes, 5, Offset(1)), error, safe_end=safe_end)
+    expected = [one if one is earlier or one < safe_end else error for one in outcomes]  # type: ignore[operator]
+    assert (list(found.outcomes), found.log_append_time_ms, found.log_start_offset) == (expected, 5, 1)
+
+
+def test_a_callback_that_raises_costs_no_other_its_call() -> None:
+    told: list[RunResult] = []
+
+    def raises(_: RunResult) -> None:
+        raise LookupError
+
+    result = RunResult([Offset(0)], -1, Offset(0))
+    with pytest.raises(LookupError):
+        tell_all([(raises, result), (told.append, result), (raises, result), (told.append, result)])
+    assert told == [result, result]
+
+
+def test_watchers_may_come_and_go_while_they_are_called() -> None:
+    watchers, calls = Watchers(), list[str]()
+
+    def leaves() -> None:
+        calls.append("leaves")
+        watchers.remove(handle)
+        watchers.add(lambda: calls.append("new"))
+
+    handle = watchers.add(leaves)
+    watchers.call()
+    watchers.call()
+    watchers.remove(handle)
+    assert calls == ["leaves", "new"]
