@@ -20,14 +20,14 @@ A round goes one of two ways, never both at once, so that the files of a log hav
               +-------> commit thread: write, sync, many logs at once --+
                         everything else, and other systems
 
-Errors sort the outcome. Room or file handles are lacking (RetriableStorageError): the appends of that log are taken back
-and it goes on. Any other error of the disk: the log dir takes no more writes for the life of this process, since after a
-failed fsync Linux drops the pages and a second fsync would succeed without them. A bug of ours stops one partition. A
-disk that hangs is no error: nothing fails, what waits for it waits, everything else is served, and `/readyz`, a metric
-and the log say so (`maintenance.watch_disk_stall`).
+Errors sort the outcome. Room or file handles are lacking (RetriableStorageError): the appends of that log are taken
+back and it goes on. Any other error of the disk: the log dir takes no more writes for the life of this process, since
+after a failed fsync Linux drops the pages and a second fsync would succeed without them. A bug of ours stops one
+partition. A disk that hangs is no error: nothing fails, what waits for it waits, everything else is served, and
+`/readyz`, a metric and the log say so (`maintenance.watch_disk_stall`).
 
 Start and stop: `data_dir` is opened first and closed last. At the stop the flusher finishes what was enqueued, then the
-logs are closed; where the disk hangs, `app` ends the process after a while, and the next start recovers as after a crash.
+logs are closed. Where the disk hangs, `app` ends the process after a while; the next start recovers as after a crash.
 
 It must not know requests or protocols, nor what an append contains; a target is a `group_commit.FlushTarget`.
 """
