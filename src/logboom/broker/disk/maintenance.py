@@ -1,8 +1,7 @@
-"""Work that nobody waits for: old segments, state that shortens recovery, the disk for streams that do not wait for it,
-and a look at whether the disk still answers.
+"""Background work: checkpoints, syncs for streams whose acks do not wait for one, retention, and the disk's watch.
 
-Knows when; the log knows how, and the flusher's thread does it, one partition at a time so that acks do not queue
-behind a thousand of them. Each function runs until it is cancelled or, where it writes, the log dir takes no more.
+Knows when something is due. The log knows how, and the flusher's thread does it: one partition at a time, so that acks
+do not queue behind a thousand jobs. Each function runs until it is cancelled or, where it writes, the log dir fails.
 """
 
 import asyncio
@@ -20,14 +19,14 @@ from logboom.broker.disk.flusher import Flusher
 from logboom.broker.partition.replica import Partition
 
 LOOKS_PER_HANG: Final = 4
-"""How often the disk is looked at in the time after which it is said to hang."""
+"""How often the disk is looked at within `disk_hang_s`, after which it counts as hanging."""
 
 Partitions = Callable[[], Iterable[Partition]]
 Work: TypeAlias = "Callable[[Partitions, Flusher, Pause, FilteringBoundLogger], Coroutine[Any, Any, None]]"
 
 
 class Pause:
-    """The wait between two rounds of a work, as long as a setting says while it lasts."""
+    """The wait between two rounds of background work. A change of its setting takes effect while it lasts."""
 
     def __init__(self, config: Current[BrokerConfig], length_s: Callable[[BrokerConfig], float]) -> None:
         self._config = config
@@ -37,11 +36,11 @@ class Pause:
 
     @property
     def length_s(self) -> float:
-        """How long it is by the settings in force."""
+        """Its length by the settings in force."""
         return self._length_s(self._config.now)
 
     async def over(self) -> None:
-        """Returns when it is over."""
+        """Return when it is over."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         while (left_s := began_s + self.length_s - loop.time()) > 0:
@@ -59,12 +58,12 @@ async def checkpoints(partitions: Partitions, flusher: Flusher, pause: Pause, lo
     while flusher.failure is None:
         await pause.over()
         now: dict[Partition, int] = {}
-        left = _Left()
+        deferred = _Deferred()
         for partition in partitions():
             now[partition] = end = partition.log.durable_end
             if not partition.offline and done.get(partition) != end:
-                await left.unless_done(flusher, partition, partition.log.checkpoint)
-        left.say(log)
+                await deferred.run(flusher, partition, partition.log.checkpoint)
+        deferred.report(log)
         done = now
 
 
@@ -72,17 +71,17 @@ async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Paus
     """Sync the logs whose acks do not wait for it."""
     while flusher.failure is None:
         await pause.over()
-        left = _Left()
+        deferred = _Deferred()
         for partition in partitions():
             behind = partition.log.durable_end < partition.log.written_end
             if behind and not partition.syncs and not partition.offline:
                 # What is staged meanwhile goes along; its waiters are answered by its own flush.
-                await left.unless_done(flusher, partition, partial(partition.log.flush, sync=True))
-        left.say(log)
+                await deferred.run(flusher, partition, partial(partition.log.flush, sync=True))
+        deferred.report(log)
 
 
 async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
-    """Let go of what streams need no longer keep."""
+    """Delete old segments that streams need no longer keep."""
     while flusher.failure is None:
         await pause.over()
         for partition in partitions():
@@ -116,24 +115,24 @@ async def watch_disk_stall(busy_s: Callable[[], float], pause: Pause, log: Filte
             told = False
 
 
-class _Left:
-    """What one round could not do: one line, however many partitions there are.
+class _Deferred:
+    """What one round could not do, in one log line however many partitions there are.
 
-    A failed disk has been told to everybody by the flusher; a full one may have room the next time.
+    A disk that failed is reported by the flusher; a full one may have room the next time.
     """
 
     def __init__(self) -> None:
         self._partitions: list[str] = []
         self._reason = ""
 
-    async def unless_done(self, flusher: Flusher, partition: Partition, work: Callable[[], Any]) -> None:
+    async def run(self, flusher: Flusher, partition: Partition, work: Callable[[], Any]) -> None:
         try:
             await flusher.run(work)
         except StorageError as error:
             self._partitions.append(str(partition))
             self._reason = self._reason or str(error)
 
-    def say(self, log: FilteringBoundLogger) -> None:
+    def report(self, log: FilteringBoundLogger) -> None:
         if self._partitions:
             log.warning(
                 "background write left for later",

@@ -1,7 +1,7 @@
-"""Whose a partition's directory is: the mark in it, and what a directory that no stream owns may be.
+"""Which stream a partition's directory belongs to (the mark in it), and whether one without a stream may be removed.
 
-A directory goes only where the metadata explains it: its stream was deleted, or was never finished and holds nothing.
-Everything else is a stranger's, or somebody's only copy, and stays.
+A directory is removed only where the metadata explains it: its stream was deleted, or its creation was never finished
+and it is empty. Anything else may be somebody's only copy, and stays.
 """
 
 import json
@@ -33,13 +33,13 @@ def deleted_directory_of(stream: Stream, index: int) -> str:
 
 
 def set_aside_directory_of(stream: Stream, index: int) -> str:
-    """Where a stranger's directory goes that stands in the way of a new stream."""
+    """Where an unknown directory is moved that is in the place of a new partition."""
     return f"{STREAMS_DIR}/{stream.name[:_NAME_KEPT]}-{index}.set-aside-{stream.id.hex}"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the file in a partition's directory says."""
+    """The content of the mark file in a partition's directory."""
 
     stream: StreamName
     id: StreamId
@@ -52,7 +52,7 @@ def mark_of(stream: Stream, index: PartitionIndex) -> Mark:
 
 
 def write_mark(disk: Disk, directory: str, mark: Mark, *, sync: bool) -> None:
-    """Leave the mark; durable with `sync`."""
+    """Write the mark; durable with `sync`."""
     content = {"stream": mark.stream, "id": str(mark.id), "partition": mark.index}
     write_owner(disk, directory, json.dumps(content).encode() + b"\n", sync=sync)
 

@@ -1,6 +1,7 @@
-"""What the log says of a full disk, or of file handles that have run out: at most one line of a kind in ten seconds.
+"""Counters and log lines for writes that are refused because the disk is full or file handles have run out.
 
-Knows counters and the log; not how writes are taken back. Called on the loop.
+At most one line of a kind in ten seconds, since a client may retry a thousand times a second. Knows counters and the
+log; not how writes are taken back. Called on the loop.
 """
 
 from typing import Final
@@ -11,13 +12,13 @@ from logboom.base.errors import DiskFullError, RetriableStorageError
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
 
-SAY_EVERY_S: Final = 10.0
+LOG_EVERY_S: Final = 10.0
 
 
 class WriteRejections:
-    """One broker's refused writes for want of something that may be there again soon."""
+    """The refused writes of one broker."""
 
-    __slots__ = ("_clock", "_counters", "_log", "_next_s", "_refused", "_told")
+    __slots__ = ("_clock", "_counters", "_log", "_logged", "_next_s", "_refused")
 
     def __init__(self, counters: Counters, clock: Clock, log: FilteringBoundLogger) -> None:
         self._counters = counters
@@ -25,10 +26,10 @@ class WriteRejections:
         self._log = log
         self._next_s: dict[type[RetriableStorageError], float] = {}
         self._refused = 0
-        self._told = False
+        self._logged = False
 
-    def record(self, who: str, error: RetriableStorageError) -> None:
-        """A write of `who` was taken back."""
+    def record(self, partition: str, error: RetriableStorageError) -> None:
+        """A write of the partition was taken back."""
         kind = type(error)
         if kind is DiskFullError:
             self._counters.disk_full += 1
@@ -38,14 +39,14 @@ class WriteRejections:
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s.get(kind, 0.0):
             return
-        self._next_s[kind] = now_s + SAY_EVERY_S
+        self._next_s[kind] = now_s + LOG_EVERY_S
         what = "the disk is full" if kind is DiskFullError else "file handles have run out"
-        self._log.error(f"{what}: writes are refused", partition=who, reason=str(error), refused=self._refused)
-        self._refused, self._told = 0, True
+        self._log.error(f"{what}: writes are refused", partition=partition, reason=str(error), refused=self._refused)
+        self._refused, self._logged = 0, True
 
     def clear(self) -> None:
-        """A write got through; said once after each line of refusals."""
-        if self._told:
-            self._told = False
+        """A write got through; logged once after each line of refusals."""
+        if self._logged:
+            self._logged = False
             self._log.info("writes are taken again", refused_since_the_last_line=self._refused)
             self._refused = 0

@@ -4,7 +4,7 @@ A stream's directories are made durable before the stream is committed to the me
 empty directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
 background. Both kinds of leftover are removed at the next start, and nothing else is: see `ownership`.
 
-Knows directories and the storage package; not who may create what. Methods without `async` run on threads.
+Knows directories and the storage package; not which streams there should be. Methods without `async` run on threads.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ Key = tuple[StreamName, PartitionIndex]
 
 
 class PartitionStore:
-    """See the module. Life: as long as the broker; `remover` tasks are awaited by `settle`."""
+    """See the module. Life: that of the broker; `close_all` ends it."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class PartitionStore:
     # --- start --------------------------------------------------------------------------------------------------
 
     async def open_all(self, image: Image) -> tuple[dict[Key, Partition], dict[Key, StorageError]]:
-        """Open every partition there is; those whose files cannot be opened come with the reason."""
+        """Recover every partition of the image: those that are open, and why the others are not."""
         await self._on_openers(partial(self._remove_leftovers, image))
         wanted = [(stream, PartitionIndex(n)) for stream in image for n in range(stream.partitions)]
         opened: dict[Key, Partition] = {}
         failed: dict[Key, StorageError] = {}
-        started_s = told_s = self._clock.monotonic_s()
+        started_s = logged_s = self._clock.monotonic_s()
         futures = [self._on_openers(partial(self._try_open, stream, index)) for stream, index in wanted]
         for (stream, index), future in zip(wanted, futures, strict=True):
             result = await future
@@ -80,8 +80,8 @@ class PartitionStore:
                 failed[stream.name, index] = result
             else:
                 opened[stream.name, index] = result
-            if self._clock.monotonic_s() - told_s > _PROGRESS_EVERY_S:
-                told_s = self._clock.monotonic_s()
+            if self._clock.monotonic_s() - logged_s > _PROGRESS_EVERY_S:
+                logged_s = self._clock.monotonic_s()
                 self._log.info("opening partitions", opened=len(opened), of=len(wanted))
         self._log.info(
             "partitions opened",
@@ -100,12 +100,12 @@ class PartitionStore:
             self._check_mark(directory, mark_of(stream, index))
             return self._open(stream, index)
         except (StorageError, OSError) as error:
-            self._look_for_failed_sync(error)
+            self._report_failed_sync(error)
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
             return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
 
     def _check_mark(self, directory: str, expected: Mark) -> None:
-        """Another partition's records must not be taken for this one's, whoever moved them here."""
+        """Refuse the records of another partition, whose directory may have been renamed or restored to this place."""
         found = read_mark(self._disk, directory)
         if found is None:
             write_mark(self._disk, directory, expected, sync=False)
@@ -193,25 +193,25 @@ class PartitionStore:
             return made
         await self.discard(made, StorageError(f"the stream {stream.name} could not be created"))
         fault = faults[0]
-        self._look_for_failed_sync(fault)
+        self._report_failed_sync(fault)
         if isinstance(fault, OSError):
-            raise _told(fault, stream) from fault
+            raise _creation_error(fault, stream) from fault
         raise fault
 
     def _create(self, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> Partition:
         directory = directory_of(stream.name, index)
         if self._disk.exists(directory):
-            self._make_way(directory, stream, index, deleted)
+            self._clear_place(directory, stream, index, deleted)
         try:
             write_mark(self._disk, directory, mark_of(stream, index), sync=True)
             return self._open(stream, index)
         except (StorageError, OSError):
-            with contextlib.suppress(OSError):  # a client that tries again for an hour would leave one each time
+            with contextlib.suppress(OSError):  # each retry of a client would leave one more
                 self._disk.remove_tree(directory)
             raise
 
-    def _make_way(self, directory: str, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> None:
-        """The place of a new partition is taken, by what a deleted stream left or by what nobody here knows."""
+    def _clear_place(self, directory: str, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> None:
+        """Free the place of a new partition: of what a deleted stream left, or of an unknown directory."""
         mark = read_mark(self._disk, directory)
         if mark is not None and mark.id in deleted and directory_of(mark.stream, mark.index) == directory:
             self._disk.remove_tree(directory)
@@ -231,19 +231,19 @@ class PartitionStore:
                 self._remove_in_background(aside)
 
     def _close_deleted(self, partition: Partition) -> None:
-        """Nobody reads it again, so a log that cannot be closed cleanly (the disk may be full) is simply forgotten."""
+        """It is not opened again, so it may be closed uncleanly: the disk may be full."""
         try:
             partition.log.close()
         except (StorageError, OSError) as error:
             self._log.info("closing a deleted partition", partition=str(partition), reason=str(error))
 
     def _set_aside(self, name: str, aside: str) -> bool:
-        """Whether the directory has its new name, so that the stream's own is free at once."""
+        """Rename a directory, which frees the stream's name at once. False where that failed."""
         try:
             self._disk.rename(f"{STREAMS_DIR}/{name}", aside)
             self._disk.sync_dir(STREAMS_DIR)
         except OSError as error:
-            self._look_for_failed_sync(error)
+            self._report_failed_sync(error)
             self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
             return False
         return True
@@ -278,8 +278,8 @@ class PartitionStore:
         except (StorageError, OSError) as error:
             self._log.error("partition not closed cleanly", partition=str(partition), reason=str(error))
 
-    def _look_for_failed_sync(self, error: BaseException) -> None:
-        """A sync that failed, wherever it was, says that this disk can be trusted with no more writes."""
+    def _report_failed_sync(self, error: BaseException) -> None:
+        """Take the log dir offline where a failed sync is the cause: no later write can be trusted (rule 10)."""
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, SyncFailedError):
@@ -291,13 +291,13 @@ class PartitionStore:
         return asyncio.get_running_loop().run_in_executor(self._openers, function)
 
 
-def _told(fault: OSError, stream: Stream) -> StorageError:
-    """The error a client is told where a partition could not be made."""
+def _creation_error(fault: OSError, stream: Stream) -> StorageError:
+    """The error for a client whose stream could not be created."""
     return retriable_error_for(fault, stream.name) or StorageError(
         f"the partitions of {stream.name} could not be created: {fault}"
     )
 
 
 def deleted_stream_error(name: str) -> UnknownStreamError:
-    """What everybody is told who holds a partition of a stream that was deleted."""
+    """The answer to everything that still asks for a partition of a deleted stream."""
     return UnknownStreamError(f"the stream {name!r} was deleted")
