@@ -83,17 +83,7 @@ class Broker:
         )
         metadata_log.attach(self.flusher)
         self.open_files = OpenFiles(config.max_open_log_files)
-        services = PartitionServices(
-            broker_id=self.identity.broker_id,
-            clock=clock,
-            flusher=self.flusher,
-            readers=self._readers,
-            counters=self.counters,
-            rejections=WriteRejections(self.counters, clock, log),
-            config=self._config,
-            read_cache=self._read_cache,
-            open_files=self.open_files,
-        )
+        services = self._partition_services()
         self.replicas = Replicas(
             PartitionStore(disk, runtime, self.flusher, services, log, open_threads=config.open_threads)
         )
@@ -120,6 +110,19 @@ class Broker:
         self.catalog.attach(self)
         self._background: list[asyncio.Task[None]] = []
         self._config.subscribe(self._settings_changed)
+
+    def _partition_services(self) -> PartitionServices:
+        return PartitionServices(
+            broker_id=self.identity.broker_id,
+            clock=self.clock,
+            flusher=self.flusher,
+            readers=self._readers,
+            counters=self.counters,
+            rejections=WriteRejections(self.counters, self.clock, self.log),
+            config=self._config,
+            read_cache=self._read_cache,
+            open_files=self.open_files,
+        )
 
     @property
     def config(self) -> BrokerConfig:
