@@ -1,5 +1,13 @@
-"""Row 1: the real machine behind the ports of `base`: its file system, clocks, threads and random numbers, and its
-allocator."""
+"""Row 1: the ports of `base` on the real machine.
+
+- `disk`: a directory tree on a POSIX file system. Positioned reads and writes, fdatasync, and a directory's own sync
+  for the names in it. `ReadOnlyDisk` refuses every change, for tools that look at a broker's directory.
+- `clock`, `ids`, `workers`: time, random ids, threads.
+- `allocator`: settings of glibc's malloc for a process that reads and frees large buffers all the time.
+
+The process's composition names these classes (`broker.runtime`, the collector's agent, commands); everything else is
+handed a port. `sim` holds the counterparts for simulated time, threads and disks. It must not know what the bytes are.
+"""
 
 from logboom.host.allocator import keep_buffers
 from logboom.host.clock import SystemClock

@@ -1,4 +1,19 @@
-"""Row 1: the record batch of Kafka, magic 2: read its head, check it, patch it, build it, (de)compress it.
+"""Row 1: Kafka's record batch, magic 2 (KIP-98), as bytes.
+
+A batch is a header of 61 bytes and then records, compressed together or not. The broker treats the records as opaque:
+a batch is stored and given out as its producer sent it, and three things make that safe and fast.
+
+- The CRC covers everything but base offset and leader epoch, which lie before it. So the broker can write these two
+  into the bytes it received (`patch_batch`), and nothing else changes. They need a check of their own when read back
+  (`whole_batches`), since no CRC speaks for them.
+- Everything a client sends is checked once, before it is appended (`validate_produced`): the header's rules, the CRC,
+  and a walk over all records, which must fill the batch exactly. What a consumer fetches needs no look at records.
+- That walk is the one loop of the broker that runs for each record, so it makes no object of any (`walk`), and checks
+  runs of records that are alike a column of bytes at a time (`columns`).
+
+`header` reads and patches headers, `validate` holds the rules for produced batches (their errors are Kafka's, see
+docs/bad-input.md), `walk` and `columns` the walk, `codec` compression with a limit on what comes out, `record` single
+records for what needs them: groups, tools, tests, searches by time.
 
 It knows bytes. It must not know partitions, files, or what the wire around a batch looks like.
 """

@@ -1,6 +1,6 @@
 """Compress and decompress the records of a batch; the limit holds while decompressing, never after.
 
-Output goes into a buffer that is never longer than the limit, so bytes made to explode cost that much memory and the
+Output goes into a buffer that is never longer than the limit, so a decompression bomb costs that much memory and the
 time to fill it, no more.
 """
 
@@ -19,14 +19,14 @@ ZSTD_LEVEL_DEFAULT: Final = 3
 _INT = Struct(">i")
 _LITTLE_INT = Struct("<I")
 
-# snappy-java's stream format: this head, then length-prefixed raw blocks (org.xerial.snappy.SnappyOutputStream).
+# snappy-java's stream format: this header, then length-prefixed raw blocks (org.xerial.snappy.SnappyOutputStream).
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEAD: Final = _XERIAL_MAGIC + _INT.pack(1) + _INT.pack(1)
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + _INT.pack(1) + _INT.pack(1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
-# A frame head with independent blocks of up to 64 KiB, no checksums, no content size, and the hash of those flags:
+# A frame header with independent blocks of up to 64 KiB, no checksums, no content size, and the hash of those flags:
 # what Kafka's own Java reader takes (it refuses linked blocks, which cramjam's frames have).
-_LZ4_FRAME_HEAD: Final = bytes.fromhex("04224d18604082")
+_LZ4_FRAME_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_FRAME_END: Final = bytes(4)
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED_BIT: Final = 1 << 31
@@ -89,7 +89,7 @@ def _corrupt(codec: Codec, reason: object) -> CorruptBatchError:
 def _decompress_frames(codec: Codec, payload: Bytes, limit: int) -> bytes:
     """Guess the size, and try again with a larger buffer up to the limit.
 
-    A frame's own word for its size is not asked: clients leave it out, and strangers lie.
+    The size that a frame may claim for itself is not used: many clients leave it out, and it may be a lie.
     """
     size = min(limit, max(_FIRST_GUESS_BYTES, _GUESSED_RATIO * len(payload)))
     while True:
@@ -126,9 +126,9 @@ def _decompress_snappy(payload: bytes, limit: int) -> bytes:
     while position < len(payload):
         if payload.startswith(_XERIAL_MAGIC, position):
             # A stream may be followed by another one.
-            position += len(_XERIAL_HEAD)
+            position += len(_XERIAL_HEADER)
             if position > len(payload):
-                raise _corrupt(Codec.SNAPPY, "its head is cut")
+                raise _corrupt(Codec.SNAPPY, "its header is cut")
             continue
         start = position + _INT.size
         length = _INT.unpack_from(payload, position)[0] if start <= len(payload) else -1
@@ -154,7 +154,7 @@ def _raw_snappy(block: bytes, left: int, limit: int | None = None) -> bytes:
 
 
 def _compress_xerial(payload: memoryview) -> bytes:
-    out = bytearray(_XERIAL_HEAD)
+    out = bytearray(_XERIAL_HEADER)
     for start in range(0, len(payload), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(payload[start : start + _XERIAL_BLOCK_BYTES]))
         out += _INT.pack(len(block)) + block
@@ -162,7 +162,7 @@ def _compress_xerial(payload: memoryview) -> bytes:
 
 
 def _compress_lz4(payload: memoryview) -> bytes:
-    out = bytearray(_LZ4_FRAME_HEAD)
+    out = bytearray(_LZ4_FRAME_HEADER)
     for start in range(0, len(payload), _LZ4_BLOCK_BYTES):
         plain = payload[start : start + _LZ4_BLOCK_BYTES]
         block = bytes(cramjam.lz4.compress_block(plain, store_size=False))

@@ -1,9 +1,20 @@
 """Checking many records at once: those of one shape, a column of bytes at a time, by comparing slices.
 
-Records are of one shape where the numbers that say how long their parts are stand at the same places, counted from
-the record's start up to its value and from its end back to its headers, and are the same but for the lengths of the
-record and of its value. What a record may hold beside these numbers is free, so equal numbers are read alike. It is
-said yes here or nothing: what is not surely right is walked record by record, which alone finds an error.
+A record is a row of variable-length numbers (lengths and deltas) with free bytes between them. Producers mostly send
+records that differ in those free bytes alone. Records are of one shape where
+
+- the numbers stand at the same places: counted from the record's start up to its value, and from its end back for its
+  headers, since it is the value whose size varies;
+- the numbers have the same values, but for the lengths of the whole record and of its value.
+
+If the first record of a run is right, the others of its shape are right where their numbers equal its numbers, and
+that is a comparison of slices: byte `place` of every record is `data[place::step]`, and all of them are equal where
+that is the first one repeated. Two cases are told apart: records of one size, which lie in the body at equal steps
+(`run_of_one_size`), and records of any size, which are first laid side by side without their keys and values
+(`behind_run`).
+
+Nothing is refused here. The answer is either that a run is certainly right, or nothing: then `walk` looks at each
+record, and only there an error is found and named.
 """
 
 from itertools import repeat
@@ -73,12 +84,14 @@ class Shape(NamedTuple):
 
 
 def run_of_one_size(body: bytes, position: int, shape: Shape, delta: int, most: int, least: int) -> int:
-    """How many records from `position` on are right because each is shaped and as long as the first; 0 below `least`.
+    """How many records from `position` on are right because each has the shape and size of the first; 0 below `least`.
 
-    Of at most `most`, whose offset deltas from `delta` on are of one length. The shape is one `with_fixed`.
+    Of at most `most`, whose offset deltas from `delta` on take equally many bytes. The shape is one `with_fixed`.
     """
     step = shape.step
     run = min(most, (len(body) - position) // step)
+    # Where a run of `run` fails, somewhere in it lies a record that is not alike; half of it is tried next. At most
+    # twice the bytes of the longest try are compared in all.
     while run >= least:
         if _agree(body, run, step, position, shape.fixed) and _counting(body, run, step, position, shape, delta):
             return run
@@ -87,14 +100,18 @@ def run_of_one_size(body: bytes, position: int, shape: Shape, delta: int, most: 
 
 
 def behind_run(body: bytes, position: int, shape: Shape, delta: int, run: int) -> int:
-    """Behind `run` records from `position` on, each shaped as the first, of whatever length; 0 where they are not.
+    """The position behind `run` records from `position` on, of any size and the first one's shape; 0 if they are not.
 
-    Their offset deltas from `delta` on are of one length, and `shape` is that of a record whose length has two bytes.
+    Their offset deltas from `delta` on take equally many bytes, and `shape` is of a record whose length has two bytes.
     """
+    # Of each record two stretches are kept: from its start to behind its value's length, and its headers at its end.
+    # The free bytes of the value between them are left out, so that all that is kept is equally long, `stride`.
     tail, behind = shape.tail, shape.value_at + 2
     stride = tail + behind
     steps, steps_more = _STEPS, _STEPS_MORE
     at = position
+    # Hop from record to record by their lengths. They are not checked yet: a wrong one leads to a wrong stretch, which
+    # the comparisons below refuse, or out of the body.
     pieces = [body[at : at + behind]]
     try:
         for _ in repeat(None, run - 1):
@@ -106,7 +123,7 @@ def behind_run(body: bytes, position: int, shape: Shape, delta: int, run: int) -
     pieces.append(body[at - tail : at])
     joined = b"".join(pieces)
     if len(joined) != run * stride:
-        return 0  # one reaches over an end of the body
+        return 0  # a slice was shorter than asked for: a record reaches past the end of the body
     fixed = (*range(shape.key_at, shape.key_end), *(behind + place for place in shape.places))
     if (
         _agree(joined, run, stride, 0, fixed)
@@ -131,6 +148,8 @@ def _counting(data: bytes, run: int, stride: int, start: int, shape: Shape, delt
     reach = (run - 1) * stride + 1
     at = start + shape.size_bytes + 1
     end = at + shape.stamp_bytes
+    # The timestamp delta may have any value, but must end where that of the first record does: all its bytes but the
+    # last have the high bit set (they are all deleted here), the last has not.
     for more in range(at, end - 1):
         if data[more : more + reach : stride].translate(None, _FROM_128):
             return False

@@ -1,6 +1,6 @@
-"""The fixed head of a record batch, magic 2: what is read and patched without opening the records.
+"""The fixed header of a record batch, magic 2: what is read and patched without opening the records.
 
-It knows the 61 bytes of the head and the CRC; it must not know what a record or a codec looks like inside.
+It knows the 61 bytes of the header and the CRC; it must not know what a record or a codec looks like inside.
 Layout: https://kafka.apache.org/documentation/#recordbatch (KIP-98).
 """
 
@@ -69,7 +69,7 @@ def add_to_sequence(sequence: int, count: int) -> int:
 
 
 class BatchHeader(NamedTuple):
-    """The head of one batch, field for field as on the wire."""
+    """The header of one batch, field for field as on the wire."""
 
     base_offset: Offset
     batch_length: int
@@ -87,7 +87,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch, head included."""
+        """Bytes of the whole batch, header included."""
         return LENGTH_PREFIX_BYTES + self.batch_length
 
     @property
@@ -124,16 +124,16 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The head at `position`. Nothing but the length of the buffer is checked: CorruptBatchError when it is short."""
+    """The header at `position`. Nothing but the length of the buffer is checked: CorruptBatchError when it is short."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptBatchError(
-            f"A record batch has a head of {HEADER_BYTES} bytes; {len(buffer) - position} are left."
+            f"A record batch has a header of {HEADER_BYTES} bytes; {len(buffer) - position} are left."
         )
     return _header(BatchHeader, _HEADER.unpack_from(buffer, position))
 
 
 def crc_ok(buffer: Bytes, position: int, header: BatchHeader) -> bool:
-    """Whether the CRC-32C in the head matches the bytes; False as well where the batch is not whole."""
+    """Whether the CRC-32C in the header matches the bytes; False as well where the batch is not whole."""
     end = position + header.size_bytes
     if header.batch_length < MIN_BATCH_LENGTH or end > len(buffer):
         return False
@@ -143,10 +143,10 @@ def crc_ok(buffer: Bytes, position: int, header: BatchHeader) -> bool:
 def whole_batches(
     buffer: Bytes, expected: Offset, ceiling: Offset, epoch_at: Callable[[Offset], Epoch]
 ) -> tuple[int, Offset]:
-    """How many bytes of whole, right batches a buffer begins with, and the offset behind them.
+    """How many bytes of whole, valid batches a buffer begins with, and the offset behind them.
 
     Each must begin where the one before ended, the first at `expected`, lie below `ceiling`, be of the epoch that
-    `epoch_at` has for its offset, and match its CRC. What ends the run is not told: look at what lies there.
+    `epoch_at` has for its offset, and match its CRC. It does not say what ended the run: the caller looks there.
     """
     view, at, size = memoryview(buffer), 0, len(buffer)
     while size - at >= HEADER_BYTES and expected < ceiling:
@@ -167,7 +167,7 @@ def whole_batches(
 
 
 def iter_batches(buffer: Bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and head of each whole batch; stops before an incomplete one.
+    """Position and header of each whole batch; stops before an incomplete one.
 
     CorruptBatchError where a length is impossible. The CRC is not checked here.
     """
@@ -198,11 +198,11 @@ def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:
-    """Compute the CRC of the batch at `position` and write it into its head."""
+    """Compute the CRC of the batch at `position` and write it into its header."""
     crc = crc32c(memoryview(buffer)[position + CRC_START : position + size_bytes])
     _CRC.pack_into(buffer, position + CRC_POSITION, crc)
 
 
 def pack_header(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> None:
-    """Write a whole head, its CRC field as given."""
+    """Write a whole header, its CRC field as given."""
     _HEADER.pack_into(buffer, position, *header)

@@ -1,4 +1,4 @@
-"""Single records, for those who need them: groups, tools and tests. The way of produced bytes never comes here."""
+"""Single records as objects, for group offsets, tools, tests and searches by time. Produce and fetch never make any."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ def _read_headers(body: bytes, at: int) -> tuple[Headers, int]:
         value, at = _read_field(body, at)
         if name is None:
             raise CorruptBatchError("A header has no name.")
-        # Header names are UTF-8 by agreement only; a stranger's other bytes must not make the record unreadable.
+        # Header names are UTF-8 by agreement only; other bytes must not make the record unreadable.
         headers.append((name.decode("utf-8", "replace"), value))
     return tuple(headers), at
 

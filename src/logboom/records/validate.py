@@ -1,7 +1,7 @@
 """The rules for batches that a client sent, before anything is appended (Kafka's LogValidator and ProduceRequest).
 
-Which error it is matters to clients: CorruptBatchError (bytes changed on the way) they try again, all others they do
-not. The choice is Kafka's own: docs/bad-input.md.
+Clients act on which error it is: after CorruptBatchError (CORRUPT_MESSAGE: bytes changed on the way) they send the
+batch again, after any other they give up. Each choice is Kafka's own: docs/bad-input.md.
 """
 
 from dataclasses import dataclass
@@ -47,34 +47,37 @@ class RecordLimits:
 
 
 def validate_produced(buffer: Bytes, limits: RecordLimits) -> tuple[tuple[int, BatchHeader], ...]:
-    """Check all that a client's bytes for one partition must be; position and head of their batch.
+    """Check a client's bytes for one partition by every rule; position and header of their batch.
 
     They are exactly one whole batch of magic 2, as since produce version 3. Its CRC and lengths are right, its records
-    have been walked (decompressed within the limit) and number what the head says, and it is neither a control batch
+    have been walked (decompressed within the limit) and number what the header says, and it is neither a control batch
     nor of a transaction nor stamped with an append time.
 
     Raises CorruptBatchError, UnsupportedCompressionError, MessageTooLargeError, InvalidTimestampError,
     InvalidRecordError and UnsupportedTransactionError.
     """
-    header = _usual_batch(buffer, limits)
-    usual = header is not None
+    header = _simple_batch(buffer, limits)
+    is_simple = header is not None
     if header is None:
         header = _whole_batch(buffer, limits)
-        _check_head(header, limits)
+        _check_header(header, limits)
     try:
-        if usual:
+        if is_simple:
             walk_records(bytes(memoryview(buffer)[HEADER_BYTES:]), header.records_count)
         else:
             walk_records(records_body(buffer, 0, header, limits.max_decompressed_bytes), header.records_count)
     except CorruptBatchError as error:
-        raise InvalidRecordError(str(error)) from None  # the CRC is right: these bytes were sent, and would be again
+        # CORRUPT_MESSAGE would make the client send the batch again. The CRC is right, so these bytes are what it has,
+        # and it would send them for ever.
+        raise InvalidRecordError(str(error)) from None
     return ((0, header),)
 
 
-def _usual_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader | None:
-    """The head of an uncompressed batch that keeps every rule; None of others, for the rules to be asked one by one.
+def _simple_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader | None:
+    """The header of an uncompressed batch that keeps every rule of `_whole_batch` and `_check_header`; None otherwise.
 
-    Nothing is refused here, so no error is named here.
+    One expression for the case that nearly every batch is. Nothing is refused here: where it does not hold, the rules
+    are checked again one by one, to find the error that Kafka answers with.
     """
     size = len(buffer)
     if not HEADER_BYTES < size <= limits.max_batch_bytes or size > limits.max_decompressed_bytes:
@@ -95,10 +98,10 @@ def _usual_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader | None:
 
 
 def check_timestamps(buffer: Bytes, header: BatchHeader, oldest_ms: int, newest_ms: int, limits: RecordLimits) -> None:
-    """Whether the records of a validated batch are of a time that is taken; InvalidTimestampError where not (KIP-937).
+    """InvalidTimestampError unless all records of a validated batch lie between the two times, inclusive (KIP-937).
 
-    How late the latest is, the head says: retention and the index by time believe it too. The earliest is looked for
-    among the records. One without a timestamp (-1) is of no time.
+    The latest time is the header's `max_timestamp`, which retention and the time index go by too. The earliest is
+    looked for among the records. A record without a timestamp (-1) is not checked.
     """
     latest_ms = header.max_timestamp
     if latest_ms > newest_ms:
@@ -115,11 +118,12 @@ def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:
     if size == 0:
         raise InvalidRecordError("A produce request must have a record batch for each partition.")
     if size > _MAGIC_POSITION and buffer[_MAGIC_POSITION] != MAGIC:
-        # The formats of old are whole and refused; of any other format there is none.
+        # Magic 0 and 1 are the message sets of before KIP-98, which a client can be told to stop sending. There is no
+        # other format, so any other byte was changed on the way, and a retry may help.
         kind = InvalidRecordError if buffer[_MAGIC_POSITION] < MAGIC else CorruptBatchError
         raise kind(f"Record batches must have magic {MAGIC}, not {buffer[_MAGIC_POSITION]}.")
     if size < HEADER_BYTES:
-        raise InvalidRecordError(f"A record batch has a head of {HEADER_BYTES} bytes; {size} are left.")
+        raise InvalidRecordError(f"A record batch has a header of {HEADER_BYTES} bytes; {size} are left.")
     header = read_header(buffer)
     if header.batch_length < MIN_BATCH_LENGTH:
         raise CorruptBatchError(f"A record batch cannot be {header.batch_length} bytes long.")
@@ -138,12 +142,13 @@ def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:
 
 
 def _reject_rest(buffer: Bytes, end: int) -> None:
+    """Bytes follow the first batch: a second batch is the client's mistake, anything else damage."""
     if len(buffer) - end >= HEADER_BYTES and buffer[end + _MAGIC_POSITION] == MAGIC:
         raise InvalidRecordError("A produce request may have only one record batch for each partition.")
     raise CorruptBatchError(f"{len(buffer) - end} bytes follow the record batch.")
 
 
-def _check_head(header: BatchHeader, limits: RecordLimits) -> None:
+def _check_header(header: BatchHeader, limits: RecordLimits) -> None:
     count = header.records_count
     if count <= 0:
         raise InvalidRecordError(f"A record batch cannot have {count} records.")

@@ -1,9 +1,17 @@
 """Walking the records of one batch without making an object of any: do the lengths add up?
 
-This is the one loop of the house that runs once per record on the way in, so it is written for the interpreter. Runs
-of records of one shape are checked a column at a time (`columns`). Of the others, the shapes that nearly all have
-(numbers of one or two bytes, no headers) are read inline, any other record goes to `_walk_record`, and one IndexError
-stands for a bounds check per byte. An index never goes below zero, so a read past the end is always that IndexError.
+This is the one loop of the broker that runs once per record on the way in, so it is written for the interpreter's
+speed. There are three ways through it, the fastest first:
+
+1. Runs of records of one shape are checked a column of bytes at a time (`columns`).
+2. Records whose numbers have one or two bytes each, and whose headers, if any, are like some seen before, are read
+   inline by `_walk_common`: a function call for each number would cost more than reading it.
+3. Any other record goes to `_walk_record`, the only place that knows the whole format, and that names errors.
+
+A fast way answers only "right"; whatever it does not recognise is left to the next. So an error is always found by 3.
+
+Bounds are not checked byte by byte: every read beyond the end raises IndexError, which `walk_records` turns into
+CorruptBatchError. That is sound because no position ever goes below zero, where Python would count from the end.
 """
 
 from collections.abc import Callable
@@ -22,34 +30,38 @@ _LAYOUTS_MAX: Final = 1024
 
 
 class _Layout(NamedTuple):
-    """Where the lengths stand in headers, which they are, and where the last value begins."""
+    """The numbers of a record's headers (their count, and the length of each name and value)."""
 
     places: tuple[int, ...]
+    """Where the bytes of these numbers stand."""
     lengths_in: Callable[[bytes], object]
+    """Takes these bytes out of other headers, to be compared with `lengths`."""
     lengths: object
     front: int
+    """Where the last value begins."""
 
 
 _layouts: Final[dict[tuple[int, bytes], _Layout]] = {}
-"""What headers were found right, by their size and first two bytes.
+"""A cache of headers that were found right, by their size and first two bytes.
 
-Producers send the same headers again and again with values of few sizes. Equal bytes at these places are read alike,
-so what is remembered never changes a verdict; it is only a short cut, and bounded.
+Producers send the same headers again and again, with values of few sizes. Headers with equal bytes at all places of
+numbers are parsed alike, so the cache never changes the result. It is bounded by `_LAYOUTS_MAX`.
 """
 
 _fronts: Final[dict[int, bytes]] = {}
-"""By the size of headers, the last that were found right, up to their last value: others often differ in that alone."""
+"""By their size, the last headers found right, up to their last value: the next ones often differ in that alone."""
 
-_NO_HEADERS: Final = (0,)
+_NO_RUN_STARTERS: Final = (0,)
 """Where the numbers stand in none: their count is all there is."""
 
 _RUNS_BEGIN_AT: Final = (0, ONE_BYTE_DELTAS)
-_NO_HEAD: Final[tuple[bytes, Shape | None]] = (b"", None)
-_heads: Final[dict[int, tuple[bytes, Shape | None]]] = {}
-"""How the last run of one size without headers began, up to its first value, and its shape: batches are much alike."""
+_NO_RUN_START: Final[tuple[bytes, Shape | None]] = (b"", None)
+_run_starts: Final[dict[int, tuple[bytes, Shape | None]]] = {}
+"""How the last run of one size without headers began, up to its first value, and its shape. The next batch's first
+run often begins with the same bytes, and then has the same shape."""
 
 _STRETCH: Final = 64
-"""So many records are walked one by one before a run is looked for again; twice as many each time there is none."""
+"""Records that are walked one by one before a run is looked for again; twice as many each time there is none."""
 
 _RUN_MIN: Final = 8
 """Below so many records of one size, looking at columns costs more than it saves."""
@@ -59,7 +71,7 @@ _SHAPED_MIN: Final = 32
 
 _CHUNK_MIN: Final = 64
 _CHUNK_MAX: Final = 1024
-"""So many records of any size are laid side by side; more as long as it goes well."""
+"""Records of any size that are laid side by side at once; twice as many after each success, up to the maximum."""
 
 
 def walk_records(body: bytes, count: int) -> None:
@@ -73,7 +85,7 @@ def walk_records(body: bytes, count: int) -> None:
     try:
         position = delta = 0
         if count < _RUN_MIN:
-            position, delta = _walk_usual(body, 0, 0, count), count
+            position, delta = _walk_common(body, 0, 0, count), count
         while delta < min(count, len(DELTAS)):
             run, behind = _walk_columns(body, position, delta, count, chunk)
             if run:
@@ -82,7 +94,7 @@ def walk_records(body: bytes, count: int) -> None:
                 stretch, chunk = max(_STRETCH, stretch // 2), min(2 * chunk, _CHUNK_MAX)
             else:
                 stop = min(count, delta + stretch)
-                position = _walk_usual(body, position, delta, stop)
+                position = _walk_common(body, position, delta, stop)
                 delta = stop
                 stretch, chunk = 2 * stretch, _CHUNK_MIN
         for delta in range(len(DELTAS), count):
@@ -94,10 +106,10 @@ def walk_records(body: bytes, count: int) -> None:
 
 
 def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int) -> tuple[int, int]:
-    """How many records from `position` on are surely right because each is shaped as the first, and what lies behind.
-
-    0 where none or few are.
+    """How many records from `position` on are certainly right because each has the shape of the first, and the position
+    behind them; 0 where too few are.
     """
+    # A first look at two bytes: the next record most likely has the same size where its length is the same.
     step = _size_of(body, position)
     most = min(count, ONE_BYTE_DELTAS if delta < ONE_BYTE_DELTAS else len(DELTAS)) - delta
     following = position + step
@@ -107,14 +119,15 @@ def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int
     shape = _shape(body, position, delta)
     if shape is None or shape.step != step:
         return 0, position
+    # The length of a record of any size is hopped over by two bytes, so it must have two.
     of_any_size = most >= _SHAPED_MIN and shape.size_bytes == 2 and shape.tail <= TAIL_MAX_BYTES
     if of_one_size:
         shape = shape.with_fixed()
         least = _SHAPED_MIN if of_any_size else _RUN_MIN
         run = run_of_one_size(body, position, shape, delta, most, least)
         if run:
-            if shape.places is _NO_HEADERS and delta in _RUNS_BEGIN_AT:
-                _heads[delta] = body[position : position + shape.value_end], shape
+            if shape.places is _NO_RUN_STARTERS and delta in _RUNS_BEGIN_AT:
+                _run_starts[delta] = body[position : position + shape.value_end], shape
             return run, position + run * step
     if of_any_size and (other := _shape(body, following, delta + 1)) is not None:
         run = min(most, chunk)
@@ -131,9 +144,9 @@ def _size_of(body: bytes, position: int) -> int:
 
 
 def _shape(body: bytes, position: int, delta: int) -> Shape | None:
-    """That of the record at `position`; None where it is not right."""
-    head, known = _heads.get(delta, _NO_HEAD)
-    if known is not None and body.startswith(head, position):
+    """The shape of the record at `position`; None where it is not right."""
+    start, known = _run_starts.get(delta, _NO_RUN_START)
+    if known is not None and body.startswith(start, position):
         end = position + known.step
         if end <= len(body) and not body[end - 1]:
             return known
@@ -150,7 +163,7 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
     tail_at = value_end + value_size if value_size > 0 else value_end
     if key_size < -1 or value_size < -1 or body[delta_at:key_at] != DELTAS[delta] or not tail_at < end <= len(body):
         return None
-    places = _NO_HEADERS if end - tail_at == 1 and not body[tail_at] else _places(body[tail_at:end])
+    places = _NO_RUN_STARTERS if end - tail_at == 1 and not body[tail_at] else _places(body[tail_at:end])
     if places is None:
         return None
     return Shape(
@@ -180,8 +193,12 @@ def _places(block: bytes) -> tuple[int, ...] | None:
     return layout.places if layout is not None else None
 
 
-def _walk_usual(body: bytes, position: int, first: int, stop: int) -> int:
-    """Walk records `first` to `stop` of a batch; a name for every step would cost more than the step."""
+def _walk_common(body: bytes, position: int, first: int, stop: int) -> int:
+    """The position behind records `first` to `stop` of a batch. Inline on purpose: a call costs more than its step.
+
+    The lengths are zigzag varints read without decoding the sign: a length n is stored as 2n, so an odd number is a
+    negative length, of which only 1 (-1, null) is allowed, for a key and a value.
+    """
     for expected in DELTAS[first:stop]:
         start = position
         # Length of the record.
@@ -192,7 +209,7 @@ def _walk_usual(body: bytes, position: int, first: int, stop: int) -> int:
             size = size & 127 | body[position + 1] << 7
             position += 2
         end = position + (size >> 1)
-        # Attributes may be anything, and the timestamp delta too.
+        # Attributes may be anything, and the timestamp delta too: only where it ends matters.
         if body[position + 1] < 128:
             at = position + 2
         elif body[position + 2] < 128:
@@ -214,7 +231,7 @@ def _walk_usual(body: bytes, position: int, first: int, stop: int) -> int:
         else:
             high = body[position + 1]
             position += 2 + (value >> 1 & 63 | high << 6)
-            if high > 127:
+            if high > 127:  # a third byte: not a common record; `end` fails the test below
                 position = end
         if value & 1 and value != 1:
             position = _walk_record(body, start, expected)
@@ -223,6 +240,7 @@ def _walk_usual(body: bytes, position: int, first: int, stop: int) -> int:
         ):
             position = end
         else:
+            # Something is unusual, or wrong. If it was only headers not seen before, they are remembered.
             headers = position
             position = _walk_record(body, start, expected)
             if headers < end == position:
@@ -231,7 +249,7 @@ def _walk_usual(body: bytes, position: int, first: int, stop: int) -> int:
 
 
 def _known_headers(body: bytes, position: int, end: int) -> bool:
-    """Whether the headers between have the lengths, at the places, of headers that were found right before."""
+    """Whether the headers between two positions have the same lengths at the same places as ones found right before."""
     size = end - position
     if size > _HEADERS_MAX_BYTES:
         return False
@@ -273,7 +291,7 @@ def _learn_headers(block: bytes) -> _Layout | None:
 
 
 def _walk_record(body: bytes, position: int, expected: bytes) -> int:
-    """Behind the record at `position`, whatever its shape."""
+    """The position behind the record at `position`, of any shape. Raises what `walk_records` does, and IndexError."""
     length, position = read_varint(body, position)
     if length < 0:
         raise CorruptBatchError("A record has a negative length.")
@@ -291,7 +309,7 @@ def _walk_record(body: bytes, position: int, expected: bytes) -> int:
 
 
 def _skip_field(body: bytes, position: int) -> int:
-    """Behind a key or value; its length is -1 for null."""
+    """The position behind a key or value; its length is -1 for null."""
     length, position = read_varint(body, position)
     if length < -1:
         raise CorruptBatchError("A key or value has a negative length.")

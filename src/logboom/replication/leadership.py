@@ -6,7 +6,7 @@ The rules it keeps, each with its source:
   joining or leaving is proposed and not yet decided, since either outcome must leave every committed record on every
   member (KIP-497).
 - HW never goes back, and moves only while the committed ISR has at least `min.insync.replicas` members (KIP-966).
-- A durable end of a replica never goes back within one leadership; a late report is no news.
+- A durable end of a replica never goes back within one leadership; a report that arrives late changes nothing.
 - A new leadership has a higher epoch and records where it starts even when nothing is written in it (KIP-101).
 """
 
@@ -62,14 +62,14 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True)
 class HighWatermarkMoved:
-    """Everything below `offset` is committed: answer who waits for it, wake who reads."""
+    """Everything below `offset` is committed: answer the appends that wait for it, wake the fetches."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class BelowMinimum:
-    """The ISR fell below its minimum: appends that wait for commit must be told so, never a success."""
+    """The ISR fell below its minimum: appends that wait for commit fail with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
 
 
 Effect = EpochStarted | HighWatermarkMoved | BelowMinimum

@@ -1,4 +1,54 @@
-"""Row 2: the log of one partition on disk: segments, indexes, recovery, idempotent producers, leader epochs.
+"""Row 2: the log of one partition on disk.
+
+The life of a log
+    `PartitionLog.open` recovers it from its directory. The event loop then appends, which gives a batch its offset and
+    stages it; the flusher's thread writes what is staged to the last segment and syncs it; consumers read whole batches
+    through `log.reader`, from any thread. Retention moves the start of the log up and removes old segments; a follower
+    that differs from its leader cuts its end off (`truncate`). `close` leaves nothing for the next open to recover.
+
+Four offsets say how far a log has come, each at most the next:
+    log_start_offset   the first offset that can be read; what is below was deleted
+    durable_end        everything below survives a power failure: it was written and then synced
+    written_end        everything below was given to the operating system; it can be read and survives kill -9
+    log_end_offset     (LEO) where the next record goes; what lies between it and `written_end` is staged, in memory
+
+    A batch moves through them: `append` raises the LEO, `flush(sync=False)` raises `written_end`, `flush(sync=True)`
+    raises both others. What cannot be written for want of room or handles is taken back by `abandon_staged`: the LEO,
+    the producers and the epochs are then again what they were. After any other error, and any failed sync, the log
+    never writes again (`failed`); reading goes on.
+
+Files in a directory, named by offsets where they have one (formats: docs/decisions/0002-storage.md)
+    N.log           a segment: record batches as they came, with base offset and leader epoch filled in
+    N.index         where batches lie in it and how new they are, every few KiB; a CRC for each entry
+    N.producers     idempotent producers as of offset N: one at the base of each segment, and recovery points between
+    leader-epochs   each leader epoch and its start offset; written before the first batch of an epoch is
+    durable-end     the checkpoint: durable end, its position, log start, latest epoch; overwritten at every flush
+    owner.json      which partition this is; written and read by the broker alone
+    Only the segments are the log. The rest is auxiliary: checked when read, and made again from the segments.
+
+After a crash
+    The checkpoint divides what recovery finds. A bad batch behind it is a torn tail, which was never acknowledged, and
+    is cut. Before it, a bad batch is damage: it is reported and answers with an error, its offsets stay taken, and
+    nothing is cut. Whole batches behind the checkpoint are kept, after they were written and synced once more: a sync
+    of them may have failed, and the page cache does not say so.
+
+    No order of crashes loses what was durable, because each change is made durable before the next one relies on it: a
+    segment's name and the end of the one before it before its first batch, an epoch before a batch of it, a new log
+    start before a segment below goes, a shorter end before its batches go. The tests play short histories with a fault
+    at every single operation of a simulated disk (tests/faults/test_disk_steps.py).
+
+The modules, each using those above it only
+    config, faults, small_files, format          settings and results; errors; auxiliary files; the format's version
+    open_files                                   the limit on open files of all logs together
+    epochs, producers, checkpoint                what is known beside the batches
+    files, snapshots                             names of files; the files of the producer table
+    segment/                                     one segment: file, walker, index, reader
+    state                                        `LogState`: all of the above for one log
+    staging, plan                                batches placed and not written yet; where segments will end
+    recovery, truncation, writing, reading       what is done with a state
+    search, retention                            offsets by time; which segments may go
+    log                                          `PartitionLog`: who may call what, from which thread
+    inspect                                      a look at a directory that changes nothing, for `logboom log`
 
 It reaches the disk through `base.ports.Disk` alone. It must not know streams, replicas, clients or the event loop.
 """

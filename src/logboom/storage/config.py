@@ -1,4 +1,4 @@
-"""The words of this room: settings of a log, what it answers, and what it reports."""
+"""The settings of a log, the results of its operations, and what it reports."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -22,7 +22,7 @@ class LogConfig:
     preallocate_bytes: int = 16 * MIB
     """Room reserved ahead of the end of the log, at most; 0 for none."""
     recovery_point_bytes: int = 16 * MIB
-    """Log bytes between two unsynced notes of index and producers, which shorten recovery; fewer in a small segment."""
+    """Log bytes between two recovery points (index and producers saved, unsynced); fewer in a small segment."""
     checkpoint_bytes: int = 64 * MIB
     """Log bytes of one segment between two checkpoints that are synced: what recovery reads, checks and writes again
     after a power failure at most, beside what was not synced itself."""
@@ -55,7 +55,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that was put right and needs nobody."""
+    """Something that was repaired, or is going to be; no action needed."""
 
     path: str
     message: str
@@ -66,7 +66,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a batch lies. A duplicate lies where its first copy went."""
+    """The offsets of a batch; for a duplicate, those of its first copy."""
 
     base_offset: Offset
     last_offset: Offset

@@ -1,6 +1,7 @@
-"""Which faults of a disk pass, so that a write is taken back and may be tried again, and which end all writing.
+"""Which errors of a disk are retriable, so that a write is taken back and tried again, and which end all writing.
 
-A lack of room or of file handles passes. A sync that failed never does, whatever its errno says: the bytes may be gone.
+A lack of room or of file handles is retriable. A failed sync never is, whatever its errno: Linux marks the pages clean,
+so a second sync would succeed without having written them.
 """
 
 import errno
@@ -14,7 +15,7 @@ _SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def retriable_error_for(error: OSError, where: str) -> RetriableStorageError | None:
-    """The error to tell where something is lacking that may be there again soon; None for any other fault."""
+    """The error to raise where room or handles are lacking, which may be there again soon; None for any other error."""
     if isinstance(error, SyncFailedError):
         return None
     reason = error.strerror or str(error)

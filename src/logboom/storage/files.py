@@ -1,6 +1,7 @@
-"""The names of a log's files, so that what is not ours is told apart and left alone, and whose log it is.
+"""The names of a log's files, so that other files are told apart and left alone, and the mark of the log's owner.
 
-The owner's mark is a small text that whoever has the log made leaves in its directory; nothing here looks into it.
+The owner's mark is a small file that the broker leaves in the directory to say which partition it holds. Its content is
+the broker's.
 """
 
 import re
@@ -37,14 +38,14 @@ def is_temporary(name: str) -> bool:
 
 
 def has_records(disk: Disk, directory: str) -> bool:
-    """Whether there may be records in a log's directory, or anything that is not a log's. Opens nothing."""
+    """Whether a log's directory may hold records, or files that are not a log's. Opens no file."""
     names = disk.list(directory)
     segments = [name for name in names if offset_in(name, ".log") is not None]
     return not all(map(is_known, names)) or any(disk.size(f"{directory}/{name}") for name in segments)
 
 
 def is_log(disk: Disk, directory: str) -> bool:
-    """Whether a directory looks as a log's does. Opens nothing."""
+    """Whether a directory looks like a log's. Opens no file."""
     try:
         names = disk.list(directory)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,7 @@
-"""A look at a log's directory without being its owner: nothing is written, repaired or locked.
+"""Reading a log's directory without being its owner, for `logboom log`: nothing is written, repaired or locked.
 
-The broker may be running, or have been killed. What is below the durable end must be right, and what is not is damage;
-what lies behind it is a tail that recovery would keep as far as it is whole.
+The broker may be running, or have been killed. What is wrong below the durable end is damage. Behind it lies a tail,
+which recovery would keep as far as its batches are whole.
 """
 
 from collections.abc import Callable, Iterator
@@ -130,7 +130,7 @@ class LogView:
             return min(known.position, size), known.durable_end
         return size, known.durable_end if follower is None else follower
 
-    # --- what must be right -------------------------------------------------------------------------------------
+    # --- below the durable end -------------------------------------------------------------------------------------
 
     def batches(self, start: Offset | None = None) -> Iterator[Found]:
         """Every batch below the durable end that reaches above `start`, in order, and each stretch of damage."""
@@ -220,10 +220,10 @@ class LogView:
     def _fault(
         self, window: "_Window", position: int, expected: Offset, end: int
     ) -> tuple[str | None, BatchHeader | None]:
-        head = window.cut(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
-        if len(head) < HEADER_BYTES:  # a running broker may have given back reserved room since the size was read
+        data = window.cut(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
+        if len(data) < HEADER_BYTES:  # a running broker may have given back reserved room since the size was read
             return "the file ends inside a batch", None
-        header = read_header(head)
+        header = read_header(data)
         size = header.size_bytes if HEADER_BYTES <= header.size_bytes <= end - position else HEADER_BYTES
         fault = batch_fault(window.cut(position, size), 0, header, expected, end - position, self._epoch_at)
         return fault, header
@@ -241,7 +241,7 @@ class LogView:
             start += SALVAGE_BYTES // 2
         return None
 
-    # --- what may be anything -----------------------------------------------------------------------------------
+    # --- behind the durable end -----------------------------------------------------------------------------------
 
     def tail(self) -> Iterator[BatchView]:
         """The whole batches behind the durable end; a running broker may be writing the next one."""
@@ -265,7 +265,7 @@ class LogView:
                 file.close()
 
     def notices(self) -> Iterator[Notice]:
-        """What is not as it should be and is put right by itself: helps that can be made again, strangers' files."""
+        """What needs no action: auxiliary files that are going to be made again, and files that are not a log's."""
         if self.checkpoint is None and any(segment.size_bytes for segment in self.segments):
             yield Notice(
                 f"{self.directory}/{checkpoints.NAME}", "is missing or garbled; the last segment is taken as tail"
@@ -317,9 +317,9 @@ def _no_epoch(offset: Offset) -> Epoch:
 
 
 def verify(
-    view: LogView, take: Callable[[Damage | Notice], None], progress: Callable[[int], None] = lambda done: None
+    view: LogView, report: Callable[[Damage | Notice], None], progress: Callable[[int], None] = lambda done: None
 ) -> LogTotals:
-    """Read everything below the durable end and check it; damage and notices go to `take`, bytes done to `progress`."""
+    """Read and check everything below the durable end; damage and notices go to `report`, bytes done to `progress`."""
     batches = records = size_bytes = 0
     segments = {segment.path: segment for segment in view.segments}
     path, check = "", None
@@ -327,34 +327,34 @@ def verify(
     begin = max((segment.base for segment in view.segments if segment.base <= view.start), default=view.start)
     for found in view.batches(begin):
         if found.path != path:
-            _finish(check, take)
+            _finish(check, report)
             path, segment = found.path, segments.get(found.path)
-            check = None if segment is None else _index_check(view, segment, take)
+            check = None if segment is None else _index_check(view, segment, report)
         if isinstance(found, Damage):
             check = None  # entries that lead into it are no news
-            take(found)
+            report(found)
             continue
         header = found.header
         batches, records, size_bytes = batches + 1, records + header.records_count, size_bytes + header.size_bytes
         if check is not None:
             check.saw(found.position, Offset(header.base_offset))
         progress(header.size_bytes)
-    _finish(check, take)
+    _finish(check, report)
     for notice in view.notices():
-        take(notice)
+        report(notice)
     tail = sum(found.header.records_count for found in view.tail())
     return LogTotals(len(view.segments), batches, records, size_bytes, view.start, view.durable_end, tail)
 
 
-def _index_check(view: LogView, segment: SegmentView, take: Callable[[Damage | Notice], None]) -> _IndexCheck | None:
+def _index_check(view: LogView, segment: SegmentView, report: Callable[[Damage | Notice], None]) -> _IndexCheck | None:
     index = view.index_of(segment)
     if index is not None:
         return _IndexCheck(index, segment)
     if view.should_have_index(segment):
-        take(Notice(segment.index_path, "is missing or garbled and will be made again"))
+        report(Notice(segment.index_path, "is missing or garbled and will be made again"))
     return None
 
 
-def _finish(check: _IndexCheck | None, take: Callable[[Damage | Notice], None]) -> None:
+def _finish(check: _IndexCheck | None, report: Callable[[Damage | Notice], None]) -> None:
     if check is not None and check.wrong:
-        take(Notice(check.path, f"has {check.wrong} wrong entries and will be made again"))
+        report(Notice(check.path, f"has {check.wrong} wrong entries and will be made again"))

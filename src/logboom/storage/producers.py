@@ -1,6 +1,7 @@
-"""What a partition remembers of idempotent producers (KIP-98, KIP-360; Kafka's ProducerStateManager).
+"""The idempotence state of a partition: the last batches of each producer (KIP-98, KIP-360; ProducerStateManager).
 
-Pure. Entries are immutable and replaced whole: a shallow copy is a snapshot, and what was there before is the undo.
+Pure. Entries are immutable and replaced whole, so a shallow copy of the table is a snapshot, and the entry before a
+change is all that is needed to take it back.
 """
 
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ Undo = list[tuple[ProducerId, ProducerState | None]]
 
 
 class ProducerTable:
-    """Producers in the order they were heard of last."""
+    """Producers, the one that was silent for longest first."""
 
     __slots__ = ("_producers", "expiry_ms", "max_producers")
 
@@ -129,18 +130,18 @@ class ProducerTable:
         self._producers = dict(last_offset)
 
     def clear(self) -> None:
-        """Forget everyone."""
+        """Forget all producers."""
         self._producers.clear()
 
     def expire(self, now_ms: int) -> None:
-        """Forget who was silent for longer than the expiry."""
+        """Forget the producers that were silent for longer than the expiry."""
         limit = now_ms - self.expiry_ms
         producers = self._producers
         while producers and producers[oldest := next(iter(producers))].seen_ms < limit:
             del producers[oldest]
 
     def copy(self) -> "ProducerTable":
-        """The table as it is now, at the price of a shallow copy."""
+        """A table with the same entries: a shallow copy."""
         table = ProducerTable(self.expiry_ms, self.max_producers)
         table._producers = self._producers.copy()
         return table

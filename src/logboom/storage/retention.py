@@ -1,4 +1,4 @@
-"""Which old segments a log no longer owes to anybody. Pure; `PartitionLog.delete_before` does it."""
+"""Which old segments retention lets a log delete. Pure; `PartitionLog.delete_before` deletes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from logboom.base.ids import Offset
 
 
 class SegmentFacts(Protocol):
-    """What retention must know of one segment."""
+    """The facts of one segment that retention needs."""
 
     @property
     def base(self) -> Offset:
@@ -24,7 +24,7 @@ class SegmentFacts(Protocol):
 
     @property
     def max_timestamp(self) -> int:
-        """Its newest time, negative where no record has one. May cost a look at the disk: asked as late as can be."""
+        """Its newest time, negative where no record has one. May read the disk, so it is asked last."""
 
 
 @dataclass(frozen=True, slots=True)

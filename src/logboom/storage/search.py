@@ -1,7 +1,7 @@
 """Finding records by time in a log's segments.
 
-Indexes narrow the search to a few batches; those are opened record by record, since a client's word for the newest
-time in a batch is only a hint.
+Indexes narrow the search to a few batches. Those are opened record by record, since the newest time in a batch's header
+is what its producer wrote there, and may not be true.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from logboom.storage.segment import NO_TIME, Segment
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for: the first record of this time or later, from `floor` up to below `ceiling`."""
+    """The record to find: the first record of this time or later, from `floor` up to below `ceiling`."""
 
     timestamp_ms: int
     floor: Offset

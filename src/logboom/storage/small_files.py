@@ -1,7 +1,7 @@
-"""Small files with a checksum, either replaced whole or overwritten in place.
+"""Auxiliary files: small, with a checksum, either replaced whole or overwritten in place.
 
-All of them can be made again from the log: one that is missing, cut, garbled or unreadable is as good as none, and that
-is told. What stands in the way of making it again, a directory of its name say, is moved aside and never removed.
+All of them can be made again from the log. One that is missing, cut, garbled or unreadable counts as missing, and is
+reported. What prevents it from being made again, a directory of its name for example, is moved aside and never removed.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from logboom.base.ports import Disk
 from logboom.storage.config import Notice
 from logboom.storage.faults import retriable_error_for
 
-_HEAD: Final = Struct(">4sIII")  # tag, version, length, CRC-32C of the payload
+_HEADER: Final = Struct(">4sIII")  # tag, version, length, CRC-32C of the payload
 TEMPORARY_SUFFIX: Final = ".tmp"
 _ASIDE_SUFFIX: Final = ".unreadable"
 
@@ -27,15 +27,15 @@ ReportNotice = Callable[[Notice], None]
 
 def frame(tag: bytes, version: int, payload: bytes) -> bytes:
     """The bytes of a small file: four letters, version, length, CRC, payload."""
-    return _HEAD.pack(tag, version, len(payload), crc32c(payload)) + payload
+    return _HEADER.pack(tag, version, len(payload), crc32c(payload)) + payload
 
 
 def unframe(tag: bytes, version: int, data: bytes) -> bytes | None:
     """The payload, or None where tag, version, length or CRC are not as they must be."""
-    if len(data) < _HEAD.size:
+    if len(data) < _HEADER.size:
         return None
-    found_tag, found_version, length, crc = _HEAD.unpack_from(data)
-    payload = data[_HEAD.size : _HEAD.size + length]
+    found_tag, found_version, length, crc = _HEADER.unpack_from(data)
+    payload = data[_HEADER.size : _HEADER.size + length]
     if (found_tag, found_version) != (tag, version) or len(payload) != length or crc32c(payload) != crc:
         return None
     return payload
@@ -56,7 +56,7 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
 def read_auxiliary(
     disk: Disk, path: str, parse: Callable[[bytes], Content | None], report: ReportNotice | None
 ) -> Content | None:
-    """What a file holds; None where there is none, or none that can be used. Raises OSError for a lack of handles.
+    """The parsed content of a file; None where it is missing or cannot be used. Raises OSError for a lack of handles.
 
     With `report`, an unusable one is reported, and moved aside where it cannot even be read. Without, nothing is done.
     """
@@ -76,7 +76,7 @@ def read_auxiliary(
 
 
 def set_aside(disk: Disk, path: str) -> str:
-    """Give it a name that is nobody's; that name."""
+    """Rename it to a name that nothing uses; that name."""
     aside = next(name for n in count() if not disk.exists(name := f"{path}{_ASIDE_SUFFIX}{n or ''}"))
     disk.rename(path, aside)
     return aside

@@ -28,7 +28,7 @@ def write(state: LogState, staged: list[Staged], count: int) -> RetriableStorage
             if lack is None:
                 raise
             return lack
-        # The loop appends to the list meanwhile; the head is this thread's.
+        # The loop appends to the list meanwhile; the first ones are this thread's.
         del staged[: len(group)]
         count -= len(group)
     return None

@@ -1,7 +1,7 @@
-"""Walking and checking the batches of one segment file.
+"""Functions over the batches of one segment file.
 
-`walk` trusts nothing but goes by the heads alone; `check` looks at one batch whole; `salvage` finds what is still good
-in a stretch that is not.
+`walk` goes from batch to batch by their headers, checking what a header alone can tell; `walk_checked` checks each CRC,
+too; `salvage` finds the batches that are still good in a stretch that is damaged.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,12 +46,12 @@ def read_some(file: File, position: int, length: int, cached_only: bool) -> byte
     return data
 
 
-def head_fault(header: BatchHeader, expected: Offset, room: int) -> str | None:
-    """Why this cannot be the head of the batch at `expected` with `room` bytes left; None if it can."""
+def header_fault(header: BatchHeader, expected: Offset, room: int) -> str | None:
+    """Why this cannot be the header of the batch at `expected` with `room` bytes left; None if it can."""
     if header.magic != MAGIC:
         return "there is no record batch"
     if header.batch_length < MIN_BATCH_LENGTH or header.last_offset_delta < 0:
-        return "the head of the batch is impossible"
+        return "the header of the batch is impossible"
     if header.base_offset != expected:
         return f"the batch says offset {header.base_offset} where {expected} must follow"
     if LENGTH_PREFIX_BYTES + header.batch_length > room:
@@ -62,8 +62,8 @@ def head_fault(header: BatchHeader, expected: Offset, room: int) -> str | None:
 def batch_fault(
     data: Bytes, at: int, header: BatchHeader, expected: Offset, room: int, epoch_at: EpochAt
 ) -> str | None:
-    """As `head_fault`, and the epoch, which no CRC covers, and the CRC."""
-    fault = head_fault(header, expected, room)
+    """As `header_fault`, and the epoch, which no CRC covers, and the CRC."""
+    fault = header_fault(header, expected, room)
     if fault is not None:
         return fault
     epoch = epoch_at(expected)
@@ -77,20 +77,20 @@ def batch_fault(
 def walk(
     file: File, position: int, expected: Offset, end: int, *, cached_only: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and head of each batch from `position` up to `end`; BadBatchError where one cannot be right."""
+    """Position and header of each batch from `position` up to `end`; BadBatchError where one cannot be right."""
     window: bytes | memoryview = b""
     start, last_bytes = position, 0
     while position < end:
         at = position - start
         if at + HEADER_BYTES > len(window):
             start, at = position, 0
-            # Behind a large batch the head alone: most of a window would be records that nobody looks at.
+            # Behind a large batch the header alone: most of a window would be records that nobody looks at.
             wanted = HEADER_BYTES if last_bytes >= _LARGE_BATCH_BYTES else WINDOW_BYTES
             window = read_some(file, start, min(wanted, end - start), cached_only)
             if len(window) < HEADER_BYTES:
                 raise BadBatchError(position, expected, "the file ends inside a batch")
         header = read_header(window, at)
-        fault = head_fault(header, expected, end - position)
+        fault = header_fault(header, expected, end - position)
         if fault is not None:
             raise BadBatchError(position, expected, fault)
         yield position, header

@@ -1,7 +1,7 @@
 """The sparse index of one segment: every few KiB of log, where a batch begins and the newest time before it.
 
-It is a help and never the truth: whoever follows it checks the batch found there, and it can be made again from the
-log. On disk each entry carries its own CRC, so a garbled or half-written one is seen.
+It is auxiliary and never trusted: a reader checks the batch that it finds at an entry's place, and the index can be
+made again from the log. On disk each entry carries its own CRC, so a garbled or half-written one is seen.
 """
 
 from array import array
@@ -28,7 +28,7 @@ NO_TIME: Final = -(2**63)
 class SparseIndex:
     """Rising offsets, positions and times of one segment, in memory.
 
-    One thread adds, any thread looks: an entry is there once its offset is, which is added last.
+    One thread adds, any thread reads: an entry is there once its offset is, which is added last.
     """
 
     __slots__ = ("cut_short", "interval_bytes", "max_timestamp", "offsets", "positions", "saved", "times", "upto")
@@ -145,7 +145,7 @@ def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int 
         file = disk.open(path)
         data = file.read(max(file.size() - _ENTRY_BYTES, 0), _ENTRY_BYTES)
     except OSError:
-        return None  # whoever makes the index again tells of it
+        return None  # making the index again reports it
     file.close()
     if len(data) != _ENTRY_BYTES or _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size]):
         return None

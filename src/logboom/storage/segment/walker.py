@@ -9,7 +9,7 @@ from logboom.base.units import MIB
 from logboom.records import HEADER_BYTES, BatchHeader, read_header
 from logboom.storage.config import Damage, Notice
 from logboom.storage.segment.file import SegmentFile
-from logboom.storage.segment.scan import BadBatchError, EpochAt, head_fault, salvage, walk
+from logboom.storage.segment.scan import BadBatchError, EpochAt, header_fault, salvage, walk
 
 SALVAGE_BYTES: Final = 32 * MIB
 """Bytes that a search for good batches behind damage looks at together. Above the largest batch, by far."""
@@ -64,7 +64,7 @@ class SegmentWalker:
     def is_batch(self, offset: Offset, position: int, end_position: int) -> bool:
         """Whether the batch at `offset` begins at `position`, by its header."""
         data = self._file.handle.read(position, HEADER_BYTES)
-        return len(data) == HEADER_BYTES and head_fault(read_header(data), offset, end_position - position) is None
+        return len(data) == HEADER_BYTES and header_fault(read_header(data), offset, end_position - position) is None
 
     def damaged(self, position: int, offset: Offset, reason: str) -> Damage:
         """The damage at `position`, which is reported when it is met first."""
