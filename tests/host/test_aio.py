@@ -132,6 +132,19 @@ def test_a_kernel_that_refuses_is_found_at_the_start(disk: OsDisk, monkeypatch: 
     asyncio.run(body())
 
 
+def test_a_loop_that_watches_no_descriptors_has_none(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise NotImplementedError
+
+    async def body() -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
+        assert not disk.start_async_syncs()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    asyncio.run(body())
+
+
 def test_other_machines_and_file_systems_have_none(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         assert async_syncs_for(Path("/proc")) is None

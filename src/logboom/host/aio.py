@@ -47,7 +47,8 @@ class AsyncSyncs:
     """One context of the kernel's AIO. Life: made on the loop that its callbacks run on, `close`d there."""
 
     def __init__(self) -> None:
-        """Raises OSError where the kernel, or what it is confined by, refuses."""
+        """Raises OSError where the kernel, or what it is confined by, refuses; NotImplementedError where the event loop
+        watches no descriptors."""
         self._setup, self._destroy, self._getevents, self._submit = _CALLS[platform.machine()]
         self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
         self._syscall.restype = ctypes.c_long
@@ -66,7 +67,12 @@ class AsyncSyncs:
         self._last = 0
         self._refused = False
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._eventfd, self._on_ready)
+        try:
+            self._loop.add_reader(self._eventfd, self._on_ready)
+        except NotImplementedError:
+            self._call(self._destroy, self._context)
+            os.close(self._eventfd)
+            raise
 
     def submit(self, fd: int, done: SyncDone) -> bool:
         """Begin an fdatasync; `done` is called on the loop. False: nothing was begun, and a thread must do it."""
@@ -118,7 +124,8 @@ def async_syncs_for(root: os.PathLike[str]) -> AsyncSyncs | None:
         return None
     try:
         return AsyncSyncs()
-    except OSError:  # ENOSYS, EPERM: not in this kernel or container; EAGAIN: fs.aio-max-nr is reached
+    except (OSError, NotImplementedError):
+        # ENOSYS, EPERM: not in this kernel or container; EAGAIN: fs.aio-max-nr is reached. A simulated loop has no files.
         return None
 
 
