@@ -125,7 +125,7 @@ def async_syncs_for(root: os.PathLike[str]) -> AsyncSyncs | None:
     try:
         return AsyncSyncs()
     except (OSError, NotImplementedError):
-        # ENOSYS, EPERM: not in this kernel or container; EAGAIN: fs.aio-max-nr is reached. A simulated loop has no files.
+        # ENOSYS, EPERM: not in this kernel or container; EAGAIN: fs.aio-max-nr is reached.
         return None
 
 
