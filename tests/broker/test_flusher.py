@@ -40,7 +40,11 @@ class FakeLog:
         self.durable = taken
         return Offset(taken)
 
-    def write_nowait(self, max_bytes: int) -> "FakeFile | None":
+    @property
+    def inline(self) -> "FakeLog":
+        return self
+
+    def write(self, max_bytes: int) -> "FakeFile | None":
         if isinstance(self.fault, DiskFullError):
             return None
         self.flushes += 1

@@ -13,6 +13,9 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 MODULE_MAX_LINES = 600
 FUNCTION_MAX_LINES = 70
 FUNCTION_P95_MAX_LINES = 56
+CLASS_MAX_METHODS = 25
+INTERFACES = {"AbstractEventLoop", "Transport"}
+"""Of the standard library, each with more methods than that; what implements one implements them all."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -39,7 +42,7 @@ def test_there_is_something_to_look_at() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_module_says_what_it_is_and_stays_small(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)) or not text.strip(), "no docstring"
+    assert ast.get_docstring(ast.parse(text)), "no docstring"
     assert len(text.splitlines()) <= MODULE_MAX_LINES
 
 
@@ -74,3 +77,20 @@ def test_broad_excepts_give_their_reason() -> None:
         if "except Exception" in line and len(line.partition("BLE001")[2].strip(" #-:")) < 10
     ]
     assert bare == []
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=name_of)
+def test_every_package_opens_with_what_a_newcomer_must_know(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), "an __init__ without a docstring"
+
+
+def test_classes_do_one_thing() -> None:
+    """An object of more methods does more than one thing; an interface that others define has as many as it has."""
+    counts = {
+        f"{name_of(path)}:{node.lineno} {node.name}": sum(isinstance(part, Function) for part in node.body)
+        for path in MODULES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+        and not {base.attr for base in node.bases if isinstance(base, ast.Attribute)} & INTERFACES
+    }
+    assert {where: count for where, count in counts.items() if count > CLASS_MAX_METHODS} == {}

@@ -20,16 +20,10 @@ from logboom.base.ports import File
 Result = TypeVar("Result")
 
 
-class Flushable(Protocol):
-    """The part of a log that concerns group commit."""
+class InlineFlushable(Protocol):
+    """The part of a log that writes on the loop while the kernel syncs beside it. One round at a time."""
 
-    def flush(self, *, sync: bool) -> Offset:
-        """Thread: write all that is staged, and with `sync` make it durable; the end of what is then safe.
-
-        Raises RetriableStorageError where room or a file handle is lacking, else StorageError or OSError.
-        """
-
-    def write_nowait(self, max_bytes: int) -> File | None:
+    def write(self, max_bytes: int) -> File | None:
         """Loop: write all that is staged, at most so many bytes, without a wait for the disk; the file that is then to
         be synced, upon which `synced` or `sync_failed` is called. None, or BlockingIOError where the disk would have to
         be waited for: `flush` has to do it."""
@@ -39,6 +33,20 @@ class Flushable(Protocol):
 
     def sync_failed(self, error: OSError) -> StorageError:
         """Loop: the sync failed; the error that every further write meets."""
+
+
+class Flushable(Protocol):
+    """The part of a log that concerns group commit."""
+
+    def flush(self, *, sync: bool) -> Offset:
+        """Thread: write all that is staged, and with `sync` make it durable; the end of what is then safe.
+
+        Raises RetriableStorageError where room or a file handle is lacking, else StorageError or OSError.
+        """
+
+    @property
+    def inline(self) -> InlineFlushable:
+        """The same on the loop, for small writes."""
 
 
 class FlushTarget(Protocol):

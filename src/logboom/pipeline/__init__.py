@@ -39,5 +39,5 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
 - `run`: the life of a running pipeline; start reading at `run.runner`.
 
 It talks to the log as any client does and knows nothing of brokers. It alone imports pyspark. The reasons for this way
-are in docs/decisions/0006-router.md, those for `sql` in 0015-sql-of-conditions.md.
+are in docs/decisions/0006-router.md, those for `sql` in 0017-sql-of-conditions.md.
 """

@@ -4,8 +4,8 @@
   batch goes, the segment it will lie in included, and stage it; none of them waits for the disk.
 - The flusher's thread calls `flush`, `checkpoint`, `truncate` and `detach_before`. They do what was decided. The two
   threads share one list, of which the loop writes the end and the flusher takes the head.
-- With `write_nowait` and `synced` the loop itself writes what is small, while the flusher's thread is idle and a sync
-  runs beside the loop.
+- Through `inline` the loop itself writes what is small, while the flusher's thread is idle and a sync runs beside the
+  loop.
 - Any thread reads, through `reader`. Readers see tuples that are replaced whole.
 """
 
@@ -14,10 +14,11 @@ from threading import Lock
 
 from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageError
 from logboom.base.ids import Epoch, Offset
-from logboom.base.ports import Disk, File, SyncFailedError
+from logboom.base.ports import Disk, SyncFailedError
 from logboom.storage import recovery, truncation, writing
 from logboom.storage.config import Appended, LogConfig
 from logboom.storage.faults import retriable_error_for
+from logboom.storage.inline_writes import InlineWrites
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.plan import SegmentPlan
 from logboom.storage.producers import ProducerTable, Undo
@@ -47,6 +48,7 @@ class PartitionLog:
         self._plan = plan
         self._staged: list[Staged] = []
         self._io = Lock()
+        self.inline = InlineWrites(state, self._staged, self._io)
 
     @classmethod
     def open(
@@ -252,40 +254,6 @@ class PartitionLog:
             if lack is not None:
                 raise lack
             return state.durable_end if sync else state.written_end
-
-    # --- on the loop, while the flusher's thread has nothing to do ------------------------------------------------
-
-    def write_nowait(self, max_bytes: int) -> File | None:
-        """Write all that is staged, without a wait for the disk; the handle whose sync makes it durable.
-
-        None where `flush` must do it: there is more than `max_bytes`, or more than one plain write to do. Nothing else
-        may change the log until `synced` or `sync_failed` was called. Raises BlockingIOError where the write would wait
-        for the disk: `flush` must do it then too.
-        """
-        if self._state.failure is not None or not self._io.acquire(blocking=False):
-            return None
-        try:
-            return writing.write_nowait(self._state, self._staged, max_bytes)
-        finally:
-            self._io.release()
-
-    def synced(self) -> Offset:
-        """The sync after `write_nowait` succeeded: the new durable end. Raises as `flush`."""
-        state = self._state
-        with self._io:
-            state.check_writable()
-            state.active.file.synced()
-            try:
-                state.set_durable(sync=False)
-            except OSError as error:
-                raise state.error_for(error) from error
-            return state.durable_end
-
-    def sync_failed(self, error: OSError) -> StorageError:
-        """The sync after `write_nowait` failed: the log never writes again. The error that says so."""
-        return self._state.fail(error)
-
-    # --- on the flusher's thread again ----------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
         """Make the note of the durable end itself durable."""

@@ -100,7 +100,7 @@ class InlineCommit:
         """Write the round and begin its sync; the outcome goes to `deliver`. False: a thread has to flush it."""
         began_ns = self._clock.monotonic_ns()
         try:
-            file = target.log.write_nowait(ROUND_BYTES_MAX)
+            file = target.log.inline.write(ROUND_BYTES_MAX)
         except BlockingIOError:
             self._policy.leave(began_ns)
             return False
@@ -132,6 +132,6 @@ class InlineCommit:
 
 def _complete(target: FlushTarget, error: OSError | None) -> Offset:
     if error is not None:
-        failed: StorageError = target.log.sync_failed(error)
+        failed: StorageError = target.log.inline.sync_failed(error)
         raise failed
-    return target.log.synced()
+    return target.log.inline.synced()

@@ -11,5 +11,5 @@ what would use `java.util.regex` for RE2/J, whose time is proportional to the te
 Errors that are left are exceptions, which `execute.flow` turns into the dead letter of the one record.
 
 The modules here see Spark only through py4j: `check` uses them in a bare JVM, a running pipeline in Spark's own. They
-must not know nodes of a pipeline or DataFrames. docs/decisions/0015-sql-of-conditions.md has the reasons.
+must not know nodes of a pipeline or DataFrames. docs/decisions/0017-sql-of-conditions.md has the reasons.
 """
