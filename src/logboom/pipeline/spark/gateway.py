@@ -12,6 +12,7 @@ the other end of a pipe that only the driver holds open.
 """
 
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -32,8 +33,9 @@ class SparkJvm:
     def __init__(self, settings: Mapping[str, str], *, silent: bool) -> None:
         """Starts it and returns at once. `settings`: Spark's, among them those that shape the JVM itself. `silent`:
         drops what it writes to standard error."""
-        self._directory = tempfile.TemporaryDirectory()
-        self._told = Path(self._directory.name) / "connection"
+        # Removed by `attach` and `kill` alone: a JVM that cannot write its connection there fails without ending.
+        self._told = Path(tempfile.mkdtemp(prefix="logboom-jvm-")) / "connection"
+        self._is_attached = False
         submit = str(Path(os.environ.get("SPARK_HOME") or pyspark_dir()) / "bin" / "spark-submit")
         pairs = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         # These two variables are the launcher's side of org.apache.spark.api.python.PythonGatewayServer.
@@ -63,7 +65,8 @@ class SparkJvm:
             time.sleep(_POLL_S)
         with self._told.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
-        self._directory.cleanup()
+        shutil.rmtree(self._told.parent, ignore_errors=True)
+        self._is_attached = True
         os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
         try:
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
@@ -76,10 +79,11 @@ class SparkJvm:
         """Ends it at once."""
         self._process.kill()
         self._process.wait()
-        self.close()
+        shutil.rmtree(self._told.parent, ignore_errors=True)
 
     def close(self) -> None:
-        """Lets it end, whether anything was attached or not."""
+        """Lets it end; one that nothing was attached to yet ends at once."""
+        if not self._is_attached:
+            self.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._directory.cleanup()

@@ -1,0 +1,46 @@
+"""The JVM of a session ends with what started it, however far either of them has come."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.pipeline.support import needs_java, wait_until
+
+from logboom.pipeline.spark.gateway import SparkJvm
+
+pytestmark = [pytest.mark.spark, needs_java]
+
+STARTS_ONE = """
+import os, signal, sys
+from logboom.pipeline.spark.gateway import SparkJvm
+print(SparkJvm({}, silent=True).pid, flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.7])
+def test_a_jvm_that_is_closed_while_it_comes_up_ends(after_s: float) -> None:
+    jvm = SparkJvm({}, silent=True)
+    time.sleep(after_s)  # not to wait for something: to meet it at different points of its start
+    jvm.close()
+    assert not _is_alive(jvm.pid)
+
+
+@pytest.mark.parametrize("how", ["killed", "returns"])
+def test_a_jvm_whose_driver_ends_while_it_comes_up_ends(how: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_ONE, how], stdout=subprocess.PIPE, env=os.environ, timeout=60, check=False
+    )
+    pid = int(done.stdout)
+    wait_until(lambda: not _is_alive(pid), "the end of the JVM", 60)
