@@ -1,4 +1,5 @@
 import errno
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -13,10 +14,12 @@ from logboom.base.errors import (
     StorageError,
 )
 from logboom.base.ids import Epoch, Offset, ProducerId
+from logboom.base.ports import Bytes
 from logboom.base.units import DAY_MS
 from logboom.records import Codec, iter_batches
-from logboom.sim.disk import Always, SimDisk
+from logboom.sim.disk import Always, SimDisk, SimFile
 from logboom.storage import LogConfig, PartitionLog
+from logboom.storage.checkpoint import load as load_checkpoint
 from logboom.storage.snapshots import snapshot_offsets
 
 
@@ -601,3 +604,38 @@ def test_a_start_whose_sync_failed_is_durable_before_anybody_hears_of_it() -> No
     again = open_log(disk.power_cut(Always(survives=False)), SMALL, reports=reports)
     assert (again.log_start_offset, reports.damage) == (offset, [])
     assert read_one(again, offset) is not None
+
+
+def test_writes_on_the_loop_leave_every_sync_to_the_flusher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of the checkpoint, which is synced every so many bytes."""
+
+    def write_nowait(self: SimFile, offset: int, buffers: Sequence[Bytes]) -> bool:
+        self.write(offset, buffers)
+        return True
+
+    monkeypatch.setattr(SimFile, "write_nowait", write_nowait)
+    disk = SimDisk()
+    log = open_log(disk, LogConfig(checkpoint_bytes=5_000))
+    syncs: list[str] = []
+
+    def watch(operation: str, path: str) -> None:
+        if operation in ("sync", "sync_dir"):
+            syncs.append(path)
+
+    disk.fault = watch
+    inline = 0
+    for count in range(1, 60):
+        append(log, batch(1, 1000))
+        syncs.clear()
+        file = log.inline.write(100_000)
+        if file is None:
+            log.flush(sync=True)
+        else:
+            file.sync()
+            syncs.clear()
+            assert log.inline.synced() == count
+            inline += 1
+            assert syncs == []
+        noted = load_checkpoint(disk.power_cut(Always(survives=False)), DIRECTORY)
+        assert count - (0 if noted is None else noted.durable_end) < 8
+    assert inline > 30

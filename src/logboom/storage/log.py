@@ -248,7 +248,7 @@ class PartitionLog:
                 lack = writing.write(state, self._staged, count)
                 if sync and state.durable_end < state.written_end:
                     state.active.file.sync()
-                    state.set_durable(sync=False)
+                    state.set_durable(sync=state.checkpoint_due)
             except OSError as error:
                 raise state.error_for(error) from error
             if lack is not None:

@@ -122,17 +122,23 @@ class LogState:
         """Everything up to `end` is durable and nothing lies behind it."""
         self.log_end_offset = self.written_end = self.durable_end = self.active.file.known_end = end
 
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the next checkpoint is to be synced.
+
+        Without a sync now and then, a power failure would leave a checkpoint from before the last writeback: up to half
+        a minute of writes at full speed, all of which recovery would have to check and write again.
+        """
+        return self.active.size_bytes - self._checkpoint_synced_bytes >= self.config.checkpoint_bytes
+
     def set_durable(self, *, sync: bool) -> None:
         """All that is written was synced: note it in the checkpoint.
 
         Where there is no room for the note, the old one stays. It costs the next recovery a longer tail, nothing else.
         """
         self.durable_end = self.written_end
-        # Without a sync now and then, a power failure would leave a checkpoint from before the last writeback: up to
-        # half a minute of writes at full speed, all of which recovery would have to check and write again.
-        due = self.active.size_bytes - self._checkpoint_synced_bytes >= self.config.checkpoint_bytes
         try:
-            self.write_checkpoint(sync=sync or due)
+            self.write_checkpoint(sync=sync)
         except OSError as error:
             if retriable_error_for(error, self.directory) is None:
                 raise
