@@ -22,8 +22,8 @@ from logboom.collector.batch_client import BatchClient
 from logboom.collector.clients import client_of
 from logboom.collector.config import OutputConfig
 from logboom.collector.delivery import Delivery
+from logboom.collector.pending_send import OrderedSource
 from logboom.collector.record_client import RecordClient, producer_options
-from logboom.collector.shipment import Lane
 
 LOG: Any = structlog.wrap_logger(None, processors=[], wrapper_class=structlog.make_filtering_bound_logger(50))
 WAIT_S = 60
@@ -51,9 +51,11 @@ def lines(first: int, count: int, line_bytes: int = 0) -> Lines:
     return Lines(values, list(range(first, first + count)), first + count)
 
 
-def send_all(out: Delivery, stream: str, lanes: int = 3, rounds: int = 20, count: int = 100) -> dict[bytes, list[int]]:
-    """Interleaved shipments of several lanes; what each lane sent."""
-    made = [Lane(stream, "web-1", "app", f"/logs/{number}") for number in range(lanes)]
+def send_all(
+    out: Delivery, stream: str, sources: int = 3, rounds: int = 20, count: int = 100
+) -> dict[bytes, list[int]]:
+    """Interleaved pending sends of several sources; what each source sent."""
+    made = [OrderedSource(stream, "web-1", "app", f"/logs/{number}") for number in range(sources)]
     done = 0
 
     def safe() -> None:
@@ -61,12 +63,12 @@ def send_all(out: Delivery, stream: str, lanes: int = 3, rounds: int = 20, count
         done += 1
 
     for turn in range(rounds):
-        for lane in made:
-            out.send(lane, lines(turn * count, count), 1_000 + turn, safe)
+        for source in made:
+            out.send(source, lines(turn * count, count), 1_000 + turn, safe)
         out.poll(0)
     until(out, lambda: out.is_empty)
-    assert done == rounds * lanes
-    return {lane.key: list(range(rounds * count)) for lane in made}
+    assert done == rounds * sources
+    return {source.key: list(range(rounds * count)) for source in made}
 
 
 def got(bootstrap: str, stream: str) -> dict[bytes, list[int]]:
@@ -90,15 +92,15 @@ def test_large_lines_and_streams_that_take_little(broker: BrokerProcess) -> None
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     admin.create_topics([small])["small"].result(30)
     out = delivery(broker.kafka, **{"compression.type": "none"})
-    lane = Lane("small", "h", "i", "/p")
+    source = OrderedSource("small", "h", "i", "/p")
     for turn in range(5):
-        out.send(lane, lines(100 * turn, 100, 1_000), 1, lambda: None)
+        out.send(source, lines(100 * turn, 100, 1_000), 1, lambda: None)
     refused = Lines([b"x" * 30_000], [500], 30_501)
-    out.send(lane, refused, 1, lambda: None)
-    out.send(lane, lines(500, 10), 1, lambda: None)
+    out.send(source, refused, 1, lambda: None)
+    out.send(source, lines(500, 10), 1, lambda: None)
     until(out, lambda: out.is_empty)
     out.close(drop=False)
-    assert got(broker.kafka, "small")[lane.key] == list(range(510))
+    assert got(broker.kafka, "small")[source.key] == list(range(510))
     assert (out.counters.refused, out.counters.producers) == (1, 1)
 
 
@@ -107,7 +109,7 @@ def test_a_stream_that_is_not_there_blocks_itself_alone(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": broker.kafka})
         admin.create_topics([NewTopic("there", 1, 1)])["there"].result(30)
         out = delivery(broker.kafka)
-        late = Lane("late", "h", "i", "/p")
+        late = OrderedSource("late", "h", "i", "/p")
         out.send(late, lines(0, 10), 1, lambda: None)
         assert send_all_but(out, "there", late) == list(range(100))
         assert out.is_blocked("late")
@@ -117,12 +119,12 @@ def test_a_stream_that_is_not_there_blocks_itself_alone(tmp_path: Path) -> None:
         out.close(drop=False)
 
 
-def send_all_but(out: Delivery, stream: str, waiting: Lane) -> list[int]:
-    """Send to a stream while another lane waits; what is safe in the end."""
+def send_all_but(out: Delivery, stream: str, waiting: OrderedSource) -> list[int]:
+    """Send to a stream while another source waits; what is safe in the end."""
     safe: list[int] = []
-    lane = Lane(stream, "h", "i", "/q")
+    source = OrderedSource(stream, "h", "i", "/q")
     for first in range(0, 100, 10):
-        out.send(lane, lines(first, 10), 1, partial(safe.extend, range(first, first + 10)))
+        out.send(source, lines(first, 10), 1, partial(safe.extend, range(first, first + 10)))
     until(out, lambda: len(safe) == 100)
     assert waiting.outstanding
     return safe
@@ -134,7 +136,7 @@ def test_several_brokers_lead_the_partitions_of_one_stream() -> None:
     assert len(brokers) == 3
     bootstrap = ",".join(f"{one.host}:{one.port}" for one in brokers)
     out = delivery(bootstrap)
-    expected = send_all(out, "many", lanes=8)
+    expected = send_all(out, "many", sources=8)
     out.close(drop=False)
     assert got(bootstrap, "many") == expected
     assert out.counters.producers == 1
@@ -183,7 +185,7 @@ def test_what_is_no_kafka_server_costs_nothing_but_waiting(answer: bytes) -> Non
 
     with server(behave) as address:
         out = delivery(address)
-        out.send(Lane("s", "h", "i", "/p"), lines(0, 10), 1, lambda: None)
+        out.send(OrderedSource("s", "h", "i", "/p"), lines(0, 10), 1, lambda: None)
         for _ in range(3):
             until(out, lambda: asked.acquire(blocking=False))
         until(out, lambda: out.waiting)
@@ -192,7 +194,7 @@ def test_what_is_no_kafka_server_costs_nothing_but_waiting(answer: bytes) -> Non
 
 
 def test_partitions_that_a_broker_leaves_out_are_asked_for_again() -> None:
-    """A lane's partition is reckoned from their number: two out of eight are none."""
+    """A source's partition is reckoned from their number: two out of eight are none."""
     asked = threading.Semaphore(0)
 
     def behave(client: socket.socket) -> None:
@@ -209,7 +211,7 @@ def test_partitions_that_a_broker_leaves_out_are_asked_for_again() -> None:
     with server(behave) as address:
         out = delivery(address)
         for number in range(8):
-            out.send(Lane("s", "h", "i", f"/{number}"), lines(0, 10), 1, lambda: None)
+            out.send(OrderedSource("s", "h", "i", f"/{number}"), lines(0, 10), 1, lambda: None)
         for _ in range(5):
             until(out, lambda: asked.acquire(blocking=False))
         assert out.waiting

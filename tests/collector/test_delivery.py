@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 from logboom.collector import delivery, record_client
 from logboom.collector.batch import Lines
 from logboom.collector.delivery import Delivery
+from logboom.collector.pending_send import OrderedSource
 from logboom.collector.record_client import OutputConfigError, RecordClient, producer_options
-from logboom.collector.shipment import Lane
 
 LOG: Any = structlog.wrap_logger(None, processors=[], wrapper_class=structlog.make_filtering_bound_logger(50))
 
@@ -90,10 +90,10 @@ def out(world: World) -> Delivery:
     return Delivery(partial(RecordClient, {}), 1 << 20, LOG)
 
 
-def send(out: Delivery, lane: Lane, numbers: range, done: list[int]) -> None:
+def send(out: Delivery, source: OrderedSource, numbers: range, done: list[int]) -> None:
     values = [b"%d" % number for number in numbers]
     lines = Lines(values, [10 * number for number in numbers], 10 * numbers.stop, frozenset())
-    out.send(lane, lines, 1234, lambda: done.append(numbers.stop))
+    out.send(source, lines, 1234, lambda: done.append(numbers.stop))
 
 
 def run(out: Delivery) -> None:
@@ -106,9 +106,9 @@ def run(out: Delivery) -> None:
 
 
 def test_lines_go_out_in_order_with_their_headers_and_are_told_once(world: World, out: Delivery) -> None:
-    lane, done = Lane("logs", "web-1", "app", "/var/log/é.log"), list[int]()
-    send(out, lane, range(10), done)
-    send(out, lane, range(10, 12), done)
+    source, done = OrderedSource("logs", "web-1", "app", "/var/log/é.log"), list[int]()
+    send(out, source, range(10), done)
+    send(out, source, range(10, 12), done)
     assert not out.is_empty
     assert out.in_flight_records == 12
     run(out)
@@ -127,10 +127,10 @@ def test_lines_go_out_in_order_with_their_headers_and_are_told_once(world: World
 def test_after_a_fatal_error_everything_unacknowledged_goes_again_in_order(world: World, out: Delivery) -> None:
     fails = iter([None, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, None, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER])
     world.refuses = lambda batch: next(fails, None)
-    lanes = [Lane("logs", "h", "i", f"/{n}") for n in range(3)]
+    sources = [OrderedSource("logs", "h", "i", f"/{n}") for n in range(3)]
     done: list[int] = []
     for start in range(0, 30, 10):
-        send(out, lanes[start // 10], range(start, start + 10), done)
+        send(out, sources[start // 10], range(start, start + 10), done)
     run(out)
     assert sorted(world.values_of("logs")) == list(range(30))
     assert sorted(done) == [10, 20, 30]
@@ -147,9 +147,9 @@ def test_a_refused_record_is_found_and_left_out_and_it_alone(world: World, out: 
 
     world.refuses = refuses
     done: list[int] = []
-    lanes = [Lane("logs", "h", "i", f"/{n}") for n in range(2)]
+    sources = [OrderedSource("logs", "h", "i", f"/{n}") for n in range(2)]
     for start in (0, 20, 10, 30):
-        send(out, lanes[start // 20], range(start, start + 10), done)
+        send(out, sources[start // 20], range(start, start + 10), done)
     run(out)
     assert Counter(world.values_of("logs")) == Counter(set(range(40)) - refused)
     assert out.counters.refused == len(refused)
@@ -168,7 +168,7 @@ def test_a_failing_stream_blocks_itself_alone(world: World, out: Delivery) -> No
 
     world.refuses = refuses
     world.batch = 1
-    dead, alive, done = Lane("dead", "h", "i", "/d"), Lane("alive", "h", "i", "/a"), list[int]()
+    dead, alive, done = OrderedSource("dead", "h", "i", "/d"), OrderedSource("alive", "h", "i", "/a"), list[int]()
     send(out, dead, range(3), done)
     out.poll(0)
     out.poll(0)
@@ -186,8 +186,8 @@ def test_a_failing_stream_blocks_itself_alone(world: World, out: Delivery) -> No
 
 
 def test_room_is_bounded_by_bytes(world: World, out: Delivery) -> None:
-    lane = Lane("logs", "h", "i", "/p")
-    out.send(lane, Lines([b"x" * (1 << 20)], [0], 1 << 20), 1, lambda: None)
+    source = OrderedSource("logs", "h", "i", "/p")
+    out.send(source, Lines([b"x" * (1 << 20)], [0], 1 << 20), 1, lambda: None)
     assert not out.has_room
     run(out)
     assert out.has_room
@@ -201,9 +201,9 @@ def test_unknown_options_are_named() -> None:
 def test_through_librdkafka_itself() -> None:
     options = producer_options("mock", {"test.mock.num.brokers": 1})
     out = Delivery(partial(RecordClient, options), 1 << 20, LOG)
-    lane, done = Lane("logs", "h", "i", "/p"), list[int]()
-    send(out, lane, range(1000), done)
-    out.send(lane, Lines([b"", b"\xff\x00"], [1, 2], 3, frozenset({0})), 5, lambda: done.append(-1))
+    source, done = OrderedSource("logs", "h", "i", "/p"), list[int]()
+    send(out, source, range(1000), done)
+    out.send(source, Lines([b"", b"\xff\x00"], [1, 2], 3, frozenset({0})), 5, lambda: done.append(-1))
     deadline = time.monotonic() + 30
     while not out.is_empty and time.monotonic() < deadline:
         out.poll(0.05)

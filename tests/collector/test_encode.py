@@ -8,10 +8,12 @@ from logboom.base.ids import Offset
 from logboom.collector.batch import Lines
 from logboom.collector.encode import Run, encode_run
 from logboom.collector.partitioner import murmur2
-from logboom.collector.shipment import Lane
+from logboom.collector.pending_send import OrderedSource
 from logboom.records import Codec, Record, RecordLimits, build_batch, seal_batch, validate_produced
 
-KEY_HEADERS = st.sampled_from([Lane("s", "web-1", "app", "/var/log/é.log"), Lane("s", "h", "i", "-" * 200)])
+KEY_HEADERS = st.sampled_from(
+    [OrderedSource("s", "web-1", "app", "/var/log/é.log"), OrderedSource("s", "h", "i", "-" * 200)]
+)
 
 
 def records_of(run: Run, delta: int) -> list[Record]:
@@ -35,7 +37,7 @@ def records_of(run: Run, delta: int) -> list[Record]:
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    lane = draw(KEY_HEADERS)
+    source = draw(KEY_HEADERS)
     count = draw(st.integers(1, 150))
     values = draw(st.lists(st.binary(max_size=200), min_size=count, max_size=count))
     at = draw(st.sampled_from([0, 5, 96, 9_990, 99_999_000, 10**12 - 50]))
@@ -47,7 +49,7 @@ def runs(draw: st.DrawFn) -> Run:
     first = draw(st.integers(0, count - 1))
     time_ms = draw(st.integers(1_000, 100_000))
     lines = Lines(values, starts, at, unfinished)
-    return Run(lane.key, lane.headers(time_ms), lines, first, draw(st.integers(1, count - first)), time_ms)
+    return Run(source.key, source.headers(time_ms), lines, first, draw(st.integers(1, count - first)), time_ms)
 
 
 @settings(max_examples=150, deadline=None)

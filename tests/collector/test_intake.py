@@ -23,7 +23,7 @@ from logboom.collector.config import (
     UnixStreamInputConfig,
     WhenFull,
 )
-from logboom.collector.intake import Inlet, Intake
+from logboom.collector.intake import BufferedInput, Intake
 from logboom.collector.sources import SocketError
 from logboom.host import OsDisk
 
@@ -38,8 +38,8 @@ class Rig:
         self.buffer = DiskBuffer(
             OsDisk(directory), "buffers/i", config.buffer, reading_from=0, now_ms=1, report=lambda _: None
         )
-        self.inlet = Inlet("i", config, self.buffer)
-        self.intake = Intake([self.inlet], stdin, LOG, lambda: 1)
+        self.buffered_input = BufferedInput("i", config, self.buffer)
+        self.intake = Intake([self.buffered_input], stdin, LOG, lambda: 1)
         self.intake.open()
         self.intake.start()
         self.values: list[bytes] = []
@@ -66,7 +66,7 @@ class Rig:
     def close(self) -> None:
         self.intake.stop()
         self.take()
-        self.inlet.close_buffer(LOG)
+        self.buffered_input.close_buffer(LOG)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_lines_of_connections_are_not_mixed_up(rigs: Callable[..., Rig], tmp_pat
     for number in range(3):
         assert b"half of %d" % number in values
     assert values.count(b"and an end") == 3
-    assert rig.inlet.lines == 6
+    assert rig.buffered_input.lines == 6
 
 
 def test_octet_counted_frames_and_a_peer_that_breaks_them(rigs: Callable[..., Rig], tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_octet_counted_frames_and_a_peer_that_breaks_them(rigs: Callable[..., Ri
         assert bad.recv(1) == b""
         good.sendall(b"z")
         assert sorted(rig.wait_for(3)) == [b"a\nb\nc", b"ok", b"xyz"]
-    assert rig.inlet.errors == 1
+    assert rig.buffered_input.errors == 1
 
 
 def test_datagrams(rigs: Callable[..., Rig], tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_datagrams(rigs: Callable[..., Rig], tmp_path: Path) -> None:
         for datagram in (b"one", b"two\n", b"a\nb", b"", b"x" * 40):
             client.send(datagram)
         assert rig.wait_for(5) == [b"one", b"two", b"a\nb", b"", b"x" * 16]
-    assert rig.inlet.cut == 1
+    assert rig.buffered_input.cut == 1
 
 
 def test_a_stack_trace_on_a_socket_is_one_record(rigs: Callable[..., Rig], tmp_path: Path) -> None:
@@ -177,11 +177,11 @@ def test_a_full_buffer_blocks_the_writer_and_loses_nothing(rigs: Callable[..., R
                     sent += client.send(line[sent % len(line) :])
             except BlockingIOError:
                 pass
-            return not rig.inlet.reading
+            return not rig.buffered_input.reading
 
         rig.wait(push)
         assert rig.buffer.fill_bytes <= SMALL
-        assert rig.inlet.dropped == 0
+        assert rig.buffered_input.dropped == 0
         rig.wait(lambda: (push(), rig.take(), sent >= 20_000_000)[-1])
     assert len(rig.wait_for(200)) == 200
     assert {len(value) for value in rig.values} == {99_999}
@@ -193,9 +193,9 @@ def test_a_full_buffer_drops_the_newest_and_counts_them(rigs: Callable[..., Rig]
     with connect(config) as client:
         for number in range(200):
             client.sendall(b"%d:" % number + b"x" * 100_000 + b"\n")
-    rig.wait(lambda: rig.inlet.lines + rig.inlet.dropped == 200)
-    assert rig.inlet.dropped > 0
-    values = rig.wait_for(rig.inlet.lines)
+    rig.wait(lambda: rig.buffered_input.lines + rig.buffered_input.dropped == 200)
+    assert rig.buffered_input.dropped > 0
+    values = rig.wait_for(rig.buffered_input.lines)
     assert [int(value.partition(b":")[0]) for value in values] == list(range(len(values)))
 
 

@@ -23,8 +23,8 @@ from logboom.client.producer import Outcome
 from logboom.collector import delivery
 from logboom.collector.batch import Lines
 from logboom.collector.delivery import Delivery
-from logboom.collector.partition_queue import Batch, PartitionQueue, Piece
-from logboom.collector.shipment import Lane, Shipment
+from logboom.collector.partition_queue import Batch, PartitionQueue, RecordRange
+from logboom.collector.pending_send import OrderedSource, PendingSend
 from logboom.records import Codec, iter_records, read_header
 
 LOG: Any = structlog.wrap_logger(None, processors=[], wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -33,7 +33,7 @@ KNOWN = 5
 
 
 class ModelBroker:
-    """One partition. `log` holds (lane, number) of each record."""
+    """One partition. `log` holds (source, number) of each record."""
 
     def __init__(self, random: Random, bad: frozenset[int], max_bytes: int) -> None:
         self.random = random
@@ -85,10 +85,10 @@ class ModelClient:
         self.answers: deque[tuple[Batch, ErrorCode]] = deque()
         self.dead = False
 
-    def produce(self, shipment: Shipment, count: int) -> None:
-        count = min(count, shipment.count - shipment.acked)
-        shipment.pending = count
-        self.queue.waiting.append(Piece(shipment, shipment.acked, count))
+    def produce(self, pending_send: PendingSend, count: int) -> None:
+        count = min(count, pending_send.count - pending_send.acked)
+        pending_send.pending = count
+        self.queue.waiting.append(RecordRange(pending_send, pending_send.acked, count))
 
     def is_stuck(self, stream: str) -> bool:
         return False
@@ -145,10 +145,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "time", SimpleNamespace(monotonic=lambda: next(steps) / 100))
 
 
-def sent(out: Delivery, lane: Lane, first: int, count: int) -> None:
+def sent(out: Delivery, source: OrderedSource, first: int, count: int) -> None:
     values = [b"%d" % number for number in range(first, first + count)]
     lines = Lines(values, [10 * number for number in range(first, first + count)], 10 * (first + count))
-    out.send(lane, lines, 1_000, lambda: None)
+    out.send(source, lines, 1_000, lambda: None)
 
 
 @example(755838, [(0, 17), (0, 18)], frozenset({0}), 1_000)
@@ -165,12 +165,12 @@ def test_everything_arrives_in_order_and_once_while_the_producer_lives(
     random = Random(seed)
     broker, stale = ModelBroker(random, bad, max_bytes), list[deque[bytes]]()
     out = Delivery(lambda on_error: ModelClient(broker, stale, on_error), 1 << 20, LOG)
-    lanes = [Lane("s", "h", "i", f"/{number}") for number in range(2)]
-    expected: dict[bytes, list[int]] = {lane.key: [] for lane in lanes}
+    sources = [OrderedSource("s", "h", "i", f"/{number}") for number in range(2)]
+    expected: dict[bytes, list[int]] = {source.key: [] for source in sources}
     total = 0
     for which, count in sends:
-        sent(out, lanes[which], total, count)
-        expected[lanes[which].key] += [number for number in range(total, total + count) if number not in bad]
+        sent(out, sources[which], total, count)
+        expected[sources[which].key] += [number for number in range(total, total + count) if number not in bad]
         total += count
         for _ in range(random.randrange(8)):
             out.poll(0)
@@ -181,22 +181,22 @@ def test_everything_arrives_in_order_and_once_while_the_producer_lives(
             break
         out.poll(0)
     assert out.is_empty, "it never came to its end"
-    for lane in lanes:
-        got = [number for key, number in broker.log if key == lane.key]
-        assert list(dict.fromkeys(got)) == expected[lane.key], "lost, or out of order"
+    for source in sources:
+        got = [number for key, number in broker.log if key == source.key]
+        assert list(dict.fromkeys(got)) == expected[source.key], "lost, or out of order"
         if out.counters.producers == 1 and not broker.forgot:
-            assert got == expected[lane.key], "twice"
+            assert got == expected[source.key], "twice"
     assert out.counters.refused == len([number for number in bad if number < total])
     assert (out.in_flight_bytes, out.in_flight_records) == (0, 0)
 
 
 def test_batches_are_split_where_a_stream_takes_less() -> None:
     queue = PartitionQueue("s", 0)
-    settled: deque[Shipment] = deque()
+    settled: deque[PendingSend] = deque()
     lines = Lines([bytes(1_000)] * 100, [1_001 * n for n in range(100)], 100_100)
-    shipment = Shipment(Lane("s", "h", "i", "/p"), lines, 1, lines.size_bytes, lambda: None, settled)
-    shipment.pending = 100
-    queue.waiting.append(Piece(shipment, 0, 100))
+    pending_send = PendingSend(OrderedSource("s", "h", "i", "/p"), lines, 1, lines.size_bytes, lambda: None, settled)
+    pending_send.pending = 100
+    queue.waiting.append(RecordRange(pending_send, 0, 100))
     refused, taken = list[int](), list[int]()
     while not queue.is_empty:
         batch = queue.next_batch(Codec.NONE, ProducerId(1, 0))
@@ -207,4 +207,4 @@ def test_batches_are_split_where_a_stream_takes_less() -> None:
     assert refused[0] == 100
     assert len(refused) < 6
     assert sum(taken) == 100
-    assert (shipment.acked, shipment.pending, shipment.error) == (100, 0, None)
+    assert (pending_send.acked, pending_send.pending, pending_send.error) == (100, 0, None)

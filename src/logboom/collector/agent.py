@@ -1,7 +1,7 @@
 """The collector as a whole: one loop that moves lines from the inputs to the delivery, and acknowledgements back.
 
     files    -> FileInput --\
-                             >-- Lane -> Delivery -> the log
+                             >-- OrderedSource -> Delivery -> the log
     sockets  -> Intake -> DiskBuffer --/
 
 A turn looks at the files, reads while the delivery has room, takes what was acknowledged, and now and then writes the
@@ -32,8 +32,8 @@ from logboom.collector.data_dir import DataDir, Positions
 from logboom.collector.delivery import Delivery
 from logboom.collector.discover import Discovery
 from logboom.collector.files import FileInput
-from logboom.collector.intake import Inlet, Intake
-from logboom.collector.shipment import Lane
+from logboom.collector.intake import BufferedInput, Intake
+from logboom.collector.pending_send import OrderedSource
 from logboom.collector.stats import Snapshot, take_snapshot
 from logboom.collector.tail import FileBatch, Generation, Identity, ReadRule, new_content_id
 from logboom.collector.watch import WatchRule
@@ -61,8 +61,8 @@ class Agent:
         self._once = once
         self._clock: Clock = SystemClock()
         self.files: dict[str, FileInput] = {}
-        self.inlets: dict[str, Inlet] = {}
-        self._lanes: WeakValueDictionary[tuple[str, str], Lane] = WeakValueDictionary()
+        self.buffered_inputs: dict[str, BufferedInput] = {}
+        self._sources: WeakValueDictionary[tuple[str, str], OrderedSource] = WeakValueDictionary()
         self._buffer_ids: dict[str, str] = {}
         self._durable_buffer_ids: set[str] = set()
         self._stop_asked = threading.Event()
@@ -95,13 +95,13 @@ class Agent:
                 now_ms=self._clock.wall_ms(),
                 report=self._report_storage,
             )
-            self.inlets[name] = Inlet(name, one, buffer)
+            self.buffered_inputs[name] = BufferedInput(name, one, buffer)
         known_ids = saved.buffer_ids if saved else {}
-        for name, inlet in self.inlets.items():
-            known_id = None if inlet.buffer.lost_its_log else known_ids.get(name)
+        for name, buffered_input in self.buffered_inputs.items():
+            known_id = None if buffered_input.buffer.lost_its_log else known_ids.get(name)
             self._buffer_ids[name] = known_id or new_content_id()
         self._keep_others(saved or Positions())
-        self._intake = Intake(list(self.inlets.values()), self._stdin, self._log, self._clock.wall_ms)
+        self._intake = Intake(list(self.buffered_inputs.values()), self._stdin, self._log, self._clock.wall_ms)
         self._intake.open()
 
     def stop(self) -> None:
@@ -126,7 +126,7 @@ class Agent:
                 self._log.info("so_far", **self.snapshot().line())
             if not moved and self._is_done():
                 break
-            if self.inlets and not self._intake.is_alive:
+            if self.buffered_inputs and not self._intake.is_alive:
                 raise CollectorError("The intake of sockets and standard input has died; see the log.")
 
     def close(self) -> None:
@@ -134,13 +134,13 @@ class Agent:
         self._intake.stop()
         deadline_s = time.monotonic() + self.config.drain_ms / 1000
         while time.monotonic() < deadline_s and self._drain_turn():
-            self.delivery.hurry()
+            self.delivery.flush_now()
             self.delivery.poll(0.02)
         left = self.delivery.in_flight_records
         self.delivery.close(drop=not self.delivery.is_empty)
         self._checkpoint()
-        for inlet in self.inlets.values():
-            inlet.close_buffer(self._log)
+        for buffered_input in self.buffered_inputs.values():
+            buffered_input.close_buffer(self._log)
         for one in self.files.values():
             one.close()
         self._data_dir.close()
@@ -152,7 +152,7 @@ class Agent:
         return take_snapshot(
             self.delivery,
             self.files,
-            self.inlets,
+            self.buffered_inputs,
             seconds=time.monotonic() - self._started_s,
             checkpoint_errors=self.checkpoint_errors,
         )
@@ -177,9 +177,9 @@ class Agent:
 
     def _drain_turn(self) -> bool:
         """Move what the buffers have; whether anything was not acknowledged before."""
-        for name, inlet in self.inlets.items():
+        for name, buffered_input in self.buffered_inputs.items():
             while self.delivery.has_room and not self.delivery.is_blocked(self.config.stream_of(name)):
-                if not self._move_buffered(name, inlet):
+                if not self._move_buffered(name, buffered_input):
                     break
         return not self.delivery.is_empty
 
@@ -192,7 +192,7 @@ class Agent:
             if name in self.files:
                 movers.append(partial(self._move_file, name, self.files[name], now_ms))
             else:
-                movers.append(partial(self._move_buffered, name, self.inlets[name]))
+                movers.append(partial(self._move_buffered, name, self.buffered_inputs[name]))
         return movers
 
     def _move_file(self, name: str, one: FileInput, now_ms: int) -> bool:
@@ -210,32 +210,34 @@ class Agent:
             # Written down before the first line is sent, or a crash would give the repeats of that line another id.
             self._checkpoint()
             content.id_is_durable = True
-        lane = self._lane(name, content.path)
-        self.delivery.send(lane, batch.lines, self._clock.wall_ms(), done, content_id=content.id)
+        source = self._source(name, content.path)
+        self.delivery.send(source, batch.lines, self._clock.wall_ms(), done, content_id=content.id)
         return True
 
-    def _move_buffered(self, name: str, inlet: Inlet) -> bool:
-        buffered = inlet.buffer.read()
+    def _move_buffered(self, name: str, buffered_input: BufferedInput) -> bool:
+        buffered = buffered_input.buffer.read()
         if buffered is None:
             return False
 
         def done(next_offset: Offset = buffered.next_offset) -> None:
-            inlet.buffer.acknowledge(next_offset)
+            buffered_input.buffer.acknowledge(next_offset)
             self._dirty = True
 
         if name not in self._durable_buffer_ids:
             self._checkpoint()
             self._durable_buffer_ids.add(name)
-        path = getattr(inlet.config, "path", _SOCKET_INPUT_PATH.get(inlet.config.type, ""))
-        lane, content_id = self._lane(name, path), self._buffer_ids[name]
-        self.delivery.send(lane, buffered.lines, buffered.time_ms, done, content_id=content_id)
+        path = getattr(buffered_input.config, "path", _SOCKET_INPUT_PATH.get(buffered_input.config.type, ""))
+        source, content_id = self._source(name, path), self._buffer_ids[name]
+        self.delivery.send(source, buffered.lines, buffered.time_ms, done, content_id=content_id)
         return True
 
-    def _lane(self, name: str, path: str) -> Lane:
-        lane = self._lanes.get((name, path))
-        if lane is None:
-            lane = self._lanes[name, path] = Lane(self.config.stream_of(name), self.config.host, name, path)
-        return lane
+    def _source(self, name: str, path: str) -> OrderedSource:
+        source = self._sources.get((name, path))
+        if source is None:
+            source = self._sources[name, path] = OrderedSource(
+                self.config.stream_of(name), self.config.host, name, path
+            )
+        return source
 
     def _is_done(self) -> bool:
         """Whether nothing more can come: with `once` when all files are read, without when there is only a closed
@@ -244,7 +246,10 @@ class Agent:
             return False
         now_ms = time.monotonic_ns() // 1_000_000
         files_done = [one.read_to_end(now_ms) for one in self.files.values()]
-        buffers_done = all(inlet.ended and inlet.buffer.is_drained for inlet in self.inlets.values())
+        buffers_done = all(
+            buffered_input.ended and buffered_input.buffer.is_drained
+            for buffered_input in self.buffered_inputs.values()
+        )
         return all(files_done) and buffers_done and self.delivery.is_empty
 
     # --- positions ---
@@ -257,7 +262,7 @@ class Agent:
                 self._checkpoint()
 
     def _checkpoint(self) -> None:
-        buffers = {name: int(inlet.buffer.acked) for name, inlet in self.inlets.items()}
+        buffers = {name: int(buffered_input.buffer.acked) for name, buffered_input in self.buffered_inputs.items()}
         try:
             files = {name: one.generations() for name, one in self.files.items()}
             ids = {**self._other_buffer_ids, **self._buffer_ids}
@@ -272,7 +277,7 @@ class Agent:
         for one in self.files.values():
             one.note_checkpoint()
         for name, offset in buffers.items():
-            self.inlets[name].buffer.release(offset)
+            self.buffered_inputs[name].buffer.release(offset)
 
     def _keep_others(self, saved: Positions) -> None:
         """Positions of inputs that are not configured now stay, for when they are again."""

@@ -22,9 +22,9 @@ from logboom.client.codes import MOVED, ErrorCode
 from logboom.client.link import Answer, Link, LinkError, addresses_of
 from logboom.client.messages import AnswerError, Api, ProducerId, StreamMetadata, TopicPartition
 from logboom.client.producer import Outcome
-from logboom.collector.partition_queue import ZSTD_LEVEL, Batch, PartitionQueue, Piece
+from logboom.collector.partition_queue import ZSTD_LEVEL, Batch, PartitionQueue, RecordRange
 from logboom.collector.partitioner import partition_of
-from logboom.collector.shipment import Shipment
+from logboom.collector.pending_send import PendingSend
 from logboom.records import Codec
 
 _REFRESH_S: Final = 300.0
@@ -48,7 +48,7 @@ class _Stream:
 
     name: str
     queues: dict[int, PartitionQueue] = field(default_factory=dict)
-    waiting: list[Piece] = field(default_factory=list)
+    waiting: list[RecordRange] = field(default_factory=list)
     """Before that."""
     asked_for_since_s: float = 0.0
 
@@ -79,19 +79,19 @@ class BatchClient:
 
     # --- what the delivery asks ---
 
-    def produce(self, shipment: Shipment, count: int) -> None:
-        """Send `count` records, from the first unacknowledged one on; the shipment hears of them."""
-        count = min(count, shipment.count - shipment.acked)
-        shipment.pending = count
-        name = shipment.lane.stream
+    def produce(self, pending_send: PendingSend, count: int) -> None:
+        """Send `count` records, from the first unacknowledged one on; the pending send hears of them."""
+        count = min(count, pending_send.count - pending_send.acked)
+        pending_send.pending = count
+        name = pending_send.source.stream
         stream = self._streams.get(name)
         if stream is None:
             stream = self._streams[name] = _Stream(name)
-        piece = Piece(shipment, shipment.acked, count)
+        record_range = RecordRange(pending_send, pending_send.acked, count)
         if stream.queues:
-            self._queue_of(stream, shipment).waiting.append(piece)
+            self._queue_of(stream, pending_send).waiting.append(record_range)
         else:
-            stream.waiting.append(piece)
+            stream.waiting.append(record_range)
             self._places_due = True
 
     def is_stuck(self, stream: str) -> bool:
@@ -152,12 +152,12 @@ class BatchClient:
 
     # --- sending ---
 
-    def _queue_of(self, stream: _Stream, shipment: Shipment) -> PartitionQueue:
-        lane = shipment.lane
-        if lane.partitions != len(stream.queues):
-            lane.partitions = len(stream.queues)
-            lane.partition = partition_of(lane.key, lane.partitions)
-        return stream.queues[lane.partition]
+    def _queue_of(self, stream: _Stream, pending_send: PendingSend) -> PartitionQueue:
+        source = pending_send.source
+        if source.partitions != len(stream.queues):
+            source.partitions = len(stream.queues)
+            source.partition = partition_of(source.key, source.partitions)
+        return stream.queues[source.partition]
 
     def _send(self, now_s: float) -> None:
         if self._producer is None or self._dead:
@@ -304,14 +304,14 @@ class BatchClient:
         if leaders.keys() != set(range(len(leaders))):
             raise AnswerError(f"a broker leaves out partitions of {stream.name}")
         if stream.queues and not all(queue.is_empty for queue in stream.queues.values()):
-            return  # a lane may move once nothing is on its way: at another look
+            return  # a source may move once nothing is on its way: at another look
         for index, leader in leaders.items():
             if index not in stream.queues:
                 stream.queues[index] = PartitionQueue(stream.name, index, leader)
         stream.asked_for_since_s = 0.0
         waiting, stream.waiting = stream.waiting, []
-        for piece in waiting:
-            self._queue_of(stream, piece.shipment).waiting.append(piece)
+        for record_range in waiting:
+            self._queue_of(stream, record_range.pending_send).waiting.append(record_range)
 
     def _not_there(self, stream: _Stream, code: ErrorCode) -> None:
         now_s = time.monotonic()
@@ -324,8 +324,8 @@ class BatchClient:
 
     def _fail_waiting(self, stream: _Stream, why: KafkaError) -> None:
         waiting, stream.waiting = stream.waiting, []
-        for piece in waiting:
-            piece.shipment.report_many(why, piece.count)
+        for record_range in waiting:
+            record_range.pending_send.report_many(why, record_range.count)
 
 
 def _code_of(codes: Mapping[TopicPartition, ErrorCode], tp: TopicPartition) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""Sends lines through a client and tells when they are safe. It never gives up, and never loses the order of a lane.
+"""Sends lines through a client and tells when they are safe. It never gives up, and never loses the order of a source.
 
 The client is an idempotent producer without gaps: nothing overtakes what failed. Where it comes to its end it is made
 anew and everything that was not acknowledged is sent again, from memory, in order. A record that the broker refuses
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from structlog.typing import FilteringBoundLogger
 
 from logboom.collector.batch import Lines
-from logboom.collector.shipment import DeliveryError, Lane, Shipment
+from logboom.collector.pending_send import DeliveryError, OrderedSource, PendingSend
 
 MAX_RECORDS_IN_FLIGHT: Final = 100_000
 _SAY_EVERY_S: Final = 30.0
@@ -53,7 +53,7 @@ class DeliveryCounters:
 
 
 class _State(Enum):
-    """What a stream does: send as lines come, rest after an error, or search a lane for a refused record."""
+    """What a stream does: send as lines come, rest after an error, or search a source for a refused record."""
 
     FLOWING = auto()
     RESTING = auto()
@@ -62,10 +62,10 @@ class _State(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """A stream and the lanes that have something outstanding in it."""
+    """A stream and the sources that have something outstanding in it."""
 
-    lanes: dict[Lane, None] = field(default_factory=dict)
-    suspects: dict[Lane, None] = field(default_factory=dict)
+    sources: dict[OrderedSource, None] = field(default_factory=dict)
+    suspects: dict[OrderedSource, None] = field(default_factory=dict)
     state: _State = _State.FLOWING
     retry_at_s: float = 0.0
     wait_s: float = _FIRST_RETRY_S
@@ -77,16 +77,16 @@ class _Stream:
     @property
     def pending(self) -> bool:
         """Whether anything of it is under way."""
-        return any(shipment.pending for lane in self.lanes for shipment in lane.outstanding)
+        return any(pending_send.pending for source in self.sources for pending_send in source.outstanding)
 
 
 class Client(Protocol):
-    """What sends: an idempotent producer without gaps, which tells each shipment, in order, what came of its records.
+    """An idempotent producer without gaps. It reports to each pending send, in order, the outcome of its records.
 
     A fatal error goes to `on_error`; nothing is of use after it but `purge`.
     """
 
-    def produce(self, shipment: Shipment, count: int) -> None:
+    def produce(self, pending_send: PendingSend, count: int) -> None:
         """Send `count` records of it, from the first unacknowledged one on; `stopped_by` is why less are `pending`."""
 
     def is_stuck(self, stream: str) -> bool:
@@ -99,7 +99,7 @@ class Client(Protocol):
         """Send what lingers and wait for answers, no longer than this."""
 
     def purge(self) -> None:
-        """Give up everything that is not acknowledged; each shipment hears of it, here or in `poll`."""
+        """Give up everything that is not acknowledged; each pending send hears of it, here or in `poll`."""
 
     def close(self) -> None:
         """Let go of all it holds."""
@@ -118,7 +118,7 @@ class Delivery:
         self._max_in_flight_bytes = max_in_flight_bytes
         self._log = log
         self._streams: dict[str, _Stream] = {}
-        self._settled: deque[Shipment] = deque()
+        self._settled: deque[PendingSend] = deque()
         self._fatal: DeliveryError | None = None
         self._said: dict[str, float] = {}
         self.in_flight_bytes = 0
@@ -137,23 +137,25 @@ class Delivery:
     @property
     def is_empty(self) -> bool:
         """Whether everything that was sent is safe."""
-        return not any(stream.lanes for stream in self._streams.values())
+        return not any(stream.sources for stream in self._streams.values())
 
     def is_blocked(self, stream: str) -> bool:
         """Whether a stream takes nothing for now."""
         known = self._streams.get(stream)
         return known is not None and (known.state is not _State.FLOWING or self._client.is_stuck(stream))
 
-    def send(self, lane: Lane, lines: Lines, time_ms: int, done: Callable[[], None], *, content_id: str = "") -> None:
-        """Send lines behind all that the lane sent before; `done` is called, in order, once they are safe."""
-        shipment = Shipment(lane, lines, time_ms, lines.size_bytes, done, self._settled, content_id)
-        stream = self._streams.setdefault(lane.stream, _Stream())
-        lane.outstanding.append(shipment)
-        stream.lanes[lane] = None
-        self.in_flight_bytes += shipment.size_bytes
-        self.in_flight_records += shipment.count
+    def send(
+        self, source: OrderedSource, lines: Lines, time_ms: int, done: Callable[[], None], *, content_id: str = ""
+    ) -> None:
+        """Send lines behind all that the source sent before; `done` is called, in order, once they are safe."""
+        pending_send = PendingSend(source, lines, time_ms, lines.size_bytes, done, self._settled, content_id)
+        stream = self._streams.setdefault(source.stream, _Stream())
+        source.outstanding.append(pending_send)
+        stream.sources[source] = None
+        self.in_flight_bytes += pending_send.size_bytes
+        self.in_flight_records += pending_send.count
         if stream.state is _State.FLOWING:
-            self._produce(shipment, shipment.count)
+            self._produce(pending_send, pending_send.count)
 
     def poll(self, timeout_s: float) -> None:
         """Take what came back, waiting up to `timeout_s` for it; send again what is due."""
@@ -166,7 +168,7 @@ class Delivery:
             if stream.state is _State.RESTING and now_s >= stream.retry_at_s and not stream.pending:
                 self._send_again(stream)
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Send what lingers, without waiting for the answers."""
         self._client.flush(0)
 
@@ -183,46 +185,46 @@ class Delivery:
         self.counters.producers += 1
         return self._make(self._on_error)
 
-    def _produce(self, shipment: Shipment, count: int) -> None:
+    def _produce(self, pending_send: PendingSend, count: int) -> None:
         """Hand `count` records, from the first unacknowledged one on, to the client."""
-        shipment.error = shipment.stopped_by = None
-        self._client.produce(shipment, count)
-        shipment.sent = shipment.pending
-        if not shipment.pending:
-            self._settled.append(shipment)
+        pending_send.error = pending_send.stopped_by = None
+        self._client.produce(pending_send, count)
+        pending_send.sent = pending_send.pending
+        if not pending_send.pending:
+            self._settled.append(pending_send)
 
     def _settle(self) -> None:
         while self._settled:
-            shipment = self._settled.popleft()
-            if shipment.pending:
+            pending_send = self._settled.popleft()
+            if pending_send.pending:
                 continue
-            lane = shipment.lane
-            stream = self._streams[lane.stream]
-            error = shipment.error or shipment.stopped_by
+            source = pending_send.source
+            stream = self._streams[source.stream]
+            error = pending_send.error or pending_send.stopped_by
             if error is not None:
-                self._failed(shipment, error, stream)
+                self._failed(pending_send, error, stream)
             else:
-                self._went_through(lane, stream)
-            self._hand_back(lane, stream)
+                self._went_through(source, stream)
+            self._hand_back(source, stream)
             if stream.state is _State.SEARCHING:
-                self._search_on(lane, stream)
+                self._search_on(source, stream)
 
-    def _hand_back(self, lane: Lane, stream: _Stream) -> None:
-        """In order, tell the source of every shipment that is safe."""
-        while lane.outstanding and lane.outstanding[0].complete:
-            shipment = lane.outstanding.popleft()
-            self.in_flight_bytes -= shipment.size_bytes
-            self.in_flight_records -= shipment.count
-            self.counters.records += shipment.count
-            self.counters.bytes += shipment.size_bytes
-            shipment.done()
-        if not lane.outstanding:
-            stream.lanes.pop(lane, None)
+    def _hand_back(self, source: OrderedSource, stream: _Stream) -> None:
+        """In order, tell the source of every pending send that is safe."""
+        while source.outstanding and source.outstanding[0].complete:
+            pending_send = source.outstanding.popleft()
+            self.in_flight_bytes -= pending_send.size_bytes
+            self.in_flight_records -= pending_send.count
+            self.counters.records += pending_send.count
+            self.counters.bytes += pending_send.size_bytes
+            pending_send.done()
+        if not source.outstanding:
+            stream.sources.pop(source, None)
 
-    def _went_through(self, lane: Lane, stream: _Stream) -> None:
+    def _went_through(self, source: OrderedSource, stream: _Stream) -> None:
         stream.wait_s = _FIRST_RETRY_S
-        if lane.window is not None:
-            lane.window *= 2
+        if source.window is not None:
+            source.window *= 2
         if self.waiting:
             self.waiting = False
             self._said.clear()
@@ -230,39 +232,39 @@ class Delivery:
 
     # --- failing and trying again ---
 
-    def _failed(self, shipment: Shipment, error: DeliveryError, stream: _Stream) -> None:
-        lane = shipment.lane
+    def _failed(self, pending_send: PendingSend, error: DeliveryError, stream: _Stream) -> None:
+        source = pending_send.source
         if error.code() in REFUSED:
-            stream.suspects[lane] = None
-            if stream.state is _State.SEARCHING and shipment.sent <= 1:
-                self._leave_out(shipment, error.str())
+            stream.suspects[source] = None
+            if stream.state is _State.SEARCHING and pending_send.sent <= 1:
+                self._leave_out(pending_send, error.str())
             else:
-                lane.window = max(1, shipment.sent // 2)
+                source.window = max(1, pending_send.sent // 2)
             wait_s = 0.0
         else:
-            self._say("output_refuses", stream=lane.stream, reason=error.str())
+            self._say("output_refuses", stream=source.stream, reason=error.str())
             wait_s = stream.wait_s
         if stream.state is not _State.RESTING:
             stream.rest(wait_s)
             stream.wait_s = min(2 * stream.wait_s, _LAST_RETRY_S)
 
-    def _leave_out(self, shipment: Shipment, reason: str) -> None:
+    def _leave_out(self, pending_send: PendingSend, reason: str) -> None:
         """The one record that was sent alone is refused for what it is."""
-        index = shipment.acked
+        index = pending_send.acked
         self.counters.refused += 1
         self._log.error(
             "record_refused",
-            stream=shipment.lane.stream,
-            path=shipment.lane.path,
-            position=shipment.lines.starts[index],
-            size_bytes=len(shipment.lines.values[index]),
+            stream=pending_send.source.stream,
+            path=pending_send.source.path,
+            position=pending_send.lines.starts[index],
+            size_bytes=len(pending_send.lines.values[index]),
             reason=reason,
         )
-        shipment.acked += 1
+        pending_send.acked += 1
 
     def _send_again(self, stream: _Stream) -> None:
-        """All of a stream that was not acknowledged, in order; suspected lanes alone and before the others, so that no
-        record is taken for the refused one of another lane."""
+        """Send all of a stream that was not acknowledged, in order. Suspected sources go alone and before others, so
+        that no record is taken for the refused one of another source."""
         self.counters.retries += 1
         suspect = next(iter(stream.suspects), None)
         if suspect is not None:
@@ -270,20 +272,20 @@ class Delivery:
             self._search_on(suspect, stream)
             return
         stream.state = _State.FLOWING
-        for lane in list(stream.lanes):
-            for shipment in lane.outstanding:
-                if not shipment.complete:
-                    self._produce(shipment, shipment.count)
+        for source in list(stream.sources):
+            for pending_send in source.outstanding:
+                if not pending_send.complete:
+                    self._produce(pending_send, pending_send.count)
 
-    def _search_on(self, lane: Lane, stream: _Stream) -> None:
-        """Send more and more at a time of a suspected lane, until an error says less, or all of it is through."""
-        if not lane.outstanding:
-            lane.window = None
-            stream.suspects.pop(lane, None)
+    def _search_on(self, source: OrderedSource, stream: _Stream) -> None:
+        """Send more and more at a time of a suspected source, until an error says less, or all of it is through."""
+        if not source.outstanding:
+            source.window = None
+            stream.suspects.pop(source, None)
             stream.rest(0.0)
             return
-        assert lane.window is not None
-        self._produce(lane.outstanding[0], lane.window)
+        assert source.window is not None
+        self._produce(source.outstanding[0], source.window)
 
     # --- the producer itself ---
 
@@ -305,9 +307,9 @@ class Delivery:
         while self._anything_pending() and time.monotonic() < deadline_s:
             old.poll(0.05)
         for stream in self._streams.values():
-            for lane in stream.lanes:
-                for shipment in lane.outstanding:
-                    self._give_up(shipment, self._fatal)
+            for source in stream.sources:
+                for pending_send in source.outstanding:
+                    self._give_up(pending_send, self._fatal)
         old.close()
         self._fatal = None
         self._client = self._make_client()
@@ -315,11 +317,11 @@ class Delivery:
     def _anything_pending(self) -> bool:
         return any(stream.pending for stream in self._streams.values())
 
-    def _give_up(self, shipment: Shipment, reason: DeliveryError) -> None:
-        if shipment.pending:
-            shipment.pending = 0
-            shipment.error = shipment.error or reason
-            self._settled.append(shipment)
+    def _give_up(self, pending_send: PendingSend, reason: DeliveryError) -> None:
+        if pending_send.pending:
+            pending_send.pending = 0
+            pending_send.error = pending_send.error or reason
+            self._settled.append(pending_send)
 
     def _say(self, event: str, **fields: Any) -> None:
         """One line per kind of trouble and half minute, however often it happens."""

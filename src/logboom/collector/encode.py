@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from logboom.collector.batch import Lines
-from logboom.collector.shipment import POSITION_HEADER, UNFINISHED_HEADER, RecordHeaders
+from logboom.collector.pending_send import POSITION_HEADER, UNFINISHED_HEADER, RecordHeaders
 from logboom.records import varint
 
 MAX_BATCH_RECORDS: Final = 8_192
@@ -33,7 +33,7 @@ def _offsets() -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Some lines of one lane, read at one time."""
+    """Some lines of one source, read at one time."""
 
     key: bytes
     headers: RecordHeaders

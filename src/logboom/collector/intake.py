@@ -34,7 +34,7 @@ _SAY_EVERY_S: Final = 30.0
 
 
 @dataclass(slots=True, eq=False)
-class Inlet:
+class BufferedInput:
     """One buffered input: its buffer, its sources, and whether they are being read."""
 
     name: str
@@ -69,10 +69,12 @@ class Inlet:
 
 
 class Intake:
-    """Owner of the inlets. Life: `start`, then `stop`, which takes what is there and closes all."""
+    """Owner of the buffered inputs. Life: `start`, then `stop`, which takes what is there and closes all."""
 
-    def __init__(self, inlets: list[Inlet], stdin: int, log: FilteringBoundLogger, wall_ms: Callable[[], int]) -> None:
-        self._inlets = inlets
+    def __init__(
+        self, buffered_inputs: list[BufferedInput], stdin: int, log: FilteringBoundLogger, wall_ms: Callable[[], int]
+    ) -> None:
+        self._buffered_inputs = buffered_inputs
         self._stdin = stdin
         self._log = log
         self._wall_ms = wall_ms
@@ -87,20 +89,20 @@ class Intake:
     def open(self) -> None:
         """Make the sockets. SocketError where one cannot be made."""
         self._selector.register(self._wake, selectors.EVENT_READ)
-        for inlet in self._inlets:
-            if isinstance(inlet.config, StdinInputConfig):
-                self._add(inlet, ByteSource(self._stdin, inlet.config, None))
+        for buffered_input in self._buffered_inputs:
+            if isinstance(buffered_input.config, StdinInputConfig):
+                self._add(buffered_input, ByteSource(self._stdin, buffered_input.config, None))
                 continue
-            listener = listen(inlet.config)
-            if isinstance(inlet.config, UnixDatagramInputConfig):
-                self._add(inlet, DatagramSource(listener, inlet.config.max_line_bytes))
+            listener = listen(buffered_input.config)
+            if isinstance(buffered_input.config, UnixDatagramInputConfig):
+                self._add(buffered_input, DatagramSource(listener, buffered_input.config.max_line_bytes))
             else:
-                inlet.listener = listener
-                self._selector.register(listener, selectors.EVENT_READ, (inlet, None))
+                buffered_input.listener = listener
+                self._selector.register(listener, selectors.EVENT_READ, (buffered_input, None))
 
     def start(self) -> None:
         """Begin to read, if there is anything to read."""
-        if self._inlets:
+        if self._buffered_inputs:
             self._thread.start()
 
     def stop(self) -> None:
@@ -114,13 +116,13 @@ class Intake:
         # Closed here and not by the thread: it may end before the write above, whose number could then be another's.
         os.close(self._wake)
         os.close(self._woken)
-        for inlet in self._inlets:
-            remove_socket(inlet.config)
+        for buffered_input in self._buffered_inputs:
+            remove_socket(buffered_input.config)
 
     @property
     def ended(self) -> bool:
         """Whether no input can ever give a line again."""
-        return all(inlet.ended for inlet in self._inlets)
+        return all(buffered_input.ended for buffered_input in self._buffered_inputs)
 
     @property
     def is_alive(self) -> bool:
@@ -135,133 +137,137 @@ class Intake:
         for _ in range(_LAST_TURNS):
             if not self._turn(0.0):
                 break
-        for inlet in self._inlets:
-            for source in list(inlet.sources):
-                self._end(inlet, source)
-            self._commit(inlet)
-            self._drop(inlet, inlet.buffer.drop())
-            if inlet.listener is not None:
-                inlet.listener.close()
+        for buffered_input in self._buffered_inputs:
+            for source in list(buffered_input.sources):
+                self._end(buffered_input, source)
+            self._commit(buffered_input)
+            self._drop(buffered_input, buffered_input.buffer.drop())
+            if buffered_input.listener is not None:
+                buffered_input.listener.close()
         self._selector.close()
 
     def _turn(self, timeout_s: float) -> bool:
         """Whether anything was ready."""
         ready = [key.data for key, _ in self._selector.select(timeout_s) if key.data is not None]
         now_ms = time.monotonic_ns() // 1_000_000
-        for inlet, source in ready:
+        for buffered_input, source in ready:
             if source is None:
-                self._accept(inlet)
-            elif source in inlet.sources:
-                self._read(inlet, source, now_ms)
-        for inlet in self._inlets:
-            for source in inlet.sources:
-                self._take(inlet, source.idle(now_ms))
-            self._commit(inlet)
-            self._watch(inlet)
+                self._accept(buffered_input)
+            elif source in buffered_input.sources:
+                self._read(buffered_input, source, now_ms)
+        for buffered_input in self._buffered_inputs:
+            for source in buffered_input.sources:
+                self._take(buffered_input, source.idle(now_ms))
+            self._commit(buffered_input)
+            self._watch(buffered_input)
         return bool(ready)
 
-    def _read(self, inlet: Inlet, source: Source, now_ms: int) -> None:
-        self._take(inlet, source.read(now_ms))
+    def _read(self, buffered_input: BufferedInput, source: Source, now_ms: int) -> None:
+        self._take(buffered_input, source.read(now_ms))
         if isinstance(source, DatagramSource):
-            inlet.cut = source.cut
+            buffered_input.cut = source.cut
         if source.finished:
-            self._end(inlet, source)
+            self._end(buffered_input, source)
 
-    def _take(self, inlet: Inlet, lines: Lines | None) -> None:
+    def _take(self, buffered_input: BufferedInput, lines: Lines | None) -> None:
         if lines is None or not lines.values:
             return
-        if inlet.failed or (inlet.buffer.is_full and inlet.buffer.when_full is WhenFull.DROP_NEWEST):
-            self._drop(inlet, len(lines.values))
+        if buffered_input.failed or (
+            buffered_input.buffer.is_full and buffered_input.buffer.when_full is WhenFull.DROP_NEWEST
+        ):
+            self._drop(buffered_input, len(lines.values))
             return
-        inlet.lines += len(lines.values)
-        inlet.bytes += lines.size_bytes
-        inlet.buffer.stage(lines, self._wall_ms())
+        buffered_input.lines += len(lines.values)
+        buffered_input.bytes += lines.size_bytes
+        buffered_input.buffer.stage(lines, self._wall_ms())
 
-    def _commit(self, inlet: Inlet) -> None:
+    def _commit(self, buffered_input: BufferedInput) -> None:
         try:
-            inlet.buffer.give_back()
-            if inlet.buffer.has_staged:
-                inlet.buffer.commit()
+            buffered_input.buffer.give_back()
+            if buffered_input.buffer.has_staged:
+                buffered_input.buffer.commit()
         except RetriableStorageError as error:
-            inlet.errors += 1
-            self._say("buffer_disk_full", inlet, reason=str(error))
-            if inlet.buffer.when_full is WhenFull.DROP_NEWEST:
-                self._drop(inlet, inlet.buffer.drop())
+            buffered_input.errors += 1
+            self._say("buffer_disk_full", buffered_input, reason=str(error))
+            if buffered_input.buffer.when_full is WhenFull.DROP_NEWEST:
+                self._drop(buffered_input, buffered_input.buffer.drop())
         except StorageError as error:
-            self._fail(inlet, error)
+            self._fail(buffered_input, error)
 
-    def _fail(self, inlet: Inlet, error: StorageError) -> None:
+    def _fail(self, buffered_input: BufferedInput, error: StorageError) -> None:
         """The disk failed under a buffer: what it has is still sent, nothing more is read."""
-        inlet.errors += 1
-        inlet.failed = str(error)
-        self._log.error("buffer_failed", input=inlet.name, reason=inlet.failed)
+        buffered_input.errors += 1
+        buffered_input.failed = str(error)
+        self._log.error("buffer_failed", input=buffered_input.name, reason=buffered_input.failed)
 
-    def _drop(self, inlet: Inlet, lines: int) -> None:
+    def _drop(self, buffered_input: BufferedInput, lines: int) -> None:
         if not lines:
             return
-        inlet.dropped += lines
-        self._say("lines_dropped", inlet, dropped_in_all=inlet.dropped)
+        buffered_input.dropped += lines
+        self._say("lines_dropped", buffered_input, dropped_in_all=buffered_input.dropped)
 
     # --- sources ---
 
-    def _watch(self, inlet: Inlet) -> None:
-        """Read an inlet's sources or leave them alone, as its buffer has room."""
-        blocked = inlet.buffer.has_staged or (inlet.buffer.is_full and inlet.buffer.when_full is WhenFull.BLOCK)
-        reading = not blocked and inlet.failed is None
-        if reading != inlet.reading:
-            inlet.reading = reading
+    def _watch(self, buffered_input: BufferedInput) -> None:
+        """Read an buffered input's sources or leave them alone, as its buffer has room."""
+        blocked = buffered_input.buffer.has_staged or (
+            buffered_input.buffer.is_full and buffered_input.buffer.when_full is WhenFull.BLOCK
+        )
+        reading = not blocked and buffered_input.failed is None
+        if reading != buffered_input.reading:
+            buffered_input.reading = reading
             if not reading:
-                self._say("buffer_full", inlet, bytes=inlet.buffer.fill_bytes)
-            for source in inlet.sources:
-                self._register(inlet, source, reading)
-        if inlet.listener is not None:
-            self._listen(inlet, reading and inlet.takes_connections)
+                self._say("buffer_full", buffered_input, bytes=buffered_input.buffer.fill_bytes)
+            for source in buffered_input.sources:
+                self._register(buffered_input, source, reading)
+        if buffered_input.listener is not None:
+            self._listen(buffered_input, reading and buffered_input.takes_connections)
 
-    def _listen(self, inlet: Inlet, wanted: bool) -> None:
-        assert inlet.listener is not None
-        if wanted != (inlet.listener in self._selector.get_map()):
+    def _listen(self, buffered_input: BufferedInput, wanted: bool) -> None:
+        assert buffered_input.listener is not None
+        if wanted != (buffered_input.listener in self._selector.get_map()):
             if wanted:
-                self._selector.register(inlet.listener, selectors.EVENT_READ, (inlet, None))
+                self._selector.register(buffered_input.listener, selectors.EVENT_READ, (buffered_input, None))
             else:
-                self._selector.unregister(inlet.listener)
+                self._selector.unregister(buffered_input.listener)
 
-    def _accept(self, inlet: Inlet) -> None:
-        assert inlet.listener is not None
-        assert isinstance(inlet.config, UnixStreamInputConfig)
-        while inlet.takes_connections:
+    def _accept(self, buffered_input: BufferedInput) -> None:
+        assert buffered_input.listener is not None
+        assert isinstance(buffered_input.config, UnixStreamInputConfig)
+        while buffered_input.takes_connections:
             try:
-                connection, _ = inlet.listener.accept()
+                connection, _ = buffered_input.listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptors left: those that are there go on, the newcomer waits
-                inlet.errors += 1
-                self._say("accept_failed", inlet, reason=error.strerror)
+                buffered_input.errors += 1
+                self._say("accept_failed", buffered_input, reason=error.strerror)
                 return
             connection.setblocking(False)
-            self._add(inlet, ByteSource(connection.fileno(), inlet.config, connection))
+            self._add(buffered_input, ByteSource(connection.fileno(), buffered_input.config, connection))
 
-    def _add(self, inlet: Inlet, source: Source) -> None:
-        inlet.sources.add(source)
-        self._register(inlet, source, True)
+    def _add(self, buffered_input: BufferedInput, source: Source) -> None:
+        buffered_input.sources.add(source)
+        self._register(buffered_input, source, True)
 
-    def _register(self, inlet: Inlet, source: Source, wanted: bool) -> None:
+    def _register(self, buffered_input: BufferedInput, source: Source, wanted: bool) -> None:
         if wanted:
-            self._selector.register(source.fileno(), selectors.EVENT_READ, (inlet, source))
+            self._selector.register(source.fileno(), selectors.EVENT_READ, (buffered_input, source))
         else:
             self._selector.unregister(source.fileno())
 
-    def _end(self, inlet: Inlet, source: Source) -> None:
-        if inlet.reading:
-            self._register(inlet, source, False)
+    def _end(self, buffered_input: BufferedInput, source: Source) -> None:
+        if buffered_input.reading:
+            self._register(buffered_input, source, False)
         if isinstance(source, ByteSource) and source.broken is not None:
-            inlet.errors += 1
-            self._say("connection_broken", inlet, reason=source.broken)
-        inlet.sources.discard(source)
-        self._take(inlet, source.close(time.monotonic_ns() // 1_000_000))
+            buffered_input.errors += 1
+            self._say("connection_broken", buffered_input, reason=source.broken)
+        buffered_input.sources.discard(source)
+        self._take(buffered_input, source.close(time.monotonic_ns() // 1_000_000))
 
-    def _say(self, event: str, inlet: Inlet, **fields: object) -> None:
+    def _say(self, event: str, buffered_input: BufferedInput, **fields: object) -> None:
         """One line per kind of trouble, input and half minute."""
         now_s = time.monotonic()
-        if now_s - self._said.get(event + inlet.name, -_SAY_EVERY_S) >= _SAY_EVERY_S:
-            self._said[event + inlet.name] = now_s
-            self._log.warning(event, input=inlet.name, **fields)
+        if now_s - self._said.get(event + buffered_input.name, -_SAY_EVERY_S) >= _SAY_EVERY_S:
+            self._said[event + buffered_input.name] = now_s
+            self._log.warning(event, input=buffered_input.name, **fields)

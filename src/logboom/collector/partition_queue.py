@@ -15,7 +15,7 @@ from logboom.client.codes import TOO_LARGE, ErrorCode
 from logboom.client.messages import ProducerId
 from logboom.client.producer import Outcome, PartitionProducer, SequencedBatch, Step
 from logboom.collector.encode import MAX_BATCH_RECORDS, Run, encode_run
-from logboom.collector.shipment import DeliveryError, Shipment
+from logboom.collector.pending_send import DeliveryError, PendingSend
 from logboom.records import Codec, seal_batch
 
 BATCH_BYTES: Final = 1_000_000
@@ -27,21 +27,21 @@ _HANDED_BACK: Final = KafkaError(KafkaError._PURGE_QUEUE)  # noqa: SLF001
 
 
 @dataclass(slots=True)
-class Piece:
-    """Records of a shipment, one behind the other."""
+class RecordRange:
+    """Records of a pending send, one behind the other."""
 
-    shipment: Shipment
+    pending_send: PendingSend
     first: int
     count: int
 
     @property
     def lines_bytes(self) -> int:
         """About as many bytes as its lines have."""
-        return self.shipment.size_bytes * self.count // max(1, self.shipment.count) + self.count
+        return self.pending_send.size_bytes * self.count // max(1, self.pending_send.count) + self.count
 
-    def cut(self, count: int) -> "Piece":
+    def cut(self, count: int) -> "RecordRange":
         """Take so many from its front."""
-        front = Piece(self.shipment, self.first, count)
+        front = RecordRange(self.pending_send, self.first, count)
         self.first += count
         self.count -= count
         return front
@@ -51,7 +51,7 @@ class Piece:
 class Sealed:
     """What is sent in one request, and which records it is made of."""
 
-    pieces: list[Piece]
+    record_ranges: list[RecordRange]
     encoded: bytearray
 
 
@@ -65,7 +65,7 @@ class PartitionQueue:
     stream: str
     index: int
     leader: int = -1
-    waiting: deque[Piece] = field(default_factory=deque)
+    waiting: deque[RecordRange] = field(default_factory=deque)
     producer: PartitionProducer[Sealed] = field(default_factory=PartitionProducer)
     """Batches that are made and not known to be in."""
     pause_until_s: float = 0.0
@@ -97,46 +97,46 @@ class PartitionQueue:
     def _is_full_batch_waiting(self) -> bool:
         room = self._room_bytes()
         records = 0
-        for piece in self.waiting:
-            room -= piece.lines_bytes
-            records += piece.count
+        for record_range in self.waiting:
+            room -= record_range.lines_bytes
+            records += record_range.count
             if room <= 0 or records >= MAX_BATCH_RECORDS:
                 return True
         return False
 
     def _make(self, codec: Codec, producer: ProducerId, level: int) -> Batch:
-        pieces = list(self._take(self._room_bytes()))
-        base_time_ms = pieces[0].shipment.time_ms
+        record_ranges = list(self._take(self._room_bytes()))
+        base_time_ms = record_ranges[0].pending_send.time_ms
         encoded: list[bytes] = []
         count = lines_bytes = 0
-        for piece in pieces:
-            encoded.append(encode_run(_run(piece), count, base_time_ms))
-            count += piece.count
-            lines_bytes += piece.lines_bytes
+        for record_range in record_ranges:
+            encoded.append(encode_run(_run(record_range), count, base_time_ms))
+            count += record_range.count
+            lines_bytes += record_range.lines_bytes
         content = seal_batch(
             b"".join(encoded),
             count,
             codec=codec,
-            times_ms=(base_time_ms, max(piece.shipment.time_ms for piece in pieces)),
+            times_ms=(base_time_ms, max(record_range.pending_send.time_ms for record_range in record_ranges)),
             producer=(*producer, self.producer.next_sequence),
             zstd_level=level,
         )
         self._ratio = max(0.05, len(content) / max(1, lines_bytes))
-        return self.producer.append(Sealed(pieces, content), count)
+        return self.producer.append(Sealed(record_ranges, content), count)
 
-    def _take(self, room: float) -> list[Piece]:
-        taken: list[Piece] = []
+    def _take(self, room: float) -> list[RecordRange]:
+        taken: list[RecordRange] = []
         records = MAX_BATCH_RECORDS
         while self.waiting and records and (room > 0 or not taken):
-            piece = self.waiting[0]
-            fits = piece.count
-            if piece.lines_bytes > room:
-                fits = max(1 if not taken else 0, int(piece.count * max(0.0, room) / piece.lines_bytes))
+            record_range = self.waiting[0]
+            fits = record_range.count
+            if record_range.lines_bytes > room:
+                fits = max(1 if not taken else 0, int(record_range.count * max(0.0, room) / record_range.lines_bytes))
             fits = min(fits, records)
             if not fits:
                 break
-            taken.append(piece.cut(fits))
-            if not piece.count:
+            taken.append(record_range.cut(fits))
+            if not record_range.count:
                 self.waiting.popleft()
             room -= taken[-1].lines_bytes
             records -= fits
@@ -154,8 +154,8 @@ class PartitionQueue:
 
     def _concluded(self, step: Step[Sealed]) -> Outcome:
         for batch in step.acknowledged:
-            for piece in batch.content.pieces:
-                piece.shipment.report_many(None, piece.count)
+            for record_range in batch.content.record_ranges:
+                record_range.pending_send.report_many(None, record_range.count)
             self.pause_s = 0.0
         if step.outcome is not Outcome.REFUSED:
             return step.outcome
@@ -172,27 +172,38 @@ class PartitionQueue:
         """The stream takes less at a time than most: begin again with smaller batches from the first on."""
         self._batch_bytes = max(1, len(batches[0].content.encoded) // 2)
         for batch in reversed(batches):
-            self.waiting.extendleft(reversed(batch.content.pieces))
+            self.waiting.extendleft(reversed(batch.content.record_ranges))
 
     def _hand_back(self, batches: list[Batch], refusal: DeliveryError) -> None:
         """The first one's records are refused; none of those behind it is in: the sender puts them in order again."""
         waiting, self.waiting = self.waiting, deque()
         for batch in batches:
-            for piece in batch.content.pieces:
-                piece.shipment.report_many(refusal if batch is batches[0] else _HANDED_BACK, piece.count)
-        for piece in waiting:
-            piece.shipment.report_many(_HANDED_BACK, piece.count)
+            for record_range in batch.content.record_ranges:
+                record_range.pending_send.report_many(
+                    refusal if batch is batches[0] else _HANDED_BACK, record_range.count
+                )
+        for record_range in waiting:
+            record_range.pending_send.report_many(_HANDED_BACK, record_range.count)
 
     def purge(self, why: DeliveryError) -> None:
         """Forget everything and say so."""
-        pieces = [piece for batch in self.producer.withdraw() for piece in batch.content.pieces] + list(self.waiting)
+        record_ranges = [
+            record_range for batch in self.producer.withdraw() for record_range in batch.content.record_ranges
+        ] + list(self.waiting)
         self.waiting.clear()
-        for piece in pieces:
-            piece.shipment.report_many(why, piece.count)
+        for record_range in record_ranges:
+            record_range.pending_send.report_many(why, record_range.count)
 
 
-def _run(piece: Piece) -> Run:
-    shipment = piece.shipment
-    lane = shipment.lane
-    time_ms = shipment.time_ms
-    return Run(lane.key, lane.headers(time_ms, shipment.content_id), shipment.lines, piece.first, piece.count, time_ms)
+def _run(record_range: RecordRange) -> Run:
+    pending_send = record_range.pending_send
+    source = pending_send.source
+    time_ms = pending_send.time_ms
+    return Run(
+        source.key,
+        source.headers(time_ms, pending_send.content_id),
+        pending_send.lines,
+        record_range.first,
+        record_range.count,
+        time_ms,
+    )

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from logboom.base.errors import LogboomError
 from logboom.collector.config import MESSAGE_MAX_BYTES, OutputConfig
-from logboom.collector.shipment import POSITION_HEADER, UNFINISHED_HEADER, Shipment
+from logboom.collector.pending_send import POSITION_HEADER, UNFINISHED_HEADER, PendingSend
 
 _QUEUE_MAX_RECORDS: Final = 5_000_000
 _QUEUE_MAX_KIB: Final = 2_097_151
@@ -68,13 +68,13 @@ class RecordClient:
         ours = {"error_cb": on_error, "logger": logging.getLogger("librdkafka")}
         self._producer = _new_producer({**options, **ours})
 
-    def produce(self, shipment: Shipment, count: int) -> None:
+    def produce(self, pending_send: PendingSend, count: int) -> None:
         """Hand `count` records, from the first unacknowledged one on, to the client."""
-        lane, lines = shipment.lane, shipment.lines
-        produce, stream, key, report = self._producer.produce, lane.stream, lane.key, shipment.report
-        shared, time_ms = lane.headers(shipment.time_ms, shipment.content_id), shipment.time_ms
+        source, lines = pending_send.source, pending_send.lines
+        produce, stream, key, report = self._producer.produce, source.stream, source.key, pending_send.report
+        shared, time_ms = source.headers(pending_send.time_ms, pending_send.content_id), pending_send.time_ms
         values, starts, unfinished = lines.values, lines.starts, lines.unfinished
-        first = shipment.acked
+        first = pending_send.acked
         for index in range(first, min(first + count, len(values))):
             headers = [*shared, (POSITION_HEADER, b"%d" % starts[index])]
             if index in unfinished:
@@ -82,15 +82,15 @@ class RecordClient:
             try:
                 produce(stream, values[index], key, -1, report, None, time_ms, headers)
             except BufferError:
-                shipment.stopped_by = KafkaError(_QUEUE_FULL)
+                pending_send.stopped_by = KafkaError(_QUEUE_FULL)
                 break
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
-                shipment.stopped_by = reason
+                pending_send.stopped_by = reason
                 if reason.code() == _FATAL:
                     self._on_error(reason)
                 break
-            shipment.pending += 1
+            pending_send.pending += 1
 
     def is_stuck(self, stream: str) -> bool:
         """Whether a stream's records are sent again and again; the library does not say."""

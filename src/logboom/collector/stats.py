@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from logboom.base.settings import split_address
 from logboom.collector.delivery import Delivery
 from logboom.collector.files import FileInput
-from logboom.collector.intake import Inlet
+from logboom.collector.intake import BufferedInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Snapshot:
 def take_snapshot(
     delivery: Delivery,
     files: Mapping[str, FileInput],
-    inlets: Mapping[str, Inlet],
+    buffered_inputs: Mapping[str, BufferedInput],
     *,
     seconds: float,
     checkpoint_errors: int,
@@ -108,17 +108,17 @@ def take_snapshot(
         },
         buffers={
             name: BufferNumbers(
-                lines=inlet.lines,
-                bytes=inlet.bytes,
-                waiting_lines=inlet.buffer.lines_waiting,
-                fill_bytes=inlet.buffer.fill_bytes,
-                max_bytes=inlet.buffer.max_bytes,
-                dropped=inlet.dropped,
-                damaged=inlet.buffer.lines_damaged,
-                cut=inlet.cut,
-                errors=inlet.errors,
+                lines=buffered_input.lines,
+                bytes=buffered_input.bytes,
+                waiting_lines=buffered_input.buffer.lines_waiting,
+                fill_bytes=buffered_input.buffer.fill_bytes,
+                max_bytes=buffered_input.buffer.max_bytes,
+                dropped=buffered_input.dropped,
+                damaged=buffered_input.buffer.lines_damaged,
+                cut=buffered_input.cut,
+                errors=buffered_input.errors,
             )
-            for name, inlet in inlets.items()
+            for name, buffered_input in buffered_inputs.items()
         },
     )
 

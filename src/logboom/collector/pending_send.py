@@ -25,7 +25,7 @@ class DeliveryError(Protocol):
     def str(self) -> str: ...
 
 
-class Lane:
+class OrderedSource:
     """Lines that keep their order: those of one path, or of one buffer. One key, so one partition."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Lane:
             (INPUT_HEADER, input_name.encode()),
             (PATH_HEADER, path_bytes),
         ]
-        self.outstanding: deque[Shipment] = deque()
+        self.outstanding: deque[PendingSend] = deque()
         self.partition = self.partitions = 0
         """Where the key goes, of so many; 0 of 0 until a client has found out."""
         self.window: int | None = None
@@ -65,19 +65,19 @@ class Lane:
 
 
 @dataclass(slots=True, eq=False)
-class Shipment:
-    """Lines of one lane that are sent and acknowledged together.
+class PendingSend:
+    """Lines of one source that are sent and acknowledged together.
 
     `acked` counts records from the first on. After an error nothing more is counted, so `acked` is where sending has to
     begin again. `stopped_by` is why the client took no more than `sent` of them.
     """
 
-    lane: Lane
+    source: OrderedSource
     lines: Lines
     time_ms: int
     size_bytes: int
     done: Callable[[], None]
-    settled: deque["Shipment"] = field(repr=False)
+    settled: deque["PendingSend"] = field(repr=False)
     content_id: str = ""
     """Of the content that the lines' positions count in."""
     acked: int = 0
