@@ -2,14 +2,21 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from logboom.bench.servers import Server
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.soak.ledger import Ledger
 from logboom.bench.soak.load import FLOWS
-from logboom.bench.soak.samples import METRICS, Samples, flatness
+from logboom.bench.soak.samples import METRICS, Samples, flatness, sample
 
 PLACE = ("stream", 0)
 
@@ -119,3 +126,20 @@ def test_a_soak_of_some_seconds_holds(tmp_path: Path) -> None:
     assert json.loads((folder / "result.json").read_text())["held"] is True
     assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "the broker's data is gone"
+
+
+def test_a_process_that_ended_and_was_not_waited_for_gives_an_empty_sample(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the process table
+        server = cast("Server", SimpleNamespace(pid=ended.pid, running=True, data=tmp_path))
+        samples, stop, asked = Samples(), threading.Event(), 0
+
+        def acked() -> int:
+            nonlocal asked
+            asked += 1
+            if asked == 2:  # at the end of the first sample
+                stop.set()
+            return asked
+
+        sample(server, acked, samples, stop)
+    assert {name: samples.values[name] for name in METRICS} == {name: [None] for name in METRICS}

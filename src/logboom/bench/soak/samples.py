@@ -49,6 +49,8 @@ def _look(server: Server, before: tuple[int, float]) -> tuple[dict[str, float], 
     if not server.running:
         return {}, (-1, 0.0)
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    if "VmRSS" not in status:  # a process that has ended and was not waited for yet has no memory any more
+        return {}, (-1, 0.0)
     used = report.cpu_seconds(pid)
     seen = {
         "memory_mb": round(int(status["VmRSS"].split()[0]) * 1024 / 1e6, 2),
