@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Make, ErrorCode, str]] = {
     "magic 3": (with_head(magic=3), ErrorCode.corrupt_message, "magic 2, not 3"),
     "no bytes": (lambda: b"", ErrorCode.invalid_record, "no records"),
     "null": (lambda: None, ErrorCode.invalid_record, "no records"),
-    "less than a head": (lambda: b"abcdef", ErrorCode.invalid_record, "head of 61 bytes"),
+    "less than a head": (lambda: b"abcdef", ErrorCode.invalid_record, "header of 61 bytes"),
     "cut": (lambda: good()[:-3], ErrorCode.invalid_record, "is cut after"),
     "two batches": (lambda: good() + good(), ErrorCode.invalid_record, "only one record batch"),
     "bytes behind": (lambda: good() + b"abc", ErrorCode.corrupt_message, "3 bytes follow"),

@@ -311,7 +311,7 @@ public final class RoundTrip {
         check(entry.synonyms().stream().map(ConfigEntry.ConfigSynonym::source).toList().equals(List.of(
                 ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
                 ConfigSource.DEFAULT_CONFIG)), "" + entry.synonyms());
-        check(entry.documentation().contains("one fetch reply"), entry.documentation());
+        check(entry.documentation().contains("one fetch response"), entry.documentation());
         check(!entry.isReadOnly() && told.get(mine).get("log.dirs").isReadOnly(), "what changes is told");
         check(told.get(all).entries().size() == 1, "the default of all brokers is told alone");
         try {
