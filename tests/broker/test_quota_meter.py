@@ -1,9 +1,11 @@
-"""The arithmetic of quotas, under a clock of the tests' own."""
+"""The arithmetic of quotas and the meters of clients, under a clock of the tests' own."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.quotas.meter import THROTTLE_MS_MAX, Meter
+from logboom.metadata import CLIENT_ID, CONSUMER_BYTE_RATE
 
 WINDOW_MS = 10_000
 
@@ -104,3 +106,42 @@ def test_whoever_stays_below_the_rate_never_waits(steps: list[tuple[int, int]]) 
         used = max(0.0, used - 500 * pause_ms / 1_000) + amount
         now_ms += pause_ms
         assert (meter.charge(amount, now_ms) > 0) == (used > 5_000 + 1e-6)
+
+
+class ManualClock:
+    """Time as the test sets it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def monotonic_ns(self) -> int:
+        return int(self.now_s * 1e9)
+
+    def wall_ms(self) -> int:
+        return int(self.now_s * 1e3)
+
+
+def test_two_doors_charge_one_meter_and_keep_it_while_either_has_the_client() -> None:
+    clock = ManualClock()
+    entity = ((CLIENT_ID, "billing"),)
+    manager = ClientQuotaManager(lambda: {entity: {CONSUMER_BYTE_RATE: 100.0}}, clock, sample_ms=1_000, sample_count=11)
+    connected: list[set[str]] = [{"billing"}, set()]
+    manager.add_door(lambda: connected[0])
+    manager.add_door(lambda: connected[1])
+    first, second = manager.of("billing"), manager.of("billing")
+    assert first is not None
+    assert second is not None
+    assert first.charge_fetch(1_000) == 0, "through one door"
+    assert second.charge_fetch(1_000) > 0, "through the other: the window is used up"
+    for door in (0, 1):
+        connected[:] = [{"billing"} if at == door else set() for at in (0, 1)]
+        clock.now_s += 1_000.0  # everything is paid off
+        manager.tick()
+        assert list(manager.clients) == ["billing"]
+    connected[:] = [set(), set()]
+    clock.now_s += 1_000.0
+    manager.tick()
+    assert not manager.clients

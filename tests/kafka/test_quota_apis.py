@@ -17,7 +17,7 @@ from logboom.kafka.apis import load_handlers
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.wire.messages import as_milliseconds, make, milliseconds, nested
 
-QUICK = {"quota_window_num": 2, "quota_window_size_s": 0.1}
+QUICK: dict[str, Any] = {"quota_window_num": 2, "quota_window_size_s": 0.1}
 """A window of a tenth of a second, so that no wait is long."""
 
 Whose = dict[str, str | None]
@@ -184,7 +184,7 @@ async def with_stream(node: Running) -> None:
 
 def test_a_producer_is_told_to_wait_and_others_are_not(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, kafka=QUICK) as node, node.client() as client, node.client() as other:
+        async with running(tmp_path, **QUICK) as node, node.client() as client, node.client() as other:
             await with_stream(node)
             records = batch(bytes(20_000))
             assert wait_of(await produce(client, records)) == 0
@@ -192,9 +192,9 @@ def test_a_producer_is_told_to_wait_and_others_are_not(tmp_path: Path) -> None:
             waits = [wait_of(await produce(client, records)) for _ in range(4)]
             assert waits[0] > 0, "20 KB at 100 KB/s with a window of 10 KB"
             assert waits[1] > 0, "the connection that was there before has it too"
-            desk = node.door.quotas
-            assert desk.throttled["producer_byte_rate"] == sum(wait > 0 for wait in waits)
-            assert desk.throttled_ms["producer_byte_rate"] == sum(waits)
+            quotas = node.broker.quotas
+            assert quotas.throttled["producer_byte_rate"] == sum(wait > 0 for wait in waits)
+            assert quotas.throttled_ms["producer_byte_rate"] == sum(waits)
             await alter(other, {"client-id": "test"}, producer_byte_rate=None)
             assert wait_of(await produce(client, records)) == 0
             assert (await fetch(client, 0)).responses[0].partitions[0].high_watermark == 6, "nothing was lost over it"
@@ -216,20 +216,20 @@ def test_a_quota_that_is_lifted_ends_the_wait_for_it(tmp_path: Path) -> None:
 
 def test_without_a_reply_there_is_the_wait_alone(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, kafka=QUICK) as node, node.client() as client:
+        async with running(tmp_path, **QUICK) as node, node.client() as client:
             await with_stream(node)
             await alter(client, {"client-id": "test"}, producer_byte_rate=100_000)
             for _ in range(3):
                 await produce(client, batch(bytes(20_000)), acks=0)
             await until(lambda: node.broker.replicas.find("t", 0).high_watermark == 3)
-            assert node.door.quotas.throttled["producer_byte_rate"] == 3
+            assert node.broker.quotas.throttled["producer_byte_rate"] == 3
 
     run(body)
 
 
 def test_the_most_specific_quota_wins_each_by_itself(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, kafka=QUICK) as node, node.client() as client:
+        async with running(tmp_path, **QUICK) as node, node.client() as client:
             await with_stream(node)
             await alter(client, {"client-id": None}, producer_byte_rate=10_000)
             assert wait_of(await produce(client, batch(bytes(5_000)))) > 0, "the default"
@@ -243,7 +243,7 @@ def test_the_most_specific_quota_wins_each_by_itself(tmp_path: Path) -> None:
 
 def test_a_consumer_gets_nothing_while_it_waits_and_everything_in_the_end(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, kafka=QUICK) as node, node.client() as client:
+        async with running(tmp_path, **QUICK) as node, node.client() as client:
             await with_stream(node)
             for _ in range(10):
                 await produce(client, batch(bytes(20_000)))
@@ -260,14 +260,14 @@ def test_a_consumer_gets_nothing_while_it_waits_and_everything_in_the_end(tmp_pa
                     assert len(records) <= 30_000, "as much as a window holds"
                     offset += 1
             assert waits >= 8, "one window holds one batch"
-            assert node.door.quotas.throttled["consumer_byte_rate"] == waits
+            assert node.broker.quotas.throttled["consumer_byte_rate"] == waits
 
     run(body)
 
 
 def test_a_batch_that_no_window_holds_comes_all_the_same(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, kafka=QUICK) as node, node.client() as client:
+        async with running(tmp_path, **QUICK) as node, node.client() as client:
             await with_stream(node)
             await produce(client, batch(bytes(20_000)))
             await alter(client, {"client-id": "test"}, consumer_byte_rate=1_000)
@@ -281,7 +281,7 @@ def test_a_batch_that_no_window_holds_comes_all_the_same(tmp_path: Path) -> None
 
 def test_who_takes_too_much_time_is_told_by_every_api(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, kafka=QUICK) as node, node.client() as client:
+        async with running(tmp_path, **QUICK) as node, node.client() as client:
             await with_stream(node)
             await alter(client, {"client-id": "test"}, request_percentage=0.0001)
             assert 0 < wait_of(await client.ask(3, 5, topics=None, allow_auto_topic_creation=False)) <= 100
@@ -310,8 +310,8 @@ def test_a_handler_that_waits_is_charged_for_its_steps_and_not_for_its_waits(
         return await reply if hasattr(reply, "__await__") else reply
 
     async def body() -> None:
-        window = {"quota_window_num": 2, "quota_window_size_s": 1}
-        async with running(tmp_path, window) as node, node.client() as client:
+        window: dict[str, Any] = {"quota_window_num": 2, "quota_window_size_s": 1}
+        async with running(tmp_path, **window) as node, node.client() as client:
             routes = node.services.routes
             monkeypatch.setattr(routes, "handlers", {**routes.handlers, 3: dataclasses.replace(handler, handle=slow)})
             await alter(client, {"client-id": "test"}, request_percentage=10)
@@ -329,14 +329,14 @@ async def alter_address(node: Running, rate: float | None) -> None:
 
 def test_connections_from_one_address_come_at_their_rate(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, kafka={"quota_window_num": 4, "quota_window_size_s": 1}) as node:
+        async with running(tmp_path, quota_window_num=4, quota_window_size_s=1) as node:
             await alter_address(node, 1)
             for _ in range(3):
                 async with node.client() as client:
                     await client.ask(18, 0)
             async with node.client() as refused:
                 assert await refused.closed() == b""
-            assert node.door.quotas.throttled["connection_creation_rate"] == 1
+            assert node.broker.quotas.throttled["connection_creation_rate"] == 1
             assert node.metrics.connections_refused == 1
             await alter_address(node, None)
             async with node.client() as client:
@@ -351,12 +351,12 @@ def test_what_clients_call_themselves_does_not_fill_the_memory(tmp_path: Path, m
     async def body() -> None:
         async with running(tmp_path) as node:
             await node.broker.catalog.change_quotas([((("client-id", None),), {"consumer_byte_rate": 10.0})])
-            desk = node.door.quotas
+            quotas = node.broker.quotas
             for number in range(500):
-                meters = desk.of(f"client-{number}")
+                meters = quotas.of(f"client-{number}")
                 assert meters is not None
                 meters.charge_fetch(1_000_000)
-            assert len(desk.clients) <= 50
+            assert len(quotas.clients) <= 50
 
     run(body)
 

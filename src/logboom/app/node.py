@@ -127,7 +127,7 @@ class Node:
         with _listening("Kafka", self._config.kafka.listen, "kafka.listen"):
             host, port = await door.start()
         self._kafka = door
-        self._sources.append(lambda: kafka_metrics(door.metrics, door.quotas))
+        self._sources.append(lambda: kafka_metrics(door.metrics, broker.quotas))
         self._sources.append(lambda: self._limit_metrics(broker, door))
         return join_address(host, port)
 

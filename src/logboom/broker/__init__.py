@@ -10,6 +10,7 @@ What a door calls. `Broker.start` gives an object with narrow parts, and a door 
     replicas       the partitions: find one, then append, read, watch it
     groups         consumer groups: join, sync, heartbeat, commit, ...
     producer_ids   ids for idempotent producers
+    quotas         what each client has used of its quotas, over all doors
     health         what is offline, and why the broker is not ready
     flusher        whether so much waits for the disk that appends should wait too (back pressure)
 

@@ -1,8 +1,8 @@
 """One broker: composes the parts of this package, starts them in order and stops them in order.
 
 The doors call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `replicas` (the
-partitions), `groups`, `producer_ids`, `health`. This file has how they are wired, and in which order a committed change
-of metadata reaches them. Knows no protocol.
+partitions), `groups`, `producer_ids`, `quotas`, `health`. This file has how they are wired, and in which order a
+committed change of metadata reaches them. Knows no protocol.
 
 Life: `start` (recovers and leads everything), then any number of calls on the loop, then `stop`, once.
 """
@@ -32,6 +32,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import PartitionServices
+from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.replicas import Replicas
 from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
@@ -99,6 +100,13 @@ class Broker:
             log=log,
         )
         self.producer_ids = ProducerIds(self.catalog, self._config)
+        self.quotas = ClientQuotaManager(
+            lambda: self.catalog.quotas,
+            clock,
+            sample_ms=round(config.quota_window_size_s * 1_000),
+            sample_count=config.quota_window_num,
+        )
+        self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
         self.groups = GroupService(
             self._config,
             find_partition=self.replicas.find,

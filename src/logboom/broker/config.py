@@ -150,6 +150,13 @@ class BrokerConfig(Settings):
     """Streams, internal ones included."""
     max_quotas: Annotated[int, Field(ge=0, le=1_000_000), Dynamic()] = 10_000
     """Clients and addresses that have quotas of their own."""
+    quota_window_num: Annotated[int, Static("quota.window.num")] = Field(default=11, ge=2, le=3_600)
+    """Windows of a quota: a client may use at once what its quota allows in all of these windows but one."""
+    quota_window_size_s: Annotated[DurationS, Static("quota.window.size.seconds")] = Field(
+        default=1.0, ge=0.1, le=3_600
+    )
+    """Length of one such window: 11 of 1 s let ten seconds' worth pass at once. The throttle time for using too much of
+    the broker's time, or for too many connections, is at most one window."""
     max_decompressed_bytes: Annotated[SizeBytes, Dynamic()] = 64 * MIB
     """The largest size to which one compressed batch may decompress."""
     max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logboom.base.dynamic import Dynamic, Static
+from logboom.base.dynamic import Dynamic
 from logboom.base.settings import Address, DurationMs, DurationS, Settings, SizeBytes
 from logboom.base.units import KIB, MIB, MINUTE_MS
 
@@ -103,12 +103,3 @@ class KafkaConfig(Settings):
 
     max_fetch_session_partitions: Annotated[int, Dynamic()] = Field(default=200_000, ge=0)
     """Partitions of all incremental fetch sessions together."""
-
-    quota_window_num: Annotated[int, Static("quota.window.num")] = Field(default=11, ge=2, le=3_600)
-    """Windows of a quota: a client may use at once what its quota allows in all of these windows but one."""
-
-    quota_window_size_s: Annotated[DurationS, Static("quota.window.size.seconds")] = Field(
-        default=1.0, ge=0.1, le=3_600
-    )
-    """Length of one such window: 11 of 1 s let ten seconds' worth pass at once. The throttle time for using too much of
-    the broker's time, or for too many connections, is at most one window."""

@@ -87,7 +87,7 @@ class ClientQuotas:
 
 
 class ClientQuotaManager:
-    """Every quota of one door; `tick` is called once a second."""
+    """The quotas of one broker, whichever door a client uses. Every door calls `tick` once a second."""
 
     def __init__(
         self,
@@ -96,14 +96,13 @@ class ClientQuotaManager:
         *,
         sample_ms: int,
         sample_count: int,
-        connected: Callable[[], Set[str]],
     ) -> None:
-        """`quotas` returns those that are set now, `connected` the client ids of all open connections.
+        """`quotas` returns those that are set now.
 
         Usage is measured over a window of `sample_count` - 1 samples of `sample_ms` milliseconds, as in Kafka.
         """
         self._quotas = quotas
-        self._connected = connected
+        self._doors: list[Callable[[], Set[str]]] = []
         self._clock = clock
         self.sample_ms = sample_ms
         self._window_ms = (sample_count - 1) * sample_ms
@@ -124,6 +123,10 @@ class ClientQuotaManager:
     def clients(self) -> Collection[str]:
         """The client ids that have meters."""
         return self._clients.keys()
+
+    def add_door(self, client_ids: Callable[[], Set[str]]) -> None:
+        """Keep the meters of clients that are connected to this door; `client_ids` returns their ids."""
+        self._doors.append(client_ids)
 
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
@@ -201,7 +204,8 @@ class ClientQuotaManager:
 
     def _forget_clients(self, *, even_unpaid: bool) -> None:
         if self._clients:
-            now_ms, connected = self.now_ms(), self._connected()
+            now_ms = self.now_ms()
+            connected = {client_id for client_ids in self._doors for client_id in client_ids()}
             self._clients = {
                 name: quotas
                 for name, quotas in self._clients.items()

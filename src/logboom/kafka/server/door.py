@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.base.limits import LimitUsage
 from logboom.base.settings import split_address
-from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection.connection import Connection
 from logboom.kafka.metrics import KafkaMetrics
@@ -44,11 +43,6 @@ class KafkaDoor:
     def metrics(self) -> KafkaMetrics:
         """What the server counts."""
         return self._services.server.metrics
-
-    @property
-    def quotas(self) -> ClientQuotaManager:
-        """Which client has used how much of its quotas."""
-        return self._services.quotas
 
     def limits(self) -> Iterator[LimitUsage]:
         """How much of each limit is used."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.kafka.admin.metadata_cache import MetadataCache
 from logboom.kafka.apis import load_handlers
 from logboom.kafka.connection.admission import Admission
@@ -50,18 +49,12 @@ def make_services(
     limited_log = RateLimitedLog(log, broker.clock, metrics.limit_hits)
     budget = RequestBudget(config, metrics, limited_log, broker.flusher)
     registry = ConnectionRegistry(budget, metrics)
-    quotas = ClientQuotaManager(
-        lambda: broker.catalog.quotas,
-        broker.clock,
-        sample_ms=round(config.now.quota_window_size_s * 1_000),
-        sample_count=config.now.quota_window_num,
-        connected=registry.client_ids,
-    )
+    broker.quotas.add_door(registry.client_ids)
     fetches = FetchServices(
         broker=broker,
         config=config,
         metrics=metrics,
-        quotas=quotas,
+        quotas=broker.quotas,
         sessions=FetchSessions(
             config.now.max_fetch_sessions,
             config.now.max_fetch_session_partitions,
@@ -76,11 +69,11 @@ def make_services(
         server=ServerContext(config, metrics, limited_log, fetches, MetadataCache(broker), advertised),
         routes=Routes(load_handlers(), metrics),
         templates=TemplateCache(),
-        quotas=quotas,
+        quotas=broker.quotas,
         flusher=broker.flusher,
         budget=budget,
         registry=registry,
-        admission=Admission(config, registry, quotas),
+        admission=Admission(config, registry, broker.quotas),
         scratch=memoryview(bytearray(SCRATCH_BYTES)),
     )
     _subscribe(services)
@@ -103,7 +96,6 @@ def _subscribe(services: ConnectionServices) -> None:
         registry.resume_paused()
 
     def quotas_changed() -> None:
-        services.quotas.update()
         for connection in registry.connections:
             connection.quotas_changed()
 
