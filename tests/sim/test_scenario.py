@@ -1,5 +1,6 @@
 """A node under faults keeps its promises, and one that does not is found out."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,6 +10,9 @@ from dataclasses import replace
 import pytest
 
 from logboom.base.ports import File
+from logboom.broker.disk.inline_commit import InlineCommit
+from logboom.broker.group_commit import FlushTarget
+from logboom.sim.device import DiskTiming
 from logboom.sim.disk import SimDisk, SimFile
 from logboom.sim.faults import FAULTS
 from logboom.sim.scenario import Scenario, run_seed
@@ -23,6 +27,16 @@ def test_what_was_acknowledged_is_kept_whatever_goes_wrong(seed: int) -> None:
     assert outcome.violations == ()
     assert outcome.records_acked > 100
     assert outcome.records_final >= outcome.records_acked
+
+
+def test_small_rounds_are_made_on_the_loop_and_by_the_thread_where_the_disk_is_slow() -> None:
+    """The default way of small group commits is simulated too, and left at the first sign of a slow disk."""
+    quiet = replace(SHORT, partitions=1, idempotent_producers=1, plain_producers=0, faults=("cut",))
+    quick = run_seed(1, quiet)
+    slow = run_seed(1, replace(quiet, faults=("slow",), trouble_pause_max_s=0.1))
+    assert quick.violations == slow.violations == ()
+    assert quick.inline_flush_rounds > 0.6 * quick.flush_rounds
+    assert 0 < slow.inline_flush_rounds < 0.5 * slow.flush_rounds
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -82,3 +96,45 @@ def test_a_broker_that_acks_before_its_records_are_durable_is_found_out(planted:
         outcome = run_seed(seed, replace(planted, faults=("power",), trouble_pause_max_s=1.0))
         assert outcome.violations, f"seed {seed} found nothing"
         assert outcome.last_lines
+
+
+class AcksTooEarly(InlineCommit):
+    """Calls a round durable as soon as its sync has begun."""
+
+    def begin(self, target: FlushTarget, size_bytes: int) -> bool:
+        end_of_sync, self._sync_ended = self._sync_ended, self._ignore  # type: ignore[method-assign]
+        begun = super().begin(target, size_bytes)
+        self._sync_ended = end_of_sync  # type: ignore[method-assign]
+        if begun and self.busy:
+            asyncio.get_running_loop().call_soon(end_of_sync, target, size_bytes, self._began_ns, None)
+        return begun
+
+    def _ignore(self, target: FlushTarget, size_bytes: int, began_ns: int, error: OSError | None) -> None:
+        pass
+
+
+class BelievesFailedSyncs(InlineCommit):
+    """Takes a sync that failed for one that succeeded."""
+
+    def _sync_ended(self, target: FlushTarget, size_bytes: int, began_ns: int, error: OSError | None) -> None:
+        super()._sync_ended(target, size_bytes, began_ns, None)
+
+
+@pytest.mark.parametrize(("wrong", "fault"), [(AcksTooEarly, "power"), (BelievesFailedSyncs, "eio")])
+def test_wrong_commits_on_the_loop_are_found_out(
+    monkeypatch: pytest.MonkeyPatch, wrong: type[InlineCommit], fault: str
+) -> None:
+    busy = replace(
+        SHORT,
+        partitions=1,
+        consumers=0,
+        producer_pause_max_s=0.01,
+        faults=(fault,),
+        trouble_pause_max_s=0.5,
+        disk_timing=DiskTiming(sync_s=(5e-3, 45e-3)),
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("logboom.broker.disk.flusher.InlineCommit", wrong)
+        found = next((seed for seed in range(10) if run_seed(seed, busy).violations), None)
+    assert found is not None
+    assert run_seed(found, busy).violations == ()

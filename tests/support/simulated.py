@@ -8,6 +8,7 @@ import asyncio
 import os
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,8 @@ from logboom.sim.simulation import Simulation
 
 WAIT_S: Final = 600.0
 """Simulated seconds that a test may take."""
+_SYNC_S: Final = 0.0005
+"""How long a sync beside the loop takes; the disk does all else at once."""
 
 Result = TypeVar("Result")
 
@@ -53,4 +56,14 @@ def machine() -> tuple[Runtime, Callable[[str], Disk]]:
         return Runtime(), OsDisk
     simulation = _simulations[loop]
     disks = _disks[simulation]
-    return simulation.director.runtime, lambda path: disks.setdefault(path, SimDisk())
+
+    def open_disk(path: str) -> Disk:
+        disk = disks.setdefault(path, SimDisk())
+        disk.complete_later = partial(_end_later, loop)
+        return disk
+
+    return simulation.director.runtime, open_disk
+
+
+def _end_later(loop: SimLoop, path: str, ended: Callable[[OSError | None], None]) -> None:
+    loop.call_later(_SYNC_S, ended, None)

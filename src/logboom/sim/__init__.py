@@ -3,10 +3,11 @@
 A run is made of `Process`es. Each has an asyncio event loop (`loop`), threads (`threads`), a clock and random values
 (`machine`), all driven by one `Scheduler` on one thread of the operating system: it runs one callback after the other,
 and when nothing can run, time jumps to the next timer. Connections between processes (`network`, `transport`) deliver
-bytes in pieces and late; the disk (`disk`) knows what was synced and forgets the rest when the power is cut. A
-`SimNode` is such a process with the real broker and its real Kafka door in it, nothing of them replaced: the broker
-takes its clock, ids, threads and disk through ports (`base.ports`, `broker.runtime`), and timers and sockets from its
-event loop.
+bytes in pieces and late. The disk (`disk`) knows what was synced and forgets the rest when the power is cut; the device
+below it (`device`) takes its time, fails and hangs, for calls on threads and for syncs beside the event loop (Linux
+AIO) alike. A `SimNode` is such a process with the real broker and its real Kafka door in it, nothing of them replaced:
+the broker takes its clock, ids, threads and disk through ports (`base.ports`, `broker.runtime`), and timers and sockets
+from its event loop.
 
 A `Scenario` runs a node, producers, consumers and faults (`faults`), writes down what clients were told (`history`),
 and checks it as Jepsen's workload for Kafka does. `logboom sim run --seed N` runs one. All chance comes from the seed
@@ -29,5 +30,5 @@ take time or hang (storage reads under the lock of an index), allocation failure
 standard library's server), real sockets, and real file systems. tests/faults has those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
-`process`, `simulation`, `disk`, `node`, `client`, `history`, `workload`, `faults`, `scenario`.
+`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `workload`, `faults`, `scenario`.
 """

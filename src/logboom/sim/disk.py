@@ -5,7 +5,8 @@ power failure: all that was synced, and any part of what was not, sector by sect
 later write may survive an earlier one. The name of a file is durable once its directory was synced, each name for
 itself. A sync that fails leaves its writes in doubt for ever: no later sync makes them durable, as with the page cache
 of Linux.
-`capacity_bytes` fills the disk (ENOSPC), and `fault` can make any call fail, or wait.
+`capacity_bytes` fills the disk (ENOSPC), and `fault` can make any call fail, or wait. Syncs beside the event loop are
+offered where `complete_later` says when they end; without it the disk has none, like a file system without AIO.
 
 Knows bytes and names; not what a log is.
 """
@@ -22,7 +23,12 @@ from logboom.base.ports import Bytes, DiskSpace, File, LockHeldError, SyncFailed
 SECTOR_BYTES = 512
 
 Fault = Callable[[str, str], None]
-"""Called with the name of the operation and the path before it happens; may raise OSError."""
+"""Called with the name of the operation and the path before it happens; may raise OSError. From `write_nowait`,
+`read_cached` and `begin_sync`, BlockingIOError says that the operation would have to wait (EAGAIN)."""
+
+CompleteLater = Callable[[str, Callable[[OSError | None], None]], None]
+"""Called with the path of a sync that was begun beside the event loop and a function to call, on that loop, when the
+sync has ended: with None, or with the error it ended with."""
 
 
 class Chance(Protocol):
@@ -160,12 +166,20 @@ class SimFile:
         return bytes(self._node.data[offset : offset + length])
 
     def read_cached(self, offset: int, length: int) -> bytes | None:
-        return self.read(offset, length) if self._disk.cached else None
+        if not self._disk.cached:
+            return None
+        try:
+            self._disk.fault("read_cached", self._path)
+        except BlockingIOError:
+            return None
+        return bytes(self._node.data[offset : offset + length])
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
-        content = b"".join(buffers)
+        self._write("write", offset, b"".join(buffers))
+
+    def _write(self, operation: str, offset: int, content: bytes) -> None:
         try:
-            self._disk.fault("write", self._path)
+            self._disk.fault(operation, self._path)
         except OSError as error:
             # Written short, as the operating system does, though never within a sector.
             upto = (offset + len(content) // 2) // SECTOR_BYTES * SECTOR_BYTES
@@ -189,10 +203,35 @@ class SimFile:
         self._disk.syncs += 1
 
     def write_nowait(self, offset: int, buffers: Sequence[Bytes]) -> bool:
-        return False  # `SimDisk.start_async_syncs` says so
+        try:
+            self._write("write_nowait", offset, b"".join(buffers))
+        except BlockingIOError:
+            return False
+        return True
 
     def begin_sync(self, done: Callable[[OSError | None], None]) -> bool:
-        return False
+        complete_later = self._disk.started_syncs
+        if complete_later is None:
+            return False
+        try:
+            self._disk.fault("begin_sync", self._path)
+        except BlockingIOError:
+            return False
+        changes = self._node.unsynced()
+
+        def ended(error: OSError | None) -> None:
+            if self._disk.started_syncs is None:
+                return  # stopped: as with the kernel's AIO, nothing watches for completions any more
+            if error is not None:
+                self._node.sync_failed()
+                done(SyncFailedError(*error.args))
+                return
+            self._node.sync(changes)
+            self._disk.syncs += 1
+            done(None)
+
+        complete_later(self._path, ended)
+        return True
 
     def truncate(self, length: int) -> None:
         self._disk.fault("truncate", self._path)
@@ -236,6 +275,10 @@ class SimDisk:
         self.locked: set[str] = set()
         """Lock files that are held; a power cut or the end of the process (`copy`) lets go of them."""
         self.fault: Fault = lambda operation, path: None
+        self.complete_later: CompleteLater | None = None
+        """When syncs beside the event loop end; None where this disk has none."""
+        self.started_syncs: CompleteLater | None = None
+        """The same between `start_async_syncs` and `stop_async_syncs`."""
 
     @property
     def free_bytes(self) -> int:
@@ -298,10 +341,11 @@ class SimDisk:
         return SimLock(self, path)
 
     def start_async_syncs(self) -> bool:
-        return False
+        self.started_syncs = self.complete_later
+        return self.started_syncs is not None
 
     def stop_async_syncs(self) -> None:
-        pass
+        self.started_syncs = None
 
     def space(self) -> DiskSpace:
         self.fault("space", ".")

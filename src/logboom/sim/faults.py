@@ -16,6 +16,8 @@ from logboom.sim.simulation import Simulation
 Fault = Callable[["Trouble"], Awaitable[None]]
 _EARLY_END_CHANCE: Final = 0.3
 _START_TRIES_MAX: Final = 5
+_MID_SYNC_CHANCE: Final = 0.7
+_MID_SYNC_TRIES_MAX: Final = 100
 
 
 class Trouble:
@@ -42,6 +44,15 @@ class Trouble:
         """Let it hurt for a while."""
         await asyncio.sleep(self.chance.uniform(0, max_s))
 
+    async def sync_under_way(self) -> None:
+        """Now and then, wait for a moment in which a sync is under way: that is when a crash tells most."""
+        if self.chance.random() < _MID_SYNC_CHANCE:
+            for _ in range(_MID_SYNC_TRIES_MAX):
+                if self.node.device.syncs_under_way:
+                    await self.pause(0.005)
+                    break
+                await asyncio.sleep(0.001)
+
     def end(self) -> None:
         """Kill the process, or the machine."""
         if self.chance.random() < 0.5:
@@ -67,7 +78,7 @@ class Trouble:
     async def heal(self) -> None:
         """Everything works again, and the node is there and takes records."""
         node = self.node
-        node.faults.mend()
+        node.device.mend()
         node.disk.capacity_bytes = ROOM_BYTES
         if node.running and node.broker is not None and node.broker.health.log_dir_failure is not None:
             self.end()
@@ -79,11 +90,13 @@ ROOM_BYTES: Final = 1 << 40
 
 
 async def _kill(trouble: Trouble) -> None:
+    await trouble.sync_under_way()
     trouble.node.kill()
     await trouble.start()
 
 
 async def _cut_power(trouble: Trouble) -> None:
+    await trouble.sync_under_way()
     trouble.node.cut_power()
     await trouble.start()
 
@@ -99,7 +112,7 @@ async def _stop(trouble: Trouble) -> None:
 async def _disk_fails(trouble: Trouble) -> None:
     """The disk returns EIO; the log dir is offline from then on, so it takes a restart."""
     operation = trouble.chance.choice(("sync", "write", "sync_dir"))
-    trouble.node.faults.failing = frozenset((operation,))
+    trouble.node.device.failing = frozenset((operation,))
     await trouble.pause(1.0)
     trouble.end()
     await trouble.start()
@@ -118,12 +131,19 @@ async def _disk_full(trouble: Trouble) -> None:
 
 
 async def _disk_hangs(trouble: Trouble) -> None:
-    trouble.node.faults.hanging = True
+    trouble.node.device.hanging = True
     await trouble.pause(15.0)
     if trouble.chance.random() < _EARLY_END_CHANCE:
         trouble.end()
         await trouble.start()
-    trouble.node.faults.mend()
+    trouble.node.device.mend()
+
+
+async def _disk_slow(trouble: Trouble) -> None:
+    """Writes and syncs take so long that small rounds go by the thread, and come back to the loop afterwards."""
+    trouble.node.device.slow = True
+    await trouble.pause(3.0)
+    trouble.node.device.mend()
 
 
 async def _cut_connections(trouble: Trouble) -> None:
@@ -139,6 +159,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "eio": _disk_fails,
     "full": _disk_full,
     "hang": _disk_hangs,
+    "slow": _disk_slow,
     "cut": _cut_connections,
 }
 """Every fault by its name."""

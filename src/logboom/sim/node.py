@@ -5,11 +5,7 @@ The broker is the real one, from its door down; threads, time, chance, network a
 has it), and be started again on what is left.
 """
 
-import errno
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 from logboom.base.errors import LogboomError
@@ -18,51 +14,12 @@ from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.server.door import KafkaDoor
+from logboom.sim.device import Device, DiskTiming
 from logboom.sim.disk import SimDisk
 from logboom.sim.process import Process
 from logboom.sim.simulation import Simulation
-from logboom.sim.threads import Killed, Wait, current, must_wait, sleep
 
 _STOP_GRACE_S: Final = 2.5
-
-
-@dataclass(frozen=True, slots=True)
-class DiskTiming:
-    """How long operations of a disk take, in seconds, at least and at most.
-
-    Reads take none: storage reads under the lock of an index, for which another thread may wait meanwhile.
-    """
-
-    write_s: tuple[float, float] = (5e-6, 300e-6)
-    sync_s: tuple[float, float] = (50e-6, 20e-3)
-
-    def of(self, operation: str, chance: Random) -> float:
-        """How long this one takes; 0 for those that only touch names or memory."""
-        if operation in ("sync", "sync_dir"):
-            low, high = self.sync_s
-        elif operation == "write":
-            low, high = self.write_s
-        else:
-            return 0.0
-        return float(low * (high / low) ** chance.random())
-
-
-@dataclass
-class DiskFaults:
-    """What goes wrong on one node's disk, until it is `mended`."""
-
-    failing: frozenset[str] = frozenset()
-    """Operations that fail with EIO."""
-    hanging: bool = False
-    """Whether writes and syncs do not return."""
-    waits: list[Wait] = field(default_factory=list)
-
-    def mend(self) -> None:
-        """From now on the disk works, and what hung goes on."""
-        self.failing, self.hanging = frozenset(), False
-        for wait in self.waits:
-            wait.end()
-        self.waits.clear()
 
 
 class SimNode:
@@ -80,14 +37,16 @@ class SimNode:
     ) -> None:
         self.name = name
         self.disk = disk or SimDisk()
-        self.faults = DiskFaults()
+        self.device = Device(simulation.scheduler, name, simulation.fork(f"{name}/disk"), timing or DiskTiming())
+        """What the disk is behind its files: how long it takes, and what goes wrong with it."""
         self.broker: Broker | None = None
         self.door: KafkaDoor | None = None
         self.process: Process | None = None
         self.address = (name, 0)
+        self.flush_rounds = self.inline_flush_rounds = 0
+        """Group commits of all its processes that have ended, and those of them that were made on the event loop."""
         self._simulation = simulation
-        self._chance = simulation.fork(f"{name}/disk")
-        self._timing = timing or DiskTiming()
+        self._power_chance = simulation.fork(f"{name}/power")
         self._broker_config = BrokerConfig(data_dir=Path(f"/{name}"), **(broker or {}))
         self._kafka_config = {"listen": f"{name}:9092", **(kafka or {})}
 
@@ -101,7 +60,7 @@ class SimNode:
         assert not self.running
         process = self.process = self._simulation.process(self.name)
         disk = self.disk
-        disk.fault = self._before(process, disk)
+        self.device.serve(disk, process.loop)
         try:
             self.broker, self.door, self.address = await process.run(self._begin(process, disk))
         except (LogboomError, OSError):
@@ -119,7 +78,7 @@ class SimNode:
         """Stop in good order; the process ends."""
         assert self.process is not None
         await self.process.run(self._end())
-        self.process.kill()
+        self._kill_process()
 
     async def _end(self) -> None:
         assert self.broker is not None
@@ -130,38 +89,20 @@ class SimNode:
 
     def kill(self) -> None:
         """End the process where it stands; the operating system still has what it wrote."""
-        assert self.process is not None
-        self.process.kill()
+        self._kill_process()
         self.disk = self.disk.after_kill()
-        self.faults.mend()
+        self.device.mend()
 
     def cut_power(self) -> None:
         """End the process, and with it the page cache: of what was not synced the seed decides."""
+        self._kill_process()
+        self.disk = self.disk.power_cut(self._power_chance)
+        self.device.mend()
+
+    def _kill_process(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.disk = self.disk.power_cut(self._chance)
-        self.faults.mend()
-
-    def _before(self, process: Process, disk: SimDisk) -> Callable[[str, str], None]:
-        """What happens before each operation of the disk: it takes its time, hangs, or fails."""
-
-        def fault(operation: str, path: str) -> None:
-            if not process.loop.alive:
-                raise Killed
-            self._simulation.scheduler.record("disk", f"{self.name} {operation} {path}")
-            if current() is not None:
-                self._take_time(operation, path)
-            if operation in self.faults.failing:
-                raise OSError(errno.EIO, "the simulated disk fails", path)
-
-        return fault
-
-    def _take_time(self, operation: str, path: str) -> None:
-        seconds = self._timing.of(operation, self._chance)
-        if not seconds:
-            return
-        sleep(seconds, f"{operation} of {path}")
-        if self.faults.hanging:
-            wait = must_wait(f"{operation} of {path}, which hangs")
-            self.faults.waits.append(wait)
-            wait.park()
+        if self.broker is not None:
+            self.flush_rounds += self.broker.counters.flush_rounds
+            self.inline_flush_rounds += self.broker.counters.inline_flush_rounds
+            self.broker = None

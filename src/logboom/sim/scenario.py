@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Final
 
 from logboom.sim.client import RefusedError, SimClient, Where
+from logboom.sim.device import DiskTiming
 from logboom.sim.disk import SimDisk
 from logboom.sim.faults import FAULTS, Trouble
 from logboom.sim.history import History, shortened
@@ -39,6 +40,7 @@ class Scenario:
         default_factory=lambda: {"stream_defaults": {"segment_bytes": 64 * 1024}, "checkpoint_interval_s": 1.0}
     )
     make_disk: Callable[[], SimDisk] = SimDisk
+    disk_timing: DiskTiming = field(default_factory=DiskTiming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,9 @@ class Outcome:
     records_final: int
     polls: int
     commits: int
+    flush_rounds: int
+    inline_flush_rounds: int
+    """Group commits that were made on the event loop, of all."""
     last_lines: tuple[str, ...]
     """The end of the trace, where something was violated."""
 
@@ -82,6 +87,8 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
         records_final=run.records_final,
         polls=run.history.polls,
         commits=run.history.commits,
+        flush_rounds=run.node.flush_rounds,
+        inline_flush_rounds=run.node.inline_flush_rounds,
         last_lines=simulation.trace.last_lines if violations else (),
     )
 
@@ -99,13 +106,19 @@ class _Run:
         self._simulation = simulation
         self._scenario = scenario
         self._phase = Phase()
-        self._node = SimNode(simulation, "n1", broker=dict(scenario.broker_config), disk=scenario.make_disk())
+        self.node = SimNode(
+            simulation,
+            "n1",
+            broker=dict(scenario.broker_config),
+            disk=scenario.make_disk(),
+            timing=scenario.disk_timing,
+        )
         self._partitions = [Where(_STREAM, n) for n in range(scenario.partitions)]
-        self.trouble = Trouble(simulation, self._node, simulation.fork("trouble"))
+        self.trouble = Trouble(simulation, self.node, simulation.fork("trouble"))
 
     async def main(self) -> list[str]:
         """The run; what was wrong with it."""
-        await self._node.start()
+        await self.node.start()
         await self._as_client(self._create)
         producers, consumers = self._start_clients()
         loop, scenario = asyncio.get_running_loop(), self._scenario
@@ -119,14 +132,14 @@ class _Run:
         async with asyncio.timeout(_CALM_MAX_S):
             await asyncio.gather(*consumers)
         # What was acknowledged must also survive a power failure now.
-        self._node.cut_power()
-        await self._node.start()
+        self.node.cut_power()
+        await self.node.start()
         final = await self._as_client(self._read)
         self.records_final = sum(map(len, final.values()))
         return self.history.check(final)
 
     def _start_clients(self) -> tuple[list["asyncio.Future[None]"], list["asyncio.Future[None]"]]:
-        scenario, address = self._scenario, self._node.address
+        scenario, address = self._scenario, self.node.address
         common = (address, self._partitions, self.history, self._phase)
         total = scenario.idempotent_producers + scenario.plain_producers
         producers = []
@@ -149,7 +162,7 @@ class _Run:
         return producers, consumers
 
     async def _as_client(self, work: Callable[[SimClient], Any]) -> Any:
-        client = await SimClient.connect(self._node.address, "director")
+        client = await SimClient.connect(self.node.address, "director")
         try:
             return await work(client)
         finally:

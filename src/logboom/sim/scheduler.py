@@ -87,6 +87,13 @@ class Scheduler:
         self._sequence += 1
         heappush(self._timers, (when_s, self._sequence, step))
 
+    def pass_time(self, seconds: float) -> None:
+        """The callback that runs takes so long: it ends that much later, and so does everything that waits for it.
+
+        All processes are late by it, not its own alone, as on a machine with one processor.
+        """
+        self.now_s += seconds
+
     def record(self, kind: str, what: str) -> None:
         """Put something into the trace, with the time."""
         self.trace.record(self.now_s, kind, what)

@@ -1,0 +1,137 @@
+"""The device below a simulated disk: how long each operation takes on it, and which fail or hang.
+
+`disk` knows what is durable; this module knows time. On a simulated thread an operation waits. On the event loop it
+must not: a write there takes its time from everything else, as a busy loop does, and any other operation that would
+wait for the device is a fault of the code that calls it. A sync that was begun beside the loop ends by a timer.
+"""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Final
+
+from logboom.sim.disk import SimDisk
+from logboom.sim.loop import SimLoop
+from logboom.sim.scheduler import Scheduler
+from logboom.sim.threads import Killed, current, must_wait, sleep
+
+Range = tuple[float, float]
+_FAILS_WITH: Final = {"write_nowait": "write", "read_cached": "read"}
+"""Operations that fail where another kind does. A sync beside the loop fails when it ends, not when it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskTiming:
+    """How long operations of a disk take, in seconds, at least and at most; and how often it refuses not to wait."""
+
+    write_s: Range = (5e-6, 300e-6)
+    sync_s: Range = (50e-6, 20e-3)
+    write_nowait_refused: float = 0.01
+    """The share of writes on the event loop that would wait (RWF_NOWAIT gives EAGAIN)."""
+    begin_sync_refused: float = 0.01
+    """The share of syncs beside the loop that the kernel does not begin (io_submit gives EAGAIN)."""
+
+    def of(self, operation: str, chance: Random) -> float:
+        """How long this one takes; 0 for those that only touch names or memory."""
+        if operation in ("sync", "sync_dir"):
+            low, high = self.sync_s
+        elif operation in ("write", "write_nowait"):
+            low, high = self.write_s
+        else:
+            return 0.0
+        return float(low * (high / low) ** chance.random())
+
+    def refusal(self, operation: str) -> float:
+        """How likely an operation that must not wait is refused."""
+        return {"write_nowait": self.write_nowait_refused, "begin_sync": self.begin_sync_refused}.get(operation, 0.0)
+
+
+SLOW: Final = DiskTiming(write_s=(100e-6, 50e-3), sync_s=(5e-3, 1.0), write_nowait_refused=0.2)
+"""A disk that throttles or shares its queue with others."""
+
+
+class Device:
+    """The device of one node. Life: that of the node; `serve` gives it the disk of each of its processes."""
+
+    def __init__(self, scheduler: Scheduler, name: str, chance: Random, timing: DiskTiming) -> None:
+        self.timing = timing
+        self.failing: frozenset[str] = frozenset()
+        """Operations that fail with EIO, until it is mended."""
+        self.hanging = False
+        """Whether writes and syncs do not return, until it is mended."""
+        self.slow = False
+        """Whether it is as slow as `SLOW`, until it is mended."""
+        self.syncs_under_way = 0
+        """Syncs of files that have begun and not ended, whose writes a power failure may therefore lose."""
+        self._scheduler = scheduler
+        self._name = name
+        self._chance = chance
+        self._hung: list[Callable[[], object]] = []
+
+    def serve(self, disk: SimDisk, loop: SimLoop) -> None:
+        """Work for a disk that is used by the process of `loop`, until that is dead."""
+
+        def before(operation: str, path: str) -> None:
+            if not loop.alive:
+                raise Killed
+            self._record(f"{operation} {path}")
+            if current() is not None:
+                self._take_time(operation, path)
+            else:
+                self._on_loop(operation)
+            if _FAILS_WITH.get(operation, operation) in self.failing:
+                raise OSError(errno.EIO, "the simulated disk fails", path)
+
+        def complete_later(path: str, ended: Callable[[OSError | None], None]) -> None:
+            self.syncs_under_way += 1
+            loop.call_later(self._duration("sync"), self._complete, loop, path, ended)
+
+        self.syncs_under_way = 0
+        disk.fault = before
+        disk.complete_later = complete_later
+
+    def mend(self) -> None:
+        """From now on the device works, and what hung goes on."""
+        self.failing, self.hanging, self.slow = frozenset(), False, False
+        hung, self._hung = self._hung, []
+        for go_on in hung:
+            go_on()
+
+    def _record(self, what: str) -> None:
+        self._scheduler.record("disk", f"{self._name} {what}")
+
+    def _duration(self, operation: str) -> float:
+        return (SLOW if self.slow else self.timing).of(operation, self._chance)
+
+    def _take_time(self, operation: str, path: str) -> None:
+        seconds = self._duration(operation)
+        if not seconds:
+            return
+        self.syncs_under_way += operation == "sync"
+        sleep(seconds, f"{operation} of {path}")
+        if self.hanging:
+            wait = must_wait(f"{operation} of {path}, which hangs")
+            self._hung.append(wait.end)
+            wait.park()
+        self.syncs_under_way -= operation == "sync"
+
+    def _on_loop(self, operation: str) -> None:
+        """Refuse what would wait; what does not takes its time from the loop."""
+        refusal = (SLOW if self.slow else self.timing).refusal(operation)
+        # A device that hangs shows in syncs first: the page cache goes on taking writes for a while.
+        if refusal and self._chance.random() < (0.5 if self.hanging else refusal):
+            raise BlockingIOError(errno.EAGAIN, "would wait for the simulated disk")
+        if operation == "write_nowait":
+            self._scheduler.pass_time(self._duration(operation))
+
+    def _complete(self, loop: SimLoop, path: str, ended: Callable[[OSError | None], None]) -> None:
+        """The end of a sync beside the loop."""
+        if self.hanging:
+            self._hung.append(partial(loop.call_soon, self._complete, loop, path, ended))
+            return
+        self.syncs_under_way -= 1
+        failed = "sync" in self.failing
+        self._record(f"{'failed' if failed else 'ended'} sync beside the loop {path}")
+        ended(OSError(errno.EIO, "the simulated disk fails", path) if failed else None)
