@@ -33,6 +33,8 @@ from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
 
 NOW_MS = 1_000_000
+ALONE = frozenset({BrokerId(1)})
+"""An ISR of this broker."""
 
 
 class FixedClock:
@@ -79,7 +81,7 @@ class Bench:
 @pytest.fixture
 def bench() -> Bench:
     made = Bench()
-    made.leader.start(Epoch(0), Offset(0))
+    made.leader.start(Epoch(0), ALONE, Offset(0))
     return made
 
 
@@ -163,7 +165,7 @@ def test_closing_answers_what_waits_and_what_was_never_staged(bench: Bench) -> N
 
 def test_below_the_minimum_nothing_that_waits_for_commit_is_taken() -> None:
     bench = Bench(min_insync_replicas=2)
-    bench.leader.start(Epoch(3), Offset(0))
+    bench.leader.start(Epoch(3), ALONE, Offset(0))
     bench.enqueue("refused", b"a")
     bench.enqueue("leader", b"b", acks=1)
     bench.queue.drain()
@@ -183,7 +185,7 @@ def test_below_the_minimum_nothing_that_waits_for_commit_is_taken() -> None:
 
 def test_a_stream_that_does_not_sync_is_safe_once_written() -> None:
     bench = Bench(flush=Flush.NONE)
-    bench.leader.start(Epoch(0), Offset(0))
+    bench.leader.start(Epoch(0), ALONE, Offset(0))
     bench.enqueue("a", b"a")
     bench.queue.drain()
     bench.leader.local_end_moved(bench.log.flush(sync=False))
@@ -194,7 +196,7 @@ def test_a_stream_that_does_not_sync_is_safe_once_written() -> None:
 def test_the_leadership_stamps_its_epoch_fences_clients_and_calls_watchers(bench: Bench) -> None:
     calls: list[int] = []
     handle = bench.leader.watchers.add(lambda: calls.append(bench.readable.high_watermark))
-    bench.leader.start(Epoch(5), Offset(0))
+    bench.leader.start(Epoch(5), ALONE, Offset(0))
     bench.enqueue("a", b"a")
     bench.queue.drain()
     bench.flush()

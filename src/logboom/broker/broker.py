@@ -86,7 +86,8 @@ class Broker:
         self.open_files = OpenFiles(config.max_open_log_files)
         services = self._partition_services()
         self.replicas = Replicas(
-            PartitionStore(disk, runtime, self.flusher, services, log, open_threads=config.open_threads)
+            PartitionStore(disk, runtime, self.flusher, services, log, open_threads=config.open_threads),
+            self.identity.broker_id,
         )
         self.health = Health(self.replicas, self.flusher, self._readers, disk, data_dir.path, self._config)
         self.catalog = Catalog(

@@ -1,8 +1,9 @@
 """The partitions that this broker holds: opened at the start, then kept as the committed metadata says.
 
-`prepare` makes the directories of new partitions durable, `apply` takes the partitions into service, reconfigures those
-whose stream changed and drops those whose stream is deleted. On one node every partition is led here; following and a
-change of leader become further steps of `apply`. Knows no command and no protocol; directories are the store's.
+`prepare` makes the directories of new partitions durable, `apply` gives the partitions their role and takes them into
+service, reconfigures those whose stream changed and drops those whose stream is deleted. The store opens a log without
+a role; which partitions this broker holds (`_assigned`) and which role it has in each (`_lead`) is decided here, from
+the image. With one broker that is every partition, as its leader. Knows no command and no protocol.
 """
 
 import asyncio
@@ -10,19 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError, UnknownStreamError, UnknownStreamIdError
-from logboom.base.ids import PartitionIndex, StreamId, StreamName
-from logboom.broker.disk.store import Key, PartitionStore, deleted_stream_error
+from logboom.base.ids import BrokerId, Epoch, PartitionIndex, StreamId, StreamName
+from logboom.broker.disk.store import Assigned, Key, PartitionStore, deleted_stream_error
 from logboom.broker.partition.replica import Partition
 from logboom.metadata import Image, ImageDelta, Stream
 
 _PARTITIONS_PER_TURN: Final = 500
+_FIRST_EPOCH: Final = Epoch(0)
 
 
 class Replicas:
     """See the module. Life: `open`ed once, then deltas one at a time, then `close`d. Everything on the loop."""
 
-    def __init__(self, store: PartitionStore) -> None:
+    def __init__(self, store: PartitionStore, broker_id: BrokerId) -> None:
         self._store = store
+        self._broker_id = broker_id
         self._image = Image()
         self._partitions: dict[Key, Partition] = {}
         self._failed: dict[Key, StorageError] = {}
@@ -31,7 +34,22 @@ class Replicas:
     async def open(self, image: Image) -> None:
         """Recover every partition of the image; where that fails, `find` gives the reason."""
         self._image = image
-        self._partitions, self._failed = await self._store.open_all(image)
+        self._partitions, self._failed = await self._store.open_all(image, _assigned(image), self._lead_at_start)
+
+    def _lead_at_start(self, partition: Partition) -> None:
+        """Each start is a leadership, also one that writes nothing: a client that has read records which a power
+        failure then took can tell by the epoch (KIP-320). On a thread; syncs.
+
+        On a full disk the epoch is saved with the first write there is room for: a leadership that wrote nothing leaves
+        no trace that could be mistaken for another's.
+        """
+        # The log counts the leaderships of a partition that has one replica.
+        self._lead(partition, Epoch(partition.log.epochs.latest + 1))
+        partition.log.epochs.try_save()
+
+    def _lead(self, partition: Partition, epoch: Epoch) -> None:
+        """Become the leader; this broker is the only replica, and so the ISR."""
+        partition.lead(epoch, frozenset({self._broker_id}))
 
     # --- questions ----------------------------------------------------------------------------------------------
 
@@ -73,11 +91,14 @@ class Replicas:
     # --- following the metadata ---------------------------------------------------------------------------------
 
     async def prepare(self, delta: ImageDelta) -> None:
-        """Make the new partitions of a delta, durable and empty, before it is committed. On an error none is left."""
+        """Make the new partitions of a delta, durable and empty, before it is committed. On an error none is left.
+
+        Their first leader epoch is noted with them, so that `apply` waits for no disk.
+        """
         assert not self._prepared
         try:
             for stream, indexes in delta.grown:
-                self._prepared += await self._store.create(stream, indexes, delta.before.tombstones)
+                self._prepared += await self._store.create(stream, indexes, _FIRST_EPOCH, delta.before.tombstones)
         except BaseException:
             await self.abandon(delta)
             raise
@@ -93,6 +114,7 @@ class Replicas:
         self._image = delta.after
         dropped = [(stream, self._forget(stream)) for stream in delta.deleted]
         for partition in self._prepared:
+            self._lead(partition, _FIRST_EPOCH)
             self._partitions[partition.stream.name, partition.index] = partition
         self._prepared = []
         for stream, partitions in dropped:
@@ -133,6 +155,11 @@ class Replicas:
     async def close(self, reason: LogboomError) -> None:
         """Close every log cleanly once no thread reads it; appends and reads that wait are answered with `reason`."""
         await self._store.close_all(self._partitions.values(), reason)
+
+
+def _assigned(image: Image) -> list[Assigned]:
+    """The partitions of the image that this broker holds: all of them, since it is the only one."""
+    return [(stream, PartitionIndex(index)) for stream in image for index in range(stream.partitions)]
 
 
 def _keys(stream: Stream) -> list[Key]:

@@ -4,7 +4,8 @@ A stream's directories are made durable before the stream is committed to the me
 empty directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
 background. Both kinds of leftover are removed at the next start, and nothing else is: see `ownership`.
 
-Knows directories and the storage package; not which streams there should be. Methods without `async` run on threads.
+Knows directories and the storage package; not which streams there should be, nor the role of a partition: what it opens
+leads nothing and takes no appends. Methods without `async` run on threads.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError, StorageError, UnknownStreamError
-from logboom.base.ids import PartitionIndex, StreamId, StreamName
+from logboom.base.ids import Epoch, PartitionIndex, StreamId, StreamName
 from logboom.base.ports import Disk, SyncFailedError
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.broker.disk.flusher import Flusher
@@ -41,6 +42,8 @@ _PROGRESS_EVERY_S: Final = 1.0
 
 Result = TypeVar("Result")
 Key = tuple[StreamName, PartitionIndex]
+Assigned = tuple[Stream, PartitionIndex]
+"""A partition that this broker holds."""
 
 
 class PartitionStore:
@@ -66,15 +69,20 @@ class PartitionStore:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    async def open_all(self, image: Image) -> tuple[dict[Key, Partition], dict[Key, StorageError]]:
-        """Recover every partition of the image: those that are open, and why the others are not."""
+    async def open_all(
+        self, image: Image, assigned: Sequence[Assigned], take_role: Callable[[Partition], None]
+    ) -> tuple[dict[Key, Partition], dict[Key, StorageError]]:
+        """Recover the partitions that are assigned to this broker: those that are open, and why the others are not.
+
+        `take_role` is called for each of them on the thread that opened it, where it may sync: a thousand syncs one
+        after the other on the loop would be most of a start. `image` explains the directories that are not assigned.
+        """
         await self._on_openers(partial(self._remove_leftovers, image))
-        wanted = [(stream, PartitionIndex(n)) for stream in image for n in range(stream.partitions)]
         opened: dict[Key, Partition] = {}
         failed: dict[Key, StorageError] = {}
         started_s = logged_s = self._clock.monotonic_s()
-        futures = [self._on_openers(partial(self._try_open, stream, index)) for stream, index in wanted]
-        for (stream, index), future in zip(wanted, futures, strict=True):
+        futures = [self._on_openers(partial(self._try_open, stream, index, take_role)) for stream, index in assigned]
+        for (stream, index), future in zip(assigned, futures, strict=True):
             result = await future
             if isinstance(result, StorageError):
                 failed[stream.name, index] = result
@@ -82,7 +90,7 @@ class PartitionStore:
                 opened[stream.name, index] = result
             if self._clock.monotonic_s() - logged_s > _PROGRESS_EVERY_S:
                 logged_s = self._clock.monotonic_s()
-                self._log.info("opening partitions", opened=len(opened), of=len(wanted))
+                self._log.info("opening partitions", opened=len(opened), of=len(assigned))
         self._log.info(
             "partitions opened",
             opened=len(opened),
@@ -91,18 +99,22 @@ class PartitionStore:
         )
         return opened, failed
 
-    def _try_open(self, stream: Stream, index: PartitionIndex) -> Partition | StorageError:
+    def _try_open(
+        self, stream: Stream, index: PartitionIndex, take_role: Callable[[Partition], None]
+    ) -> Partition | StorageError:
         try:
             directory = directory_of(stream.name, index)
             if not self._disk.exists(directory):
                 # It was durable before the stream was: an empty log in its place would hide that records are lost.
                 raise StorageError(f"the directory {directory} is missing; bring it back, or delete the stream")
             self._check_mark(directory, mark_of(stream, index))
-            return self._open(stream, index)
+            partition = self._open(stream, index)
+            take_role(partition)
         except (StorageError, OSError) as error:
             self._report_failed_sync(error)
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
             return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
+        return partition
 
     def _check_mark(self, directory: str, expected: Mark) -> None:
         """Refuse the records of another partition, whose directory may have been renamed or restored to this place."""
@@ -127,9 +139,7 @@ class PartitionStore:
             report=report,
             open_files=self._services.open_files,
         )
-        partition = Partition(stream, index, log, self._services)
-        partition.lead()
-        return partition
+        return Partition(stream, index, log, self._services)
 
     def _report(self, name: StreamName, index: PartitionIndex, found: Damage | Notice) -> None:
         log = self._log.bind(stream=name, partition=index)
@@ -179,13 +189,14 @@ class PartitionStore:
     # --- while running ------------------------------------------------------------------------------------------
 
     async def create(
-        self, stream: Stream, indexes: Sequence[int], deleted: Container[StreamId] = ()
+        self, stream: Stream, indexes: Sequence[int], first_epoch: Epoch, deleted: Container[StreamId] = ()
     ) -> list[Partition]:
-        """New partitions, empty and durable. On an error none of them is left.
+        """New partitions: empty, durable, in no role, `first_epoch` noted in each. On an error none of them is left.
 
         What a stream in `deleted` left in their place is removed; anything else there is moved aside.
         """
-        futures = [self._on_openers(partial(self._create, stream, PartitionIndex(n), deleted)) for n in indexes]
+        create = partial(self._create, stream, first_epoch=first_epoch, deleted=deleted)
+        futures = [self._on_openers(partial(create, PartitionIndex(n))) for n in indexes]
         results = await asyncio.gather(*futures, return_exceptions=True)
         made = [result for result in results if isinstance(result, Partition)]
         faults = [result for result in results if isinstance(result, BaseException)]
@@ -198,17 +209,22 @@ class PartitionStore:
             raise _creation_error(fault, stream) from fault
         raise fault
 
-    def _create(self, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> Partition:
+    def _create(
+        self, stream: Stream, index: PartitionIndex, *, first_epoch: Epoch, deleted: Container[StreamId]
+    ) -> Partition:
         directory = directory_of(stream.name, index)
         if self._disk.exists(directory):
             self._clear_place(directory, stream, index, deleted)
         try:
             write_mark(self._disk, directory, mark_of(stream, index), sync=True)
-            return self._open(stream, index)
+            partition = self._open(stream, index)
+            partition.log.epochs.begin(first_epoch, partition.log.log_end_offset)
+            partition.log.epochs.try_save()
         except (StorageError, OSError):
             with contextlib.suppress(OSError):  # each retry of a client would leave one more
                 self._disk.remove_tree(directory)
             raise
+        return partition
 
     def _clear_place(self, directory: str, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> None:
         """Free the place of a new partition: of what a deleted stream left, or of an unknown directory."""

@@ -11,6 +11,9 @@
     deletion         DeleteRecords, retention, and trimming of the broker's own streams
     services         what all partitions of a broker share
 
+A partition is made in no role, around a log that is open: appends are refused and nothing is committed, so nothing can
+be read. `Partition.lead(epoch, isr)` begins a leadership: what is durable here is committed as far as the ISR allows.
+
 An append passes through these states. It leaves each by exactly one of the arrows, and its callback is called once:
 
     enqueued --drain--> staged --flush--> safe here --HW moved--> committed

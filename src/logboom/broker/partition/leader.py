@@ -40,7 +40,7 @@ class Readable(Protocol):
 
 
 class Leader:
-    """See the module. Life: that of the partition; leads from `start` on."""
+    """See the module. Life: that of the partition; each `start` begins a leadership."""
 
     __slots__ = ("_broker_id", "_core", "_epochs", "_name", "_queue", "_readable", "watchers")
 
@@ -67,10 +67,9 @@ class Leader:
         """The leader epoch in force."""
         return self._core.epoch
 
-    def start(self, epoch: Epoch, log_end: Offset) -> None:
-        """Begin a leadership of a log that is durable up to `log_end`; this broker is the only replica."""
-        isr = frozenset({self._broker_id})
-        self._perform(self._core.step(LeadershipStarted(epoch, isr, log_end, Offset(0))))
+    def start(self, epoch: Epoch, isr: frozenset[BrokerId], log_end: Offset) -> None:
+        """Begin a leadership of a log that is durable up to `log_end`. What could be read before can be read still."""
+        self._perform(self._core.step(LeadershipStarted(epoch, isr, log_end, self._readable.high_watermark)))
 
     def local_end_moved(self, end: Offset) -> None:
         """This broker's own copy is as safe as the stream asks for below `end`."""

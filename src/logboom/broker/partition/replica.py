@@ -1,17 +1,18 @@
-"""One partition of this broker: a log, this broker's leadership of it, and everything that waits for either.
+"""One partition of this broker: a log, this broker's role in it, and everything that waits for either.
 
 The way of an append is straight: `append_run` -> AppendQueue -> (end of the turn) `drain` -> flusher -> `flushed` ->
 Leader -> high-water mark -> acks and watchers. Everything here runs on the loop. Knows nothing of requests and
 connections.
 
-Life: opened by the partition store; takes appends until it goes offline (reads go on) or is retired for good.
+Life: made around an open log, in no role; `lead`s once the committed metadata says so, and takes appends from then on
+until it goes offline (reads go on) or is retired for good.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from logboom.base.errors import LogboomError, RetriableStorageError
-from logboom.base.ids import Epoch, Offset, PartitionIndex
+from logboom.base.errors import LogboomError, NotLeaderError, RetriableStorageError
+from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.deletion import RecordDeletion
 from logboom.broker.partition.leader import Leader
@@ -53,19 +54,20 @@ class Partition:
             str(self), log, cache=services.read_cache, threads=services.readers, counters=services.counters
         )
         self._queue = AppendQueue(log, rules, services.clock, services.counters)
+        self._queue.refusal = NotLeaderError(f"this broker does not lead {self}")
         self._leader = Leader(
             str(self), services.broker_id, self.config.min_insync_replicas, log.epochs, self._queue, self.reads
         )
         self.deletion = RecordDeletion(self, log, self._queue, self.reads, services)
 
-    def lead(self) -> None:
-        """Begin the next leadership; off the loop, before the partition is used. Syncs the epoch's start.
+    def lead(self, epoch: Epoch, isr: frozenset[BrokerId]) -> None:
+        """Take appends as the leader of `epoch`, which is above every earlier one. `isr` has this broker in it.
 
-        On a full disk that comes with the first write there is room for: a leadership that wrote nothing leaves no
-        trace that could be mistaken for another's.
+        On the loop, or on the thread that opened the log, before anything else has the partition. Does not wait for the
+        disk: where the epoch is not saved yet, the flush of its first batch saves it before it writes that batch.
         """
-        self._leader.start(Epoch(self.log.epochs.latest + 1), self.log.durable_end)
-        self.log.epochs.try_save()
+        self._leader.start(epoch, isr, self.log.durable_end)
+        self._queue.refusal = None
 
     def configure(self, stream: Stream) -> None:
         """Take the stream's settings, or the broker's, which changed."""
