@@ -31,7 +31,14 @@ def test_what_was_acknowledged_is_kept_whatever_goes_wrong(seed: int) -> None:
 
 def test_small_rounds_are_made_on_the_loop_and_by_the_thread_where_the_disk_is_slow() -> None:
     """The default way of small group commits is simulated too, and left at the first sign of a slow disk."""
-    quiet = replace(SHORT, partitions=1, idempotent_producers=1, plain_producers=0, faults=("cut",))
+    quiet = replace(
+        SHORT,
+        partitions=1,
+        idempotent_producers=1,
+        plain_producers=0,
+        faults=("cut",),
+        disk_timing=DiskTiming(write_nowait_refused=0.0, begin_sync_refused=0.0),
+    )
     quick = run_seed(1, quiet)
     slow = run_seed(1, replace(quiet, faults=("slow",), trouble_pause_max_s=0.1))
     assert quick.violations == slow.violations == ()

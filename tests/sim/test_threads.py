@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 from queue import Empty
+from threading import Lock
 
 import pytest
 
@@ -116,6 +117,25 @@ def test_a_thread_that_waits_for_ever_is_named() -> None:
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(StuckError, match="p: thread flusher: something in the mailbox"):
+        simulation.run(main())
+
+
+def test_a_thread_that_waits_for_a_lock_which_a_waiting_thread_holds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logboom.sim.threads._SWITCH_TRY_S", 0.1)
+    simulation, lock = Simulation(1), Lock()
+
+    def work() -> None:
+        with lock:
+            sleep(1, "the disk")
+
+    async def main() -> None:
+        workers = simulation.process("p").runtime.workers
+        workers.thread("first", work)
+        await asyncio.sleep(0.5)
+        workers.thread("second", work)
+        await asyncio.sleep(10)
+
+    with pytest.raises(SimulationError, match=r"the thread second waits for a lock .* at test_threads\.py:\d+"):
         simulation.run(main())
 
 

@@ -14,12 +14,15 @@ from typing import Final
 
 from logboom.sim.disk import SimDisk
 from logboom.sim.loop import SimLoop
-from logboom.sim.scheduler import Scheduler
+from logboom.sim.scheduler import Scheduler, SimulationError
 from logboom.sim.threads import Killed, current, must_wait, sleep
 
 Range = tuple[float, float]
 _FAILS_WITH: Final = {"write_nowait": "write", "read_cached": "read"}
 """Operations that fail where another kind does. A sync beside the loop fails when it ends, not when it begins."""
+_WAITS: Final = frozenset(("read", "sync", "sync_dir"))
+"""Operations that wait for the device, and so must not be called on the event loop. A plain write may: the commit on
+the loop notes the durable end with one, which the page cache takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,12 @@ class DiskTiming:
 
     write_s: Range = (5e-6, 300e-6)
     sync_s: Range = (50e-6, 20e-3)
-    write_nowait_refused: float = 0.01
+    read_s: Range = (0.0, 0.0)
+    read_cached_refused: float = 0.2
+    """The share of reads that are not in the page cache."""
+    write_nowait_refused: float = 0.002
     """The share of writes on the event loop that would wait (RWF_NOWAIT gives EAGAIN)."""
-    begin_sync_refused: float = 0.01
+    begin_sync_refused: float = 0.002
     """The share of syncs beside the loop that the kernel does not begin (io_submit gives EAGAIN)."""
 
     def of(self, operation: str, chance: Random) -> float:
@@ -39,16 +45,27 @@ class DiskTiming:
             low, high = self.sync_s
         elif operation in ("write", "write_nowait"):
             low, high = self.write_s
+        elif operation == "read":
+            low, high = self.read_s
         else:
             return 0.0
-        return float(low * (high / low) ** chance.random())
+        return float(low * (high / low) ** chance.random()) if high else 0.0
 
     def refusal(self, operation: str) -> float:
         """How likely an operation that must not wait is refused."""
-        return {"write_nowait": self.write_nowait_refused, "begin_sync": self.begin_sync_refused}.get(operation, 0.0)
+        if operation == "read_cached":
+            return self.read_cached_refused
+        if operation == "write_nowait":
+            return self.write_nowait_refused
+        return self.begin_sync_refused if operation == "begin_sync" else 0.0
 
 
-SLOW: Final = DiskTiming(write_s=(100e-6, 50e-3), sync_s=(5e-3, 1.0), write_nowait_refused=0.2)
+SLOW: Final = DiskTiming(
+    write_s=(100e-6, 50e-3),
+    sync_s=(5e-3, 1.0),
+    read_cached_refused=0.8,
+    write_nowait_refused=0.2,
+)
 """A disk that throttles or shares its queue with others."""
 
 
@@ -59,8 +76,8 @@ class Device:
         self.timing = timing
         self.failing: frozenset[str] = frozenset()
         """Operations that fail with EIO, until it is mended."""
-        self.hanging = False
-        """Whether writes and syncs do not return, until it is mended."""
+        self.hanging: frozenset[str] = frozenset()
+        """Operations that do not return until it is mended: `read`, `write`, `sync`, `sync_dir`."""
         self.slow = False
         """Whether it is as slow as `SLOW`, until it is mended."""
         self.syncs_under_way = 0
@@ -80,7 +97,7 @@ class Device:
             if current() is not None:
                 self._take_time(operation, path)
             else:
-                self._on_loop(operation)
+                self._on_loop(operation, path)
             if _FAILS_WITH.get(operation, operation) in self.failing:
                 raise OSError(errno.EIO, "the simulated disk fails", path)
 
@@ -94,7 +111,7 @@ class Device:
 
     def mend(self) -> None:
         """From now on the device works, and what hung goes on."""
-        self.failing, self.hanging, self.slow = frozenset(), False, False
+        self.failing, self.hanging, self.slow = frozenset(), frozenset(), False
         hung, self._hung = self._hung, []
         for go_on in hung:
             go_on()
@@ -107,28 +124,32 @@ class Device:
 
     def _take_time(self, operation: str, path: str) -> None:
         seconds = self._duration(operation)
-        if not seconds:
-            return
         self.syncs_under_way += operation == "sync"
-        sleep(seconds, f"{operation} of {path}")
-        if self.hanging:
+        if seconds:
+            sleep(seconds, f"{operation} of {path}")
+        if operation in self.hanging:
             wait = must_wait(f"{operation} of {path}, which hangs")
             self._hung.append(wait.end)
             wait.park()
         self.syncs_under_way -= operation == "sync"
 
-    def _on_loop(self, operation: str) -> None:
+    def _on_loop(self, operation: str, path: str) -> None:
         """Refuse what would wait; what does not takes its time from the loop."""
         refusal = (SLOW if self.slow else self.timing).refusal(operation)
-        # A device that hangs shows in syncs first: the page cache goes on taking writes for a while.
-        if refusal and self._chance.random() < (0.5 if self.hanging else refusal):
+        if _FAILS_WITH.get(operation, operation) in self.hanging:
+            refusal = max(refusal, 0.5)  # not always: the page cache goes on taking writes, and has some of the reads
+        if refusal and self._chance.random() < refusal:
             raise BlockingIOError(errno.EAGAIN, "would wait for the simulated disk")
-        if operation == "write_nowait":
+        if operation in ("write", "write_nowait"):
             self._scheduler.pass_time(self._duration(operation))
+        elif operation in _WAITS:
+            error = SimulationError(f"the event loop would wait for the disk: {operation} of {path}")
+            self._scheduler.fail(error)  # the broker takes what is raised here for a fault of its disk
+            raise error
 
     def _complete(self, loop: SimLoop, path: str, ended: Callable[[OSError | None], None]) -> None:
         """The end of a sync beside the loop."""
-        if self.hanging:
+        if "sync" in self.hanging:
             self._hung.append(partial(loop.call_soon, self._complete, loop, path, ended))
             return
         self.syncs_under_way -= 1

@@ -131,7 +131,7 @@ async def _disk_full(trouble: Trouble) -> None:
 
 
 async def _disk_hangs(trouble: Trouble) -> None:
-    trouble.node.device.hanging = True
+    trouble.node.device.hanging = frozenset(("write", "sync", "sync_dir"))
     await trouble.pause(15.0)
     if trouble.chance.random() < _EARLY_END_CHANCE:
         trouble.end()

@@ -265,6 +265,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             text = f"{self.process}: {context.get('message')}: {error!r}"
             self.faults.append(text)
             self._scheduler.record("fault", type(error).__name__)
+            if isinstance(error, SimulationError):
+                self._scheduler.fail(error)
 
 
 def _close(task: "asyncio.Task[Any]") -> None:

@@ -73,6 +73,7 @@ class Scheduler:
         self._timers: list[tuple[float, int, Step]] = []
         self._sequence = 0
         self._steps = 0
+        self._failure: SimulationError | None = None
 
     def add(self, loop: Loop) -> None:
         """A process has begun."""
@@ -94,16 +95,23 @@ class Scheduler:
         """
         self.now_s += seconds
 
+    def fail(self, error: SimulationError) -> None:
+        """End the run with this error after the step that runs, whatever simulated code makes of it."""
+        self._failure = self._failure or error
+
     def record(self, kind: str, what: str) -> None:
         """Put something into the trace, with the time."""
         self.trace.record(self.now_s, kind, what)
 
     def run_until(self, done: Callable[[], bool], deadline_s: float) -> None:
-        """Run until `done`. Raises StuckError where nothing can happen any more, or at `deadline_s`."""
+        """Run until `done`. Raises StuckError where nothing can happen any more, or at `deadline_s`; what `fail` was
+        told."""
         while not done():
             if not self._ready:
                 self._jump(deadline_s)
             self._run(self._ready.popleft())
+            if self._failure is not None:
+                raise self._failure
 
     def _jump(self, deadline_s: float) -> None:
         """Move time to the next timer, and make all that are due ready."""

@@ -8,6 +8,7 @@ is therefore decided by the scheduler and the seed alone. How long a thread take
 A lock of `threading` must not be held where a thread waits: the next one that wants it would never give the turn back.
 """
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +25,10 @@ Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 _WAKE_MAX_S: Final = 100e-6
 _UNWIND_MAX_S: Final = 10.0
+_SWITCH_TRY_S: Final = 10.0
+_SWITCH_TRIES: Final = 2
+"""Of the machine's time, which a thread that runs needs little of: beyond it, it is blocked for ever. More than one
+try, so that a machine that stood still itself is not taken for that."""
 
 _here = threading.local()
 
@@ -110,7 +115,12 @@ class SimThread:
     def switch(self) -> None:
         """Let it run until it waits or ends."""
         self._go.release()
-        self._back.acquire()
+        for _ in range(_SWITCH_TRIES):
+            if self._back.acquire(timeout=_SWITCH_TRY_S):
+                return
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the documented way to see where it is
+        at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}" if frame is not None else "its end"
+        raise SimulationError(f"the thread {self.name} waits for a lock that another one holds while it waits, at {at}")
 
     def kill(self) -> None:
         """Unwind it from where it waits."""

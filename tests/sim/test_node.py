@@ -1,0 +1,69 @@
+"""One simulated node and a client of it: what a disk that hangs or refuses holds up, and what goes on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from logboom.base.ids import Offset
+from logboom.records import Record, build_batch
+from logboom.sim.client import AskError, SimClient, Where
+from logboom.sim.device import DiskTiming
+from logboom.sim.node import SimNode
+from logboom.sim.scheduler import SimulationError
+from logboom.sim.simulation import Simulation
+
+WHERE = Where("s", 0)
+
+
+def records(*values: bytes) -> bytes:
+    return bytes(build_batch([Record(Offset(n), 0, None, value, ()) for n, value in enumerate(values)]))
+
+
+def on_node(body: Callable[[SimNode, SimClient], Awaitable[None]], timing: DiskTiming | None = None) -> None:
+    """Run `body` with a node and a client of it."""
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        node = SimNode(simulation, "n1", timing=timing)
+        await node.start()
+        client = await SimClient.connect(node.address, "test")
+        await client.create_stream("s", 1, {})
+        await body(node, client)
+        await node.stop()
+
+    simulation.run(main(), max_s=300)
+
+
+def test_a_read_that_hangs_holds_up_nothing_but_itself() -> None:
+    async def body(node: SimNode, client: SimClient) -> None:
+        assert node.broker is not None
+        for number in range(5):
+            await client.produce(WHERE, records(b"%d" % number))
+        node.device.hanging = frozenset(("read",))
+        reader = await SimClient.connect(node.address, "reader")
+        reading = asyncio.ensure_future(reader.fetch(WHERE, Offset(0), 100))
+        await asyncio.sleep(1)
+        began_s = asyncio.get_running_loop().time()
+        for number in range(5, 10):
+            assert await client.produce(WHERE, records(b"%d" % number)) == number
+        assert asyncio.get_running_loop().time() - began_s < 1
+        assert not reading.done()
+        with pytest.raises(AskError):
+            await reading
+        node.device.mend()
+        reader = await SimClient.connect(node.address, "reader")
+        polled = await reader.fetch(WHERE, Offset(0), 100)
+        assert [int(value) for _, value in polled.records] == list(range(10))
+
+    on_node(body, DiskTiming(read_cached_refused=1.0))
+
+
+def test_code_that_waits_for_the_disk_on_the_event_loop_is_found_out() -> None:
+    async def body(node: SimNode, client: SimClient) -> None:
+        assert node.process is not None
+        node.process.loop.call_soon(node.disk.open("metadata/durable-end").read, 0, 10)
+        await asyncio.sleep(1)
+
+    with pytest.raises(SimulationError, match=r"the event loop would wait for the disk: read of metadata/durable-end"):
+        on_node(body)
