@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
+
+from tests.support.commands import run_logboom
 
 WAIT_S = 60
 
@@ -33,12 +33,10 @@ def logboom(*arguments: str, bootstrap: str | None = None, stdin: str | bytes = 
     """Run a command to its end."""
     if bootstrap is not None:
         environment["LOGBOOM_BOOTSTRAP"] = bootstrap
-    done = subprocess.run(
-        [sys.executable, "-m", "logboom.cli", *arguments],
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        timeout=WAIT_S,
-        check=False,
+    done = run_logboom(
+        arguments,
+        stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+        timeout_s=WAIT_S,
         env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **environment},
     )
     ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.cli.running import WAIT_S, logboom, ok, refused
+from tests.support.commands import LogboomProcess, run_logboom
 from tests.support.server import BrokerProcess
 
 Name = Callable[[], str]
@@ -21,12 +20,7 @@ def test_lines_come_out_as_they_went_in(broker: BrokerProcess, name: Name) -> No
     sent = ok("publish", stream, bootstrap=broker.kafka, stdin=b"\n".join(lines))
     assert sent.out == ""
     assert f"5 records (39 B) acknowledged in {stream}" in sent.err
-    done = subprocess.run(
-        [sys.executable, "-m", "logboom.cli", "tail", stream, "--earliest", "-b", broker.kafka],
-        capture_output=True,
-        check=True,
-        timeout=WAIT_S,
-    )
+    done = run_logboom(["tail", stream, "--earliest", "-b", broker.kafka], timeout_s=WAIT_S)
     assert done.stdout == b"".join(line + b"\n" for line in lines)
 
 
@@ -146,10 +140,9 @@ def test_tail_creates_no_stream(broker: BrokerProcess, name: Name) -> None:
     assert stream not in ok("streams", "list", bootstrap=broker.kafka).out
 
 
-def following(broker: BrokerProcess, stream: str, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "logboom.cli", "tail", stream, "-b", broker.kafka, *arguments]
-    heeds_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where nohup started these tests
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heeds_interrupts)
+def following(broker: BrokerProcess, stream: str, *arguments: str) -> LogboomProcess:
+    command = ["tail", stream, "-b", broker.kafka, *arguments]
+    return LogboomProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_follow_shows_what_arrives_until_interrupted(broker: BrokerProcess, name: Name) -> None:
@@ -195,11 +188,8 @@ def test_publish_is_told_when_the_broker_goes_away(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         ok("publish", "s", bootstrap=broker.kafka, stdin="x\n")
         reading, writing = os.pipe()
-        with subprocess.Popen(
-            [sys.executable, "-m", "logboom.cli", "publish", "s", "-b", broker.kafka, "--timeout", "2s"],
-            stdin=reading,
-            stderr=subprocess.PIPE,
-        ) as sender:
+        publish = ["publish", "s", "-b", broker.kafka, "--timeout", "2s"]
+        with LogboomProcess(publish, stdin=reading, stderr=subprocess.PIPE) as sender:
             os.close(reading)
             os.write(writing, b"first\n")
             while ok("tail", "s", bootstrap=broker.kafka).out != "x\nfirst\n":

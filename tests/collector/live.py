@@ -1,8 +1,6 @@
 """A collector in a process of its own, and a reader of what came out at the other end."""
 
-import os
 import signal
-import subprocess
 import sys
 import time
 import urllib.request
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Self, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from tests.support.commands import LogboomProcess
 
 WAIT_S = 60
 
@@ -26,12 +25,11 @@ class Got(NamedTuple):
 class CollectorProcess:
     """`logboom collect ...`, kept over restarts. Its log is the file `log_path`."""
 
-    def __init__(self, directory: Path, *arguments: str, stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(self, directory: Path, *arguments: str) -> None:
         self.log_path = directory / "collector.log"
         self._directory = directory
         self._arguments = arguments
-        self._stdin = stdin
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LogboomProcess | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -45,11 +43,8 @@ class CollectorProcess:
 
     def start(self) -> None:
         """Start it, again if need be."""
-        command = [sys.executable, "-m", "logboom.cli", "collect", *self._arguments]
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd=self._directory, stdin=self._stdin, stdout=log, stderr=log, env=os.environ.copy()
-            )
+            self._process = LogboomProcess(["collect", *self._arguments], cwd=self._directory, stdout=log, stderr=log)
 
     def kill9(self) -> None:
         """SIGKILL."""

@@ -10,8 +10,6 @@ import json
 import os
 import random
 import struct
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +23,7 @@ from tests.kafka.entities import broken, random_entity
 from tests.kafka.fuzzing import LIMITS, served
 from tests.kafka.test_bad_input_groups import ASSIGNMENT, beat, commit, committed, joining, sync
 from tests.kafka.test_hot_apis import fetch_request, produce_request
+from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
 
 from logboom.base.units import MIB
@@ -211,8 +210,7 @@ def lived(directory: Path, seed: int, seconds: float) -> None:
         assert peak_bytes(broker.pid) < PEAK_BYTES_MAX
         assert broker.sigterm() == 0
         assert "a request failed" not in broker.log_text()
-        verify = [sys.executable, "-m", "logboom.cli", "log", "verify", "--json", str(broker.data)]
-        found = json.loads(subprocess.run(verify, check=True, capture_output=True, timeout=120).stdout)
+        found = json.loads(run_logboom(["log", "verify", "--json", str(broker.data)], timeout_s=120).stdout)
         assert (found["damaged"], found["damage"]) == (False, [])
         broker.start()
         check(broker, town)

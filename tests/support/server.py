@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.commands import LogboomProcess
+
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 
@@ -52,7 +54,7 @@ class BrokerProcess:
         """What the broker said of itself when it was ready: kafka, http, data, pid."""
         self._arguments = arguments
         self._environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LogboomProcess | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -81,13 +83,11 @@ class BrokerProcess:
     def start(self) -> None:
         """Start it and return once it says that it is ready."""
         assert not self.running
-        command = [sys.executable, "-m", "logboom.cli", "serve", "--json", "--data", str(self.data)]
-        command += ["--kafka", self.kafka, "--http", self.http, *self._arguments]
+        arguments = ["serve", "--json", "--data", str(self.data), "--kafka", self.kafka, "--http", self.http]
+        arguments += self._arguments
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment
-            )
+            self._process = LogboomProcess(arguments, stdout=subprocess.PIPE, stderr=log, env=self._environment)
         try:
             self.ready = json.loads(self._first_line())
         except BaseException:
