@@ -9,21 +9,17 @@ from confluent_kafka import Producer
 from tests.support.server import BrokerProcess
 
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.mask.rules import MaskRule
+from logboom.pipeline.parse.formats.text import TextFormat
+from logboom.pipeline.parse.rule import ParseRule
 from logboom.pipeline.plan import names
-from logboom.pipeline.plan.nodes import (
-    KeyRef,
-    MaskRule,
-    MaskTransform,
-    ParseRule,
-    ParseTransform,
-    Plan,
-    StreamSource,
-    TextFormat,
-)
+from logboom.pipeline.plan.nodes import KeyRef, Plan, StreamSource
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError
 from logboom.pipeline.run.outputs import output_streams
 from logboom.pipeline.sinks.console import ConsoleSink
 from logboom.pipeline.sinks.stream import StreamSink
+from logboom.pipeline.transforms.mask import MaskTransform
+from logboom.pipeline.transforms.parse import ParseTransform
 
 SECRETS = {"env:KEY": b"an old key of some length"}
 ORIGIN = "web/0/7"

@@ -12,8 +12,8 @@ from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan, StreamSource
+from logboom.pipeline.registry import read_plan
 from logboom.pipeline.sinks.console import ConsoleSink
-from logboom.pipeline.sinks.registry import read_plan
 from logboom.pipeline.spark.jars import coordinates
 
 

@@ -8,17 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.pipeline.execute.stages import REPORT_AT, ExecutionStage, StageRunner, flat_columns, run_pass
+from logboom.pipeline.mask.rules import MaskRule
+from logboom.pipeline.parse.formats.json import JsonFormat
+from logboom.pipeline.parse.formats.logfmt import LogfmtFormat
+from logboom.pipeline.parse.rule import ParseRule
 from logboom.pipeline.plan.layout import KernelNode, KernelPass
-from logboom.pipeline.plan.nodes import (
-    JsonFormat,
-    LogfmtFormat,
-    MaskRule,
-    MaskTransform,
-    ParseRule,
-    ParseTransform,
-    mask_column,
-)
+from logboom.pipeline.plan.nodes import mask_column
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.transforms.mask import MaskTransform
+from logboom.pipeline.transforms.parse import ParseTransform
 
 JSON = ParseTransform(name="json", line=1, inputs=("web",), rules=(ParseRule(label="j", line=1, format=JsonFormat()),))
 LOGFMT = ParseTransform(

@@ -6,34 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.plan.layout import (
-    FAILED,
-    FALSE,
-    FINAL_FROM,
-    TRUE,
-    KernelPass,
-    Layer,
-    Layout,
-)
-from logboom.pipeline.plan.nodes import (
-    FilterTransform,
-    JsonFormat,
-    MaskRule,
-    MaskTransform,
-    ParseRule,
-    ParseTransform,
-    Plan,
-    Route,
-    RouteTransform,
-    SampleTransform,
-    Sink,
-    StreamSource,
-    Transform,
-)
+from logboom.pipeline.mask.rules import MaskRule
+from logboom.pipeline.parse.formats.json import JsonFormat
+from logboom.pipeline.parse.rule import ParseRule
+from logboom.pipeline.plan.layout import FINAL_FROM, KernelPass, Layer, Layout
+from logboom.pipeline.plan.nodes import Plan, Sink, StreamSource, Transform
+from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.routing import route_rows
 from logboom.pipeline.route.rows import Rows
 from logboom.pipeline.sinks.console import ConsoleSink
 from logboom.pipeline.sinks.stream import StreamSink
+from logboom.pipeline.transforms.filter import FilterTransform
+from logboom.pipeline.transforms.mask import MaskTransform
+from logboom.pipeline.transforms.parse import ParseTransform
+from logboom.pipeline.transforms.route import Route, RouteTransform
+from logboom.pipeline.transforms.sample import SampleTransform
 
 
 def _parse(name: str, *inputs: str) -> ParseTransform:

@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 from logboom.cli.pipeline import pipeline
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.plan.nodes import ParseTransform, PatternFormat, Plan
+from logboom.pipeline.parse.formats.pattern import PatternFormat
+from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.runner import Runner, RunOptions
+from logboom.pipeline.transforms.parse import ParseTransform
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
 

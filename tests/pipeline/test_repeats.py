@@ -9,8 +9,6 @@ import pytest
 from tests.pipeline.support import needs_java
 from tests.pipeline_core.batches import parser, raw
 
-from logboom.pipeline.parse import parse_batch
-
 pytestmark = [pytest.mark.spark, needs_java]
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
@@ -27,7 +25,7 @@ def test_the_query_of_the_docs_leaves_each_line_once(spark: Any) -> None:
     headers = [*(_collected(*line) for line in lines), None, None]
     index = batch.schema.get_field_index("headers")
     batch = batch.set_column(index, "headers", pa.array(headers, batch.schema.field(index).type))
-    rows = parse_batch(parser({"format": "json"}), batch).to_pylist()
+    rows = parser({"format": "json"}).run(batch, {}).to_pylist()
     columns = ("host", "attributes", "observed_time", "event_id")
     frame = spark.createDataFrame(
         [tuple(row[name] for name in columns) for row in rows],

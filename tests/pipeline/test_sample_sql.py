@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from logboom.pipeline.plan.nodes import SampleTransform
 from logboom.pipeline.plan.sampling import keep_condition, keeps, weight_expression
+from logboom.pipeline.transforms.sample import SampleTransform
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,9 @@ def test_sql_and_python_decide_alike(spark: Any, rate: float, follows_weight: bo
         (key if index % 2 else None, key, 1.0 if index % 3 else 10.0, index % 25) for index, key in enumerate(keys())
     ]
     frame = spark.createDataFrame(rows, "trace_id string, event_id string, weight double, severity_number int")
-    kept = frame.selectExpr("*", f"{keep_condition(node)} AS kept", f"{weight_expression(node)} AS grown").collect()
+    kept = frame.selectExpr(
+        "*", f"{keep_condition(node.sampling)} AS kept", f"{weight_expression(node.sampling)} AS grown"
+    ).collect()
     for row in kept:
         always = exclude is not None and row.severity_number >= 24
         assert row.kept == (always or keeps(row.event_id, rate, row.weight if follows_weight else 1.0))

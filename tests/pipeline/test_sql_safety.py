@@ -13,8 +13,8 @@ from tests.pipeline.support import needs_java
 from logboom.pipeline.config import sqlcheck
 from logboom.pipeline.config.sqlcheck import check_expressions
 from logboom.pipeline.execute.flow import tried
-from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, WHEN_COLUMNS, Expression
+from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.sql.functions import ALLOWED, REFUSED
 
 pytestmark = [pytest.mark.spark, needs_java]

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.execute.stages import execution_stages
-from logboom.pipeline.plan.layout import FALSE, TRUE, Condition, Layer
-from logboom.pipeline.plan.nodes import SampleTransform
+from logboom.pipeline.plan.layout import Condition, Layer
+from logboom.pipeline.plan.outcomes import FALSE, TRUE
 from logboom.pipeline.plan.sampling import keep_condition, weight_expression
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.routing import needs_spark
 from logboom.pipeline.route.sample_columns import sampler, true_rows
+from logboom.pipeline.transforms.sample import SampleTransform
 
 WORDS = ("error", "Error", "", "50%", "a b", "ä€\U0001f600", "x\ny", "it's", "_", "e")
 NUMBERS = (-1, 0, 9, 13, 17, 2_147_483_647)
@@ -153,15 +154,17 @@ def test_samples_keep_what_spark_keeps(spark: Any, rate: float, follows_weight: 
     frame = spark.createDataFrame(
         [tuple(row.values()) for row in rows], "trace_id string, event_id string, weight double, severity_number int"
     ).coalesce(1)
-    told = frame.selectExpr(f"{keep_condition(node)} AS kept", f"{weight_expression(node)} AS grown").collect()
+    told = frame.selectExpr(
+        f"{keep_condition(node.sampling)} AS kept", f"{weight_expression(node.sampling)} AS grown"
+    ).collect()
     events = pa.RecordBatch.from_pylist(rows, schema=pa.schema([EVENT_SCHEMA.field(name) for name in rows[0]]))
     weights = np.array([row["weight"] for row in rows])
-    sample = sampler(node)
+    sample = sampler(node.sampling)
     assert sample is not None
     assert sample.stays(events, weights).tolist() == [row.kept for row in told]
     assert sample.grown(events, weights).tolist() == [row.grown for row in told]
-    assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, key="lower(host)")) is None
-    assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, exclude="weight > 1")) is None
+    assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, key="lower(host)").sampling) is None
+    assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, exclude="weight > 1").sampling) is None
 
 
 def test_null_is_neither_true_nor_false() -> None:

@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import HEADERS
-from logboom.pipeline.parse import parse_batch
-from logboom.pipeline.plan.nodes import KeyRef, MaskRule, MaskTransform, ParseTransform
+from logboom.pipeline.mask.rules import MaskRule
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.transforms.mask import MaskTransform
+from logboom.pipeline.transforms.parse import ParseTransform
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 KEYS = {"env:KEY": b"0123456789abcdef0123456789abcdef"}
@@ -56,7 +58,7 @@ def parser(*rules: Mapping[str, Any], own: Mapping[str, str] | None = None, **op
 
 def events(transform: ParseTransform, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Parsed rows as plain data, attributes as an object."""
-    rows: list[dict[str, Any]] = parse_batch(transform, batch).to_pylist()
+    rows: list[dict[str, Any]] = transform.run(batch, {}).to_pylist()
     for row in rows:
         row["attributes"] = None if row["attributes"] is None else json.loads(row["attributes"])
     return rows

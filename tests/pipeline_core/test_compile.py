@@ -15,20 +15,16 @@ from tests.docs.blocks import blocks_of
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.normalise.times import compile_time_format
+from logboom.pipeline.parse.formats.pattern import PatternFormat
+from logboom.pipeline.parse.formats.programs import LAYOUTS
 from logboom.pipeline.parse.grok import PatternError, check_re2, compile_line, expand
-from logboom.pipeline.parse.grok_families import FAMILIES
 from logboom.pipeline.parse.grok_library import LIBRARY
-from logboom.pipeline.plan.nodes import (
-    EVENT_COLUMNS,
-    WHEN_COLUMNS,
-    Expression,
-    MaskTransform,
-    ParseTransform,
-    PatternFormat,
-    SampleTransform,
-)
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, WHEN_COLUMNS, Expression
+from logboom.pipeline.registry import read_plan
 from logboom.pipeline.sinks.parquet import ParquetSink
-from logboom.pipeline.sinks.registry import read_plan
+from logboom.pipeline.transforms.mask import MaskTransform
+from logboom.pipeline.transforms.parse import ParseTransform
+from logboom.pipeline.transforms.sample import SampleTransform
 
 GOOD = """\
 name: shop
@@ -285,7 +281,7 @@ def test_what_the_checker_says_joins_the_listing() -> None:
             "reads 's', whose records are not parsed; put a parse between",
         ),
         ("  x: {type: filter, inputs: [x], condition: a}", "is its own input: x -> x"),
-        ("  x: {inputs: [s]}", "key 'type' is missing (known here: parse, filter, mask, sample, route)"),
+        ("  x: {inputs: [s]}", "key 'type' is missing (known here: filter, mask, parse, route, sample)"),
         ("  x: 7", "should be a group of keys and values"),
         ("  x: {type: parse, inputs: [s, s], rules: [{format: json}]}", "names 's' twice"),
         ("  x: {type: parse, inputs: [s], rules: []}", "is empty; give it at least one"),
@@ -408,11 +404,11 @@ def test_every_name_of_the_library_is_re2(name: str) -> None:
     check_re2(expand(f"%{{{name}}}", {}).expression)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_compiles(name: str) -> None:
-    for pattern in FAMILIES[name].patterns:
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_ready_made_format_compiles(name: str) -> None:
+    for pattern in LAYOUTS[name].patterns:
         assert compile_line(pattern, {}).fields
-    for form in FAMILIES[name].time_formats:
+    for form in LAYOUTS[name].time_formats:
         compile_time_format(form)
 
 

@@ -8,7 +8,6 @@ import pytest
 from tests.pipeline_core.batches import NOON, events, parser, raw, read
 
 from logboom.pipeline.event.schema import EVENT_SCHEMA
-from logboom.pipeline.parse import parse_batch
 
 
 def moment(text: str) -> datetime:
@@ -34,7 +33,7 @@ def reason(form: str, line: str | bytes, **options: Any) -> str:
 
 
 def test_an_event_has_its_origin_and_nothing_of_the_raw_record() -> None:
-    batch = parse_batch(parser({"format": "json"}), raw([b'{"msg":"a"}'], extra={"at": pa.array([7])}))
+    batch = parser({"format": "json"}).run(raw([b'{"msg":"a"}'], extra={"at": pa.array([7])}), {})
     assert batch.schema.names == [*EVENT_SCHEMA.names, "at"]
     (row,) = batch.to_pylist()
     assert (row["stream"], row["partition"], row["offset"], row["source"]) == ("web", 3, 100, "s")
@@ -74,7 +73,7 @@ def test_broken_headers_are_no_reason_to_fail() -> None:
 
 def test_an_empty_batch_gives_an_empty_batch() -> None:
     for form in ("json", "syslog_rfc3164", "logfmt", "text", "nginx_access"):
-        assert parse_batch(parser({"format": form}), raw([])).num_rows == 0
+        assert parser({"format": form}).run(raw([]), {}).num_rows == 0
 
 
 def test_no_record_time_leaves_the_time_open() -> None:

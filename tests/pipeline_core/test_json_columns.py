@@ -11,9 +11,8 @@ from tests.pipeline_core.batches import parser, raw
 
 from logboom.bench.router import json_lines
 from logboom.pipeline.event.schema import HEADERS as HEADERS_TYPE
-from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.parse.json_spans import cut_json
-from logboom.pipeline.plan.nodes import ParseTransform
+from logboom.pipeline.transforms.parse import ParseTransform
 
 FEW = 16
 """So few lines are never read by columns."""
@@ -98,7 +97,7 @@ def _damaged(draw: st.DrawFn, lines: list[bytes | None]) -> bytes:
 
 
 def one_by_one(transform: ParseTransform, batch: pa.RecordBatch) -> pa.Table:
-    parts = [parse_batch(transform, batch.slice(start, FEW)) for start in range(0, batch.num_rows, FEW)]
+    parts = [transform.run(batch.slice(start, FEW), {}) for start in range(0, batch.num_rows, FEW)]
     return pa.Table.from_batches(parts)
 
 
@@ -112,7 +111,7 @@ headers_of_lines = st.lists(st.sampled_from(HEADERS), min_size=1, max_size=3)
 def test_columns_give_what_lines_give(name: str, values: list[bytes | None], headers: list[Any]) -> None:
     told = pa.array([headers[row % len(headers)] for row in range(len(values))], HEADERS_TYPE)
     batch = raw(values, extra={"headers": told})
-    together = parse_batch(RULES[name], batch)
+    together = RULES[name].run(batch, {})
     together.validate(full=True)
     assert pa.Table.from_batches([together]).equals(one_by_one(RULES[name], batch))
 

@@ -14,12 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.pipeline_core.batches import KEYS, mask, parser, raw
 
-from logboom.pipeline.mask.batch import MaskKeyError, load_keys, mask_batch
 from logboom.pipeline.mask.columns import rows_with_digit_runs
 from logboom.pipeline.mask.detect import SECRET_KEY, detector_for, luhn
+from logboom.pipeline.mask.keys import MaskKeyError, load_keys
 from logboom.pipeline.mask.replace import keep_last
-from logboom.pipeline.parse import parse_batch
-from logboom.pipeline.plan.nodes import KeyRef, MaskRule, MaskTransform
+from logboom.pipeline.mask.rules import MaskRule
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.transforms.mask import MaskTransform
 
 KINDS = ("email", "ipv4", "ipv6", "card", "token")
 ACTIONS = ("hash", "redact", "keep_last")
@@ -44,8 +45,8 @@ def masked(
             "attributes": pa.array([msgspec.json.encode(attributes or {}).decode()] * len(bodies), pa.string()),
         }
     )
-    out = mask_batch(transform, batch, KEYS)
-    counts = [out.column(f"masked_{label}").to_pylist() for label in transform.labels]
+    out = transform.run(batch, KEYS)
+    counts = [out.column(f"masked_{label}").to_pylist() for label in transform.mask_labels]
     return (
         out.column("body").to_pylist(),
         out.column("attributes").to_pylist(),
@@ -144,8 +145,8 @@ def test_hashes_are_of_the_plain_form_and_of_the_key() -> None:
         assert first == second
     assert counts == [2, 2, 2]
     batch = pa.RecordBatch.from_pydict({"body": ["a@b.co"], "attributes": ["{}"]})
-    other = mask_batch(transform, batch, {"env:KEY": b"another key of some length"}).column("body")[0].as_py()
-    assert other != mask_batch(transform, batch, KEYS).column("body")[0].as_py()
+    other = transform.run(batch, {"env:KEY": b"another key of some length"}).column("body")[0].as_py()
+    assert other != transform.run(batch, KEYS).column("body")[0].as_py()
 
 
 def test_the_hash_is_hmac_sha_256_cut_to_sixteen_digits() -> None:
@@ -236,9 +237,9 @@ def test_chosen_fields_only() -> None:
 
 
 def test_counts_add_up_over_masks_and_dead_rows_pass() -> None:
-    batch = parse_batch(parser({"format": "json"}), raw([b'{"msg":"a@b.co 10.0.0.1"}', b"a@b.co", b'{"msg":null}']))
-    both = mask_batch(mask({"kind": "email"}, {"kind": "ipv4"}), batch, KEYS)
-    again = mask_batch(mask({"kind": "pattern", "label": "email", "pattern": "at (home)"}), both, KEYS)
+    batch = parser({"format": "json"}).run(raw([b'{"msg":"a@b.co 10.0.0.1"}', b"a@b.co", b'{"msg":null}']), {})
+    both = mask({"kind": "email"}, {"kind": "ipv4"}).run(batch, KEYS)
+    again = mask({"kind": "pattern", "label": "email", "pattern": "at (home)"}).run(both, KEYS)
     assert again.column("masked_email").to_pylist() == [1, 0, 0]
     assert again.column("masked_ipv4").to_pylist() == [1, 0, 0]
     assert again.column("value").to_pylist() == [None, b"a@b.co", None]
@@ -247,8 +248,8 @@ def test_counts_add_up_over_masks_and_dead_rows_pass() -> None:
 
 def test_nothing_of_a_masked_line_is_left_in_its_row() -> None:
     secret = b'{"msg":"mail bob@example.com","card":"4111 1111 1111 1111"}'
-    batch = parse_batch(parser({"format": "json"}), raw([secret], headers=[("x", b"bob@example.com")]))
-    row = mask_batch(mask({"kind": "email"}, {"kind": "card"}), batch, KEYS).to_pylist()[0]
+    batch = parser({"format": "json"}).run(raw([secret], headers=[("x", b"bob@example.com")]), {})
+    row = mask({"kind": "email"}, {"kind": "card"}).run(batch, KEYS).to_pylist()[0]
     assert "example.com" not in str(row)
     assert "4111" not in str(row)
 

@@ -21,11 +21,11 @@ from tests.pipeline_core.batches import raw
 from logboom.base.settings import SettingsError, parse_yaml
 from logboom.base.yaml import KeyPath
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.mask.batch import mask_batch
-from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.plan.layout import Layout
-from logboom.pipeline.plan.nodes import MaskTransform, ParseTransform, Plan
-from logboom.pipeline.sinks.registry import read_plan
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.registry import read_plan
+from logboom.pipeline.transforms.mask import MaskTransform
+from logboom.pipeline.transforms.parse import ParseTransform
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "pipeline.md"
@@ -135,11 +135,11 @@ def _run(plan: Plan) -> None:
             for rule in node.rules:
                 if rule.when_column is not None:
                     batch = batch.append_column(rule.when_column, pa.array([True] * batch.num_rows))
-            events = parse_batch(node, batch)
+            events = node.run(batch, {})
             assert events.num_rows == RECORDS.num_rows
             for mask in plan.transforms:
                 if isinstance(mask, MaskTransform):
-                    assert mask_batch(mask, events, keys).num_rows == events.num_rows
+                    assert mask.run(events, keys).num_rows == events.num_rows
 
 
 @settings(max_examples=400, deadline=None)

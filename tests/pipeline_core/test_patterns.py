@@ -11,7 +11,6 @@ from tests.pipeline_core.batches import mask, parser, raw, read
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.mask.batch import engine_fault
-from logboom.pipeline.parse import parse_batch
 from logboom.pipeline.parse.grok import PatternError, check_search, compile_line
 from logboom.pipeline.parse.groups import replace_groups
 
@@ -78,8 +77,8 @@ def test_masks_ask_both_engines_as_well(pattern: str) -> None:
 
 def test_rules_that_are_too_much_together_are_found_before_any_row() -> None:
     wide = [{"kind": "pattern", "label": f"p{n}", "pattern": rf"k{n}=(?P<secret>\pL{{80}})"} for n in range(60)]
-    assert engine_fault(mask(wide[0])) is None
-    fault = engine_fault(mask(*wide))
+    assert engine_fault(mask(wide[0]).rules, ("body",)) is None
+    fault = engine_fault(mask(*wide).rules, ("body",))
     assert fault is not None
     assert "too large" in fault
 
@@ -117,7 +116,7 @@ def test_what_compiles_never_stops_a_batch(pattern: str) -> None:
         transform = parser({"format": "pattern", "pattern": f"{pattern}(?P<body>.*)"})
     except SettingsError:
         return
-    assert parse_batch(transform, raw([b"ab", b"(a)", b"", None])).num_rows == 4
+    assert transform.run(raw([b"ab", b"(a)", b"", None]), {}).num_rows == 4
 
 
 @given(st.lists(_PIECES, max_size=12).map("".join), st.sampled_from(["ab", "(a)", "[]", "a|b", "\\"]))

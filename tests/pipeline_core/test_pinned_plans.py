@@ -12,7 +12,7 @@ import pytest
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.plan.nodes import PLAN_FORMAT, Plan
-from logboom.pipeline.sinks.registry import read_plan
+from logboom.pipeline.registry import read_plan
 
 PINNED = Path(__file__).parent / "pinned"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "demo"

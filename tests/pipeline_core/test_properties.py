@@ -13,16 +13,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.pipeline_core.batches import events, parser, raw
 
-from logboom.pipeline.config.rules import FORMATS
 from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.normalise.fields import body_names
-from logboom.pipeline.parse import parse_batch
+from logboom.pipeline.parse.formats.registry import format_types
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "csv": {"columns": ["time", "level", "x"]},
     "key_value": {"pair_separator": ";", "key_value_separator": ":"},
     "pattern": {"pattern": "%{NOTSPACE:time} (?:%{INT:n:int}|%{NUMBER:n:float})? ?%{GREEDYDATA:body}"},
 }
+FORMATS = tuple(format_types())
 TRANSFORMS = {form: parser({"format": form, **OPTIONS.get(form, {})}) for form in FORMATS}
 EVERYTHING = parser(*({"format": form, **OPTIONS.get(form, {})} for form in FORMATS))
 
@@ -52,7 +52,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 def check_shape(form: str, values: list[bytes | None]) -> None:
-    batch = parse_batch(TRANSFORMS[form], raw(values))
+    batch = TRANSFORMS[form].run(raw(values), {})
     assert batch.schema.equals(EVENT_SCHEMA)
     assert batch.num_rows == len(values)
     batch.validate(full=True)
@@ -77,7 +77,7 @@ def test_no_format_raises_on_any_bytes(form: str, values: list[bytes | None]) ->
 @settings(max_examples=25, deadline=None)
 @given(values=st.lists(st.one_of(lines, damaged()), max_size=12))
 def test_all_rules_together_keep_rows_and_order(values: list[bytes | None]) -> None:
-    batch = parse_batch(EVERYTHING, raw(values))
+    batch = EVERYTHING.run(raw(values), {})
     assert batch.column("offset").to_pylist() == list(range(100, 100 + len(values)))
 
 
@@ -190,7 +190,7 @@ def test_large_lines_of_every_format_are_one_rows_affair() -> None:
 
 def test_many_different_shapes_are_read_alike() -> None:
     values = [json.dumps({f"k{index}": index, "msg": f"m{index}"}).encode() for index in range(5_000)]
-    batch = parse_batch(TRANSFORMS["json"], raw(values))
+    batch = TRANSFORMS["json"].run(raw(values), {})
     assert batch.column("body").to_pylist() == [f"m{index}" for index in range(5_000)]
     assert json.loads(batch.column("attributes")[4_999].as_py()) == {"k4999": 4999}
 
@@ -198,7 +198,7 @@ def test_many_different_shapes_are_read_alike() -> None:
 def test_slices_of_batches_are_read_like_whole_ones() -> None:
     whole = raw([json.dumps({"msg": str(index)}).encode() for index in range(100)], headers=[("host.name", b"h")])
     part = whole.slice(40, 20)
-    batch = parse_batch(TRANSFORMS["json"], part)
+    batch = TRANSFORMS["json"].run(part, {})
     assert batch.column("body").to_pylist() == [str(index) for index in range(40, 60)]
     assert batch.column("host").to_pylist() == ["h"] * 20
     assert pa.types.is_string(batch.schema.field("attributes").type)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline_core.batches import NOON, events, parser, raw, read
 
-from logboom.pipeline.parse import DROPPED, parse_batch
+from logboom.pipeline.plan.nodes import DROPPED
 from logboom.pipeline.sinks.parquet.staging import _directory_value
 
 COLLECTED = [
@@ -79,7 +79,7 @@ def test_blank_lines_are_dead_letters_unless_a_file_says_otherwise() -> None:
 
 
 def test_blank_lines_are_dropped_by_choice() -> None:
-    batch = parse_batch(parser({"format": "logfmt"}, blank_lines="drop"), raw(BLANKS))
+    batch = parser({"format": "logfmt"}, blank_lines="drop").run(raw(BLANKS), {})
     assert batch.column(DROPPED).to_pylist() == [False, True, True, True, False, False]
     reasons = batch.column("dead_reason").to_pylist()
     assert [reason is not None for reason in reasons] == [False, False, False, False, True, True]
@@ -162,8 +162,8 @@ def test_rows_with_and_without_such_headers_are_read_alike(headers: list[list[tu
     index = batch.schema.get_field_index("headers")
     batch = batch.set_column(index, "headers", pa.array(headers, batch.schema.field(index).type))
     transform = parser({"format": "json"})
-    together = parse_batch(transform, batch)
-    one_by_one = [parse_batch(transform, batch.slice(row, 1)).to_pylist()[0] for row in range(len(headers))]
+    together = transform.run(batch, {})
+    one_by_one = [transform.run(batch.slice(row, 1), {}).to_pylist()[0] for row in range(len(headers))]
     for both, single in zip(together.to_pylist(), one_by_one, strict=True):
         assert json.loads(both.pop("attributes")) == json.loads(single.pop("attributes"))
         assert both == single

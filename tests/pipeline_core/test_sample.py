@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.plan.nodes import SampleTransform
 from logboom.pipeline.plan.sampling import keep_condition, keeps, weight_expression, xxh64
+from logboom.pipeline.transforms.sample import SampleTransform
 
 RATES = st.floats(1, 10_000, allow_nan=False)
 KEYS = st.text(max_size=40)
@@ -63,7 +63,7 @@ def test_two_samples_in_a_row_keep_the_product_of_their_rates() -> None:
 
 
 def test_the_sql_compares_the_same_bits_with_the_same_threshold() -> None:
-    sql = keep_condition(sample(12.5))
+    sql = keep_condition(sample(12.5).sampling)
     match = re.fullmatch(
         r"shiftrightunsigned\(xxhash64\(coalesce\(CAST\(\(trace_id\) AS STRING\), event_id\)\), 11\) < (\d+)L", sql
     )
@@ -74,10 +74,12 @@ def test_the_sql_compares_the_same_bits_with_the_same_threshold() -> None:
 
 
 def test_weights_are_multiplied_and_excluded_events_keep_theirs() -> None:
-    assert weight_expression(sample(10)) == "weight * 10.0D"
+    assert weight_expression(sample(10).sampling) == "weight * 10.0D"
     excluded = sample(10, exclude="severity_number >= 17")
-    assert weight_expression(excluded) == (
+    assert weight_expression(excluded.sampling) == (
         "CASE WHEN coalesce((severity_number >= 17), false) THEN weight ELSE weight * 10.0D END"
     )
-    assert keep_condition(excluded).startswith("coalesce((severity_number >= 17), false) OR shiftrightunsigned(")
-    assert "(weight * 10.0D)" in keep_condition(sample(10, follows_weight=True))
+    assert keep_condition(excluded.sampling).startswith(
+        "coalesce((severity_number >= 17), false) OR shiftrightunsigned("
+    )
+    assert "(weight * 10.0D)" in keep_condition(sample(10, follows_weight=True).sampling)

@@ -33,6 +33,8 @@ _PLAIN: Final[dict[Any, str]] = {
     Path: "path",
     Any: "anything",
 }
+_KINDS: Final = ("type", "format")
+"""Keys that say which of several kinds a group is."""
 _BOUNDS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
 
 
@@ -45,6 +47,8 @@ class Section:
     model: type[BaseModel]
     path: tuple[str, ...] = ()
     """The path of the model in its file."""
+    base: type[BaseModel] | None = None
+    """A model with a section of its own: what the section's model has of it is not described again."""
 
 
 def reference_page(title: str, introduction: str, sections: list[Section]) -> str:
@@ -54,13 +58,16 @@ def reference_page(title: str, introduction: str, sections: list[Section]) -> st
         if section.title:
             lines += [f"## {section.title}", "", section.introduction.strip(), "", *_group(section.model, section.path)]
         else:
-            lines += _headed(section.model, section.path, None)
+            lines += _headed(section.model, section.path, None, section.base)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _group(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
+def _group(model: type[BaseModel], path: tuple[str, ...], base: type[BaseModel] | None = None) -> list[str]:
     rows, inner = [], []
+    described = base.model_fields if base is not None else {}
     for name, info in model.model_fields.items():
+        if name in described:
+            continue
         here = (*path, info.alias or name)
         if _group_model(info.annotation) is None and not _is_kind(name, info):
             rows.append(_row(here, info))
@@ -74,13 +81,15 @@ def _group(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
 
 def _is_kind(name: str, info: FieldInfo) -> bool:
     """Whether the field only names which of several kinds the group is, as the heading does too."""
-    return name == "type" and get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
+    return name in _KINDS and get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
 
 
-def _headed(model: type[BaseModel], path: tuple[str, ...], description: str | None) -> list[str]:
-    kind = model.model_fields.get("type")
-    which = f", `type: {get_args(kind.annotation)[0]}`" if kind is not None and _is_kind("type", kind) else ""
-    return [f"### {_title(path)}{which}", "", _text(description or model.__doc__), "", *_group(model, path)]
+def _headed(
+    model: type[BaseModel], path: tuple[str, ...], description: str | None, base: type[BaseModel] | None = None
+) -> list[str]:
+    kinds = [(name, info) for name, info in model.model_fields.items() if _is_kind(name, info)]
+    which = "".join(f", `{name}: {get_args(info.annotation)[0]}`" for name, info in kinds)
+    return [f"### {_title(path)}{which}", "", _text(description or model.__doc__), "", *_group(model, path, base)]
 
 
 def _groups_within(annotation: Any, path: tuple[str, ...]) -> Iterator[tuple[type[BaseModel], tuple[str, ...]]]:

@@ -88,21 +88,37 @@ def page() -> str:
 def _sections() -> list[Section]:
     # Neither the broker nor its configuration needs these rooms; the page does.
     from logboom.collector.config import CollectorConfig
-    from logboom.pipeline.config.model import SOURCES, TRANSFORMS, PipelineModel, TestModel
+    from logboom.pipeline.config.model import SOURCES, PipelineModel, TestModel
     from logboom.pipeline.sinks.registry import sink_types
+    from logboom.pipeline.transforms.registry import transform_types
 
-    parts: list[tuple[tuple[str, ...], type[Settings]]] = [
-        *((("sources", "NAME"), model) for model in SOURCES.values()),
-        *((("transforms", "NAME"), model) for model in TRANSFORMS.values()),
-        *((("sinks", "NAME"), kind.model) for kind in sink_types().values()),
-        (("tests[]",), TestModel),
+    parts: list[Section] = [
+        *(Section("", "", model, ("sources", "NAME")) for model in SOURCES.values()),
+        *(part for kind in transform_types().values() for part in _transform(kind.model)),
+        *(Section("", "", kind.model, ("sinks", "NAME")) for kind in sink_types().values()),
+        Section("", "", TestModel, ("tests[]",)),
     ]
     return [
         Section("The broker", _NODE, NodeConfig),
         Section("The collector", _COLLECTOR, CollectorConfig),
         Section("The pipeline", _PIPELINE, PipelineModel),
-        *(Section("", "", model, path) for path, model in parts),
+        *parts,
     ]
+
+
+def _transform(model: type[Settings]) -> list[Section]:
+    """A transform; behind a parse also its rules, whose keys depend on their format."""
+    from logboom.pipeline.parse.formats.base import RuleModel
+    from logboom.pipeline.parse.formats.registry import format_types
+    from logboom.pipeline.transforms.parse import ParseModel
+
+    path = ("transforms", "NAME")
+    section = Section("", "", model, path)
+    if model is not ParseModel:
+        return [section]
+    rule = (*path, "rules[]")
+    own_keys = [kind.model for kind in format_types().values() if kind.model is not RuleModel]
+    return [section, Section("", "", RuleModel, rule), *(Section("", "", each, rule, RuleModel) for each in own_keys)]
 
 
 def register(app: typer.Typer) -> None:

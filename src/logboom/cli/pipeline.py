@@ -96,7 +96,7 @@ def run_tests(
 ) -> None:
     """Run the examples that stand in the file; exit code 1 if one is not as expected."""
     from logboom.pipeline.execute.examples import collect_here, run_examples, summary
-    from logboom.pipeline.mask.batch import load_keys
+    from logboom.pipeline.mask.keys import load_keys
 
     plan = _compiled(file)
     keys = load_keys(plan.key_refs(), os.environ, file.parent)
@@ -208,7 +208,7 @@ def repin(
     """
     from logboom.pipeline.checkpoint.files import only_one
     from logboom.pipeline.edge.streams import StreamAdmin
-    from logboom.pipeline.mask.batch import load_keys
+    from logboom.pipeline.mask.keys import load_keys
     from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.batch_planner import BatchPlanner
 

@@ -16,11 +16,11 @@ from logboom.base.settings import (
     split_bootstrap,
 )
 from logboom.pipeline.config.directories import DirectoryCheck, check_keys
-from logboom.pipeline.config.findings import Findings
-from logboom.pipeline.config.graph import Graph, check_names, mark_samples
+from logboom.pipeline.config.graph import Graph, arrange, check_names
 from logboom.pipeline.config.model import PipelineModel
 from logboom.pipeline.config.parts import sink_part, source_part, test_part, transform_part
 from logboom.pipeline.config.streams import StreamCheck
+from logboom.pipeline.findings import Findings
 from logboom.pipeline.parse.grok import PatternError, check_re2, expand
 from logboom.pipeline.plan.names import STREAM_NAME
 from logboom.pipeline.plan.nodes import (
@@ -54,12 +54,12 @@ def compile_pipeline(
     document = parse_yaml(text, file)
     findings = Findings(document)
     top = _top(findings, document)
-    own = _own_patterns(findings, top)
-    sources, transforms, sinks = _parts(findings, document, own)
+    findings.patterns = _own_patterns(findings, top)
+    sources, transforms, sinks = _parts(findings, document)
     graph = _graph(findings, document, sources, transforms, sinks)
-    ordered = mark_samples(findings, graph.in_order())
+    ordered = arrange(findings, graph.in_order())
     graph.check_shapes()
-    tests = _tests(findings, document)
+    tests = _tests(findings, document, transforms)
     if not findings.problems:
         graph.check_reach()
         graph.warn_unused()
@@ -104,13 +104,9 @@ def _own_patterns(findings: Findings, top: PipelineModel | None) -> dict[str, st
     return own
 
 
-def _parts(
-    findings: Findings, document: YamlDocument, own: dict[str, str]
-) -> tuple[list[StreamSource], list[Transform], list[Sink]]:
+def _parts(findings: Findings, document: YamlDocument) -> tuple[list[StreamSource], list[Transform], list[Sink]]:
     sources = [source_part(findings, name, value) for name, value in _section(document, "sources").items()]
-    transforms = [
-        transform_part(findings, name, value, own) for name, value in _section(document, "transforms").items()
-    ]
+    transforms = [transform_part(findings, name, value) for name, value in _section(document, "transforms").items()]
     sinks = [sink_part(findings, name, value) for name, value in _section(document, "sinks").items()]
     return (
         [node for node in sources if node is not None],
@@ -133,16 +129,13 @@ def _graph(
     return Graph(findings, sources, transforms, sinks, broken)
 
 
-def _tests(findings: Findings, document: YamlDocument) -> tuple[PipelineTest, ...]:
+def _tests(findings: Findings, document: YamlDocument, transforms: Sequence[Transform]) -> tuple[PipelineTest, ...]:
     given = document.data.get("tests") if isinstance(document.data, dict) else None
     if not isinstance(given, list):
         return ()
     sources = list(_section(document, "sources"))
     places = [*_section(document, "transforms"), *_section(document, "sinks")]
-    for name, value in _section(document, "transforms").items():
-        routes = value.get("routes") if isinstance(value, dict) else None
-        if isinstance(routes, dict):
-            places += [f"{name}.{route}" for route in (*routes, "unmatched")]
+    places += [edge for node in transforms for edge in node.outputs if edge != node.name]
     tests = [test_part(findings, index, value, sources, places) for index, value in enumerate(given)]
     kept = [test for test in tests if test is not None]
     names = [test.name for test in kept]

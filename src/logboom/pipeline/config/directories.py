@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from logboom.base.settings import KeyPath
-from logboom.pipeline.config.findings import Findings
-from logboom.pipeline.mask.batch import MaskKeyError, load_keys
-from logboom.pipeline.plan.nodes import MaskTransform, Sink, Transform
+from logboom.pipeline.findings import Findings
+from logboom.pipeline.mask.keys import MaskKeyError, load_keys
+from logboom.pipeline.plan.nodes import Sink, Transform
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
 _NO_UNNAMED_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -102,16 +102,15 @@ def check_keys(findings: Findings, file: str, transforms: Sequence[Transform], e
     """Whether the keys of masks are there. A variable may be set only where the pipeline runs, so one that is absent
     here is a warning; a file that the pipeline names belongs to it."""
     for node in transforms:
-        if not isinstance(node, MaskTransform) or node.key is None:
-            continue
-        path: KeyPath = ("transforms", node.name, "key_file" if node.key.env is None else "key_env")
-        if node.key.env is not None and node.key.env not in environ:
-            findings.warning(path, f"the environment variable {node.key.env} is not set here; 'run' needs it")
-            continue
-        try:
-            load_keys((node.key,), environ, Path(file).parent)
-        except MaskKeyError as error:
-            findings.problem(path, str(error))
+        for ref in node.key_refs:
+            path: KeyPath = ("transforms", node.name, "key_file" if ref.env is None else "key_env")
+            if ref.env is not None and ref.env not in environ:
+                findings.warning(path, f"the environment variable {ref.env} is not set here; 'run' needs it")
+                continue
+            try:
+                load_keys((ref,), environ, Path(file).parent)
+            except MaskKeyError as error:
+                findings.problem(path, str(error))
 
 
 def _overlap(path: Path, other: Path) -> str | None:

@@ -1,7 +1,7 @@
-"""The graph of a pipeline: names, inputs, cycles, what stands on each edge, and what nobody reads.
+"""The graph of a pipeline: names, inputs, cycles, what stands on each edge, and which edges have no reader.
 
 It knows nodes by their names, inputs and outputs. It must not know what a node does, but for the one thing that shapes
-edges: a parse takes raw records, everything else takes events.
+edges: transforms that read records come first, everything behind them takes events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,17 +11,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from logboom.base.settings import KeyPath
-from logboom.pipeline.config.findings import Findings, hint
-from logboom.pipeline.config.parts import NAME
-from logboom.pipeline.plan.nodes import (
-    Node,
-    ParseTransform,
-    RouteTransform,
-    SampleTransform,
-    Sink,
-    StreamSource,
-    Transform,
-)
+from logboom.pipeline.findings import Findings, Part, hint
+from logboom.pipeline.plan.names import NODE_NAME
+from logboom.pipeline.plan.nodes import KernelTransform, Node, Sink, StreamSource, Transform
+from logboom.pipeline.transforms.registry import transform_types, type_of
 
 _RESERVED: Final = ("dead", "dropped")
 
@@ -37,7 +30,7 @@ def check_names(findings: Findings, sections: Sections) -> None:
             path: KeyPath = (section, name)
             if name in _RESERVED:
                 findings.problem(path, f"{name!r} is a reserved name")
-            elif not NAME.fullmatch(name):
+            elif not NODE_NAME.fullmatch(name):
                 findings.problem(path, f"{name!r} is no name (letters, digits, '_' and '-', starting with a letter)")
             if name in seen:
                 findings.problem(path, f"{name!r} is taken: there is one among the {seen[name]}")
@@ -82,8 +75,9 @@ class Graph:
 
     def _unknown_input(self, given: str, edges: list[str], reader: str, transforms: Sequence[Transform]) -> str:
         for node in transforms:
-            if isinstance(node, RouteTransform) and node.name == given:
-                return f"{given!r} is a route: name one of its outputs ({', '.join(dict.fromkeys(node.outputs))})"
+            if node.name == given:  # no edge has its name, so its outputs have names of their own
+                outputs = ", ".join(dict.fromkeys(node.outputs))
+                return f"{given!r} is a {type_of(node).name}: name one of its outputs ({outputs})"
         others = [edge for edge in dict.fromkeys(edges) if edge.split(".")[0] != reader]
         return f"unknown input {given!r} ({hint(given, others)})"
 
@@ -131,29 +125,15 @@ class Graph:
         for section, nodes in (("transforms", self.transforms), ("sinks", self.sinks)):
             for node in nodes:
                 for edge in node.inputs:
-                    if (edge in raw) == isinstance(node, ParseTransform):
+                    wants_records = isinstance(node, KernelTransform) and node.reads_records
+                    if (edge in raw) == wants_records:
                         continue
                     path: KeyPath = (section, node.name, "inputs")
-                    self._findings.problem(path, _shape_message(edge, isinstance(node, ParseTransform)))
+                    self._findings.problem(path, _shape_message(edge, wants_records))
         for node in self.transforms:
-            if isinstance(node, ParseTransform):
-                self._check_rule_sources(node)
-
-    def _check_rule_sources(self, node: ParseTransform) -> None:
-        for rule in node.rules:
-            if rule.source is not None and rule.source not in node.inputs and rule.source not in self._broken:
-                message = f"rule {rule.label!r}: source {rule.source!r} is no input of this parse"
-                close = hint(rule.source, node.inputs)
-                at = self._rule_path(node, rule.line)
-                self._findings.problem(at, f"{message} ({close})")
-        for edge in node.inputs:
-            if not any(rule.source in (None, edge) for rule in node.rules):
-                self._findings.warning(("transforms", node.name), f"no rule applies to records of {edge!r}")
-
-    def _rule_path(self, node: ParseTransform, line: int) -> KeyPath:
-        start: KeyPath = ("transforms", node.name, "rules")
-        paths = (path for path, at in self._findings.document.lines.items() if path[:3] == start and at == line)
-        return next((path for path in paths if len(path) == 4), start)
+            check = type_of(node).check_inputs
+            if check is not None:
+                check(node, Part(self._findings, ("transforms", node.name)), self._broken)
 
     # --- use -----------------------------------------------------------------------------------------------------
 
@@ -193,20 +173,10 @@ def _shape_message(edge: str, is_parse: bool) -> str:
     return f"reads {edge!r}, whose records are not parsed; put a parse between them"
 
 
-def mark_samples(findings: Findings, ordered: Sequence[Transform]) -> list[Transform]:
-    """Tell each sample whether the weights before it come from samples of the same key, so that two of them in a row
-    multiply as they say."""
-    keys_at: dict[str, frozenset[str]] = {}
-    marked: list[Transform] = []
-    for node in ordered:
-        before = frozenset[str]().union(*(keys_at.get(edge, frozenset()) for edge in node.inputs))
-        if isinstance(node, SampleTransform):
-            if node.key in before and len(before) > 1:
-                others = ", ".join(sorted(before - {node.key}))
-                message = f"samples by {node.key} behind samples by {node.key} and {others}; use one key for all"
-                findings.problem(("transforms", node.name), message)
-            node = msgspec.structs.replace(node, follows_weight=node.key in before)
-            before |= {node.key}
-        keys_at.update(dict.fromkeys(node.outputs, before))
-        marked.append(node)
-    return marked
+def arrange(findings: Findings, ordered: Sequence[Transform]) -> list[Transform]:
+    """The transforms, which come in order, with what those that must know of others know of them."""
+    arranged = list(ordered)
+    for kind in transform_types().values():
+        if kind.arrange is not None:
+            arranged = kind.arrange(findings, arranged)
+    return arranged

@@ -1,66 +1,42 @@
 """From the models of sources, transforms, sinks and tests to the nodes of a plan; each part on its own.
 
-It knows one part at a time. It must not know the graph; parse rules are compiled in `compile_rules`.
+It knows one part at a time, and how a test is compiled. What the kinds of transforms and sinks make of their keys is in
+their own files. It must not know the graph.
 """
 
-import re
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 import msgspec
-import re2
 
 from logboom.base.settings import KeyPath
-from logboom.pipeline.config.findings import Findings, hint
 from logboom.pipeline.config.model import (
     SOURCES,
-    TRANSFORMS,
-    FilterModel,
-    MaskModel,
-    MaskRuleModel,
-    ParseModel,
-    RouteModel,
-    SampleModel,
     StreamSourceModel,
     TestExpectModel,
     TestInputModel,
     TestModel,
 )
-from logboom.pipeline.config.rules import compile_parse
 from logboom.pipeline.config.streams import check_pattern
-from logboom.pipeline.mask.batch import engine_fault
-from logboom.pipeline.mask.detect import finds_itself
-from logboom.pipeline.parse.grok import PatternError, check_search, expand
+from logboom.pipeline.findings import Findings, Part, hint
 from logboom.pipeline.plan.names import stream_name_problem
 from logboom.pipeline.plan.nodes import (
     ATTEMPTS_DEFAULT,
     DEAD_COLUMNS,
     EVENT_COLUMNS,
-    UNMATCHED,
     Expression,
-    FilterTransform,
-    KeyRef,
-    MaskRule,
-    MaskTransform,
     PipelineTest,
-    Route,
-    RouteTransform,
-    SampleTransform,
     Sink,
     StreamSource,
     TestExpectation,
     TestInput,
     Transform,
 )
-from logboom.pipeline.sinks.base import CommonFields, SinkModel
+from logboom.pipeline.sinks import base as sinks
+from logboom.pipeline.sinks.base import SinkModel
 from logboom.pipeline.sinks.registry import sink_types
-
-MASKABLE: Final = ("body", "attributes", "host", "service", "severity_text")
-"""Columns a mask may be told to look at, beside `attributes.NAME`."""
-
-NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
-_RESERVED_ROUTES: Final = (UNMATCHED,)
+from logboom.pipeline.transforms import base as transforms
+from logboom.pipeline.transforms.base import TransformModel
+from logboom.pipeline.transforms.registry import transform_types
 
 
 def check_stream(findings: Findings, path: KeyPath, name: str) -> None:
@@ -96,140 +72,18 @@ def source_part(findings: Findings, name: str, value: object) -> StreamSource | 
     )
 
 
-def transform_part(findings: Findings, name: str, value: object, own: Mapping[str, str]) -> Transform | None:
-    """One transform."""
+def transform_part(findings: Findings, name: str, value: object) -> Transform | None:
+    """One transform, compiled by the kind of transform that its key `type` names."""
     path = ("transforms", name)
-    model = findings.typed_part(TRANSFORMS, path, value)
-    line = findings.line(path)
-    match model:
-        case ParseModel():
-            return compile_parse(findings, path, name, model, own)
-        case FilterModel():
-            at = note(findings, (*path, "condition"), model.condition)
-            inputs = tuple(model.inputs)
-            return FilterTransform(name=name, line=line, inputs=inputs, condition=model.condition, condition_line=at)
-        case MaskModel():
-            return _mask(findings, path, name, model, own)
-        case SampleModel():
-            return _sample(findings, path, name, model)
-        case RouteModel():
-            return _route(findings, path, name, model)
-    return None
-
-
-def note(findings: Findings, path: KeyPath, sql: str, wants: str = "boolean") -> int:
-    """Remember SQL over an event to be checked; its line."""
-    line = findings.line(path)
-    where = findings.document.problem(path, "").where
-    findings.expressions.append(
-        Expression(sql=sql, columns=EVENT_COLUMNS, line=line, where=where, wants="any" if wants == "any" else "boolean")
-    )
-    return line
-
-
-def _mask(
-    findings: Findings, path: KeyPath, name: str, model: MaskModel, own: Mapping[str, str]
-) -> MaskTransform | None:
-    for index, field in enumerate(model.fields):
-        if field not in MASKABLE and not field.startswith("attributes."):
-            close = hint(field, [*MASKABLE, "attributes.NAME"])
-            findings.problem((*path, "fields", index), f"unknown field {field!r} ({close})")
-    if model.key_env is not None and model.key_file is not None:
-        findings.problem(path, "needs one of key_env and key_file, not both")
-    named = model.key_env is not None or model.key_file is not None
-    if not named and any(rule.action == "hash" for rule in model.rules):
-        findings.problem(path, "action hash needs a key: name it with key_env or key_file")
-    rules = [_mask_rule(findings, (*path, "rules", index), rule, own) for index, rule in enumerate(model.rules)]
-    transform = MaskTransform(
-        name=name,
-        line=findings.line(path),
-        inputs=tuple(model.inputs),
-        rules=tuple(rule for rule in rules if rule is not None),
-        fields=tuple(dict.fromkeys(model.fields)),
-        key=KeyRef(env=model.key_env, file=model.key_file) if named else None,
-    )
-    fault = engine_fault(transform)
-    if fault is not None:
-        findings.problem((*path, "rules"), f"cannot be looked for together: {fault}")
-    return transform
-
-
-def _mask_rule(findings: Findings, path: KeyPath, model: MaskRuleModel, own: Mapping[str, str]) -> MaskRule | None:
-    label = model.name or model.kind
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,39}", label):
-        findings.problem((*path, "name"), f"{label!r} should be letters, digits and '_', starting with a letter")
-    if model.keep is not None and model.action != "keep_last":
-        findings.problem((*path, "keep"), f"goes with action keep_last, not with {model.action}")
-    if model.replacement is not None and model.action != "redact":
-        findings.problem((*path, "replacement"), f"goes with action redact, not with {model.action}")
-    if (model.pattern is not None) != (model.kind == "pattern"):
-        findings.problem(path, "kind pattern and key 'pattern' go together")
+    kinds = transform_types()
+    model = findings.typed_part({kind.name: kind.model for kind in kinds.values()}, path, value)
+    if not isinstance(model, TransformModel):
         return None
-    pattern = None if model.pattern is None else _mask_pattern(findings, (*path, "pattern"), model, own)
-    rule = MaskRule(
-        label=label,
-        line=findings.line(path),
-        kind=model.kind,
-        action=model.action,
-        pattern=pattern,
-        keep=4 if model.keep is None else model.keep,
-        replacement=model.replacement,
-    )
-    if (rule.kind != "pattern" or pattern is not None) and finds_itself(rule):
-        findings.problem(path, "finds again what it puts in place of a find; choose another replacement or pattern")
-    return rule
-
-
-def _mask_pattern(findings: Findings, path: KeyPath, model: MaskRuleModel, own: Mapping[str, str]) -> str | None:
-    """The expression whose group `secret` says what is replaced."""
-    text = model.pattern or ""
-    try:
-        expanded = expand(text, own, rename=False)
-        check_search(expanded.expression)
-    except PatternError as error:
-        findings.problem(path, f"pattern {error}")
-        return None
-    compiled = re2.compile(expanded.expression)
-    if compiled.search("") is not None:
-        findings.problem(path, "pattern matches the empty text, so it would match everywhere")
-        return None
-    if "secret" in compiled.groupindex:
-        return expanded.expression
-    if compiled.groups > 1:
-        findings.problem(path, "pattern has several groups; name the one that is the secret: (?P<secret>...)")
-        return None
-    return expanded.expression
-
-
-def _sample(findings: Findings, path: KeyPath, name: str, model: SampleModel) -> SampleTransform | None:
-    if (model.rate is None) == (model.ratio is None):
-        findings.problem(path, "needs exactly one of rate (one in so many) and ratio (this part)")
-        return None
-    rate = model.rate if model.rate is not None else 1 / model.ratio if model.ratio else 1.0
-    at = note(findings, (*path, "key"), model.key, "any")
-    if model.exclude is not None:
-        at = note(findings, (*path, "exclude"), model.exclude)
-    return SampleTransform(
-        name=name,
-        line=findings.line(path),
-        inputs=tuple(model.inputs),
-        rate=rate,
-        key=model.key,
-        exclude=model.exclude,
-        condition_line=at,
-    )
-
-
-def _route(findings: Findings, path: KeyPath, name: str, model: RouteModel) -> RouteTransform:
-    routes: list[Route] = []
-    for route, condition in model.routes.items():
-        at = (*path, "routes", route)
-        if route in _RESERVED_ROUTES:
-            findings.problem(at, f"{route!r} is the output for what no condition takes; choose another name")
-        elif not NAME.fullmatch(route):
-            findings.problem(at, f"{route!r} is no name (letters, digits, '_' and '-', starting with a letter)")
-        routes.append(Route(name=route, line=note(findings, at, condition), condition=condition))
-    return RouteTransform(name=name, line=findings.line(path), inputs=tuple(model.inputs), routes=tuple(routes))
+    common = transforms.CommonFields(name=name, line=findings.line(path), inputs=tuple(model.inputs))
+    # The key `type` may be misspelt; the model is then that of the nearest kind.
+    kind = next(kind for kind in kinds.values() if kind.model is type(model))
+    node: Transform | None = kind.compile(model, common, Part(findings, path))
+    return node
 
 
 def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
@@ -237,34 +91,20 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
     path = ("sinks", name)
     kinds = sink_types()
     model = findings.typed_part({kind.name: kind.model for kind in kinds.values()}, path, value)
-    if not isinstance(model, SinkModel) or not isinstance(value, dict):
+    if not isinstance(model, SinkModel):
         return None
     if model.on_failure == "retry" and model.attempts is not None:
         findings.problem((*path, "attempts"), "has no meaning with on_failure: retry, which tries for ever")
-    common = CommonFields(
+    common = sinks.CommonFields(
         name=name,
         line=findings.line(path),
         inputs=tuple(model.inputs),
         on_failure=model.on_failure or "dead_letter",
         attempts=model.attempts or ATTEMPTS_DEFAULT,
     )
-    # The key `type` may be misspelt; the model is then that of the nearest kind.
     kind = next(kind for kind in kinds.values() if kind.model is type(model))
-    return kind.compile(model, common, _SinkReport(findings, path))
-
-
-class _SinkReport:
-    """Where the file of a sink tells what is wrong with a key of it."""
-
-    def __init__(self, findings: Findings, path: KeyPath) -> None:
-        self._findings = findings
-        self._path = path
-
-    def problem(self, key: str, message: str) -> None:
-        self._findings.problem((*self._path, key), message)
-
-    def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
-        self._findings.problem((*self._path, key), f"unknown {what} {word!r} ({hint(word, known)})")
+    node: Sink | None = kind.compile(model, common, Part(findings, path))
+    return node
 
 
 def test_part(

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from logboom.base.settings import KeyPath, split_bootstrap
-from logboom.pipeline.config.findings import Findings
+from logboom.pipeline.findings import Findings
 from logboom.pipeline.plan import names
-from logboom.pipeline.plan.nodes import Expression, Node, Sink, StreamSource, Transform
+from logboom.pipeline.plan.nodes import Consumer, Expression, Node, Sink, StreamSource, Transform
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _PLAIN_PATTERN: Final = re.compile(r"(?:[A-Za-z0-9_.-]|[A-Za-z0-9_.)][*+?]|[()|])+")
@@ -156,7 +156,7 @@ class StreamCheck:
             found.append(_Output(names.dead_stream(self._pipeline, node.name), node, is_dead=True))
         return found
 
-    def _reached(self, source: StreamSource) -> Iterator[Transform | Sink]:
+    def _reached(self, source: StreamSource) -> Iterator[Consumer]:
         edges = list(source.outputs)
         seen: set[str] = set()
         while edges:

@@ -20,9 +20,11 @@ from logboom.pipeline.execute.stages import (
     StageRunner,
     execution_stages,
     flat_columns,
+    record_conditions,
 )
-from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Condition, KernelPass, Layer, Layout
-from logboom.pipeline.plan.nodes import RAW_COLUMNS, ParseTransform
+from logboom.pipeline.plan.layout import Condition, Layer, Layout
+from logboom.pipeline.plan.nodes import RAW_COLUMNS
+from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.sql.regex import OnRe2
 from logboom.pipeline.sql.tree import Tree
@@ -74,11 +76,7 @@ class Flow:
         return rows.withColumn("line", F.col("value").cast("string")).withColumns(whens).drop("line")
 
     def _when_columns(self, stage: ExecutionStage) -> dict[str, Column]:
-        passes = [step for step in stage.steps if isinstance(step, KernelPass)]
-        parses = [node.transform for step in passes for node in step.nodes]
-        rules = [rule for parse in parses if isinstance(parse, ParseTransform) for rule in parse.rules]
-        asked = {rule.when_column: rule.when for rule in rules if rule.when_column is not None}
-        return {column: tried(self._spark, sql or "") == TRUE for column, sql in asked.items()}
+        return {column: tried(self._spark, sql) == TRUE for column, sql in record_conditions(stage).items()}
 
     def _judged(self, rows: DataFrame, layer: Layer) -> DataFrame:
         """The rows with a column per condition, their new weights, and `attributes` as a variant while it is asked."""

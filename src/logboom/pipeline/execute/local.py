@@ -15,9 +15,16 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from logboom.pipeline.execute.stages import REPORT_AT, ExecutionStage, StageRunner, execution_stages
-from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Condition, KernelPass, Layer, Layout, Weight
-from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, RAW_COLUMNS, Column, ParseTransform
+from logboom.pipeline.execute.stages import (
+    REPORT_AT,
+    ExecutionStage,
+    StageRunner,
+    execution_stages,
+    record_conditions,
+)
+from logboom.pipeline.plan.layout import Condition, Layer, Layout, Weight
+from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, WHEN_COLUMNS, Column
+from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.route.sample_columns import true_rows
@@ -73,14 +80,11 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         """The rows with what the stage wants to have been said of them."""
         if stage.answered is not None:
             return self._judged(rows, stage.answered)
-        passes = [step for step in stage.steps if isinstance(step, KernelPass)]
-        parses = [node.transform for step in passes for node in step.nodes]
-        rules = [rule for parse in parses if isinstance(parse, ParseTransform) for rule in parse.rules]
-        asked = {rule.when_column: rule.when or "" for rule in rules if rule.when_column is not None}
+        asked = record_conditions(stage)
         if not asked:
             return rows
         lines = pa.array([_line(value) for value in rows.column("value").to_pylist()], pa.string())
-        answers = self._tried(rows.append_column("line", lines), list(asked.values()), _WHEN_COLUMNS, simple=False)
+        answers = self._tried(rows.append_column("line", lines), list(asked.values()), WHEN_COLUMNS, simple=False)
         for column, found in zip(asked, answers, strict=True):
             rows = rows.append_column(column, pa.array([answer == TRUE for answer in found]))
         return rows
@@ -151,7 +155,6 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
 
 
 _FOUND_COLUMNS: Final = (*EVENT_COLUMNS, *DEAD_COLUMNS)
-_WHEN_COLUMNS: Final = (*RAW_COLUMNS, ("line", "string"))
 
 
 def _verdicts(condition: Condition, at: Sequence[int], answers: Sequence[int]) -> list[int]:

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from logboom.pipeline.execute.examples import Collect, Row
 from logboom.pipeline.execute.flow import Flow, tried
-from logboom.pipeline.plan.layout import TRUE, Layout
+from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, RAW_COLUMNS
+from logboom.pipeline.plan.outcomes import TRUE
 from logboom.pipeline.route.rows import AT
 
 

@@ -16,10 +16,8 @@ import pyarrow.compute as pc
 
 from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.event.schema import ARROW_TYPES
-from logboom.pipeline.mask.batch import mask_batch
-from logboom.pipeline.parse import DROPPED, parse_batch
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
-from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, MaskTransform, ParseTransform, mask_column
+from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, EVENT_COLUMNS, mask_column
 from logboom.pipeline.route.routing import needs_spark, route_rows
 from logboom.pipeline.route.rows import AT, Rows, rows_of
 
@@ -63,6 +61,12 @@ def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
         else:
             found[-1] = ExecutionStage(found[-1].answered, (*found[-1].steps, step))
     return tuple(found)
+
+
+def record_conditions(stage: ExecutionStage) -> dict[str, str]:
+    """The boolean columns that the stage wants beside raw records, and the SQL that each is filled with."""
+    passes = (step for step in stage.steps if isinstance(step, KernelPass))
+    return {column: sql for step in passes for node in step.nodes for column, sql in node.transform.record_conditions}
 
 
 class TaskEmitter(Protocol):
@@ -199,40 +203,42 @@ def _report_row(counts: Counts) -> pa.RecordBatch:
 def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
     """Each row through the kernels of the places it stands at; a kernel gives as many rows as it gets."""
     schema = _schema(kernel_pass.labels)
-    if kernel_pass.parses:
-        batch = _parse(kernel_pass, batch)
+    if kernel_pass.reads_records:
+        batch = _from_records(kernel_pass, keys, batch)
     for node in kernel_pass.nodes:
-        if isinstance(node.transform, MaskTransform):
-            with working_on(f"transform {node.transform.name}", node.transform.line):
-                batch = _mask(node, node.transform, keys, batch, schema)
+        if not node.transform.reads_records:
+            batch = _on_events(node, keys, batch, schema)
     return conform(batch, schema)
 
 
-def _parse(kernel_pass: KernelPass, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Every row stands before one of the parses, since nothing else takes raw records."""
+def _from_records(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The events of a batch of records. Every row stands before one of the transforms that read records, since nothing
+    else takes these."""
     pieces: list[tuple[pa.Array, pa.RecordBatch]] = []
     for node in kernel_pass.nodes:
-        if isinstance(node.transform, ParseTransform):
+        if node.transform.reads_records:
             rows = _rows_at(batch, node.arrivals)
             if len(rows):
                 part = batch if len(rows) == batch.num_rows else batch.take(rows)
-                with working_on(f"transform {node.transform.name}", node.transform.line):
-                    parsed = _settled(node, parse_batch(node.transform, part))
-                pieces.append((rows, conform(parsed, _schema(()))))
+                pieces.append((rows, conform(_run(node, keys, part), _schema(()))))
     return _in_order(pieces)
 
 
-def _mask(
-    node: KernelNode, transform: MaskTransform, keys: Mapping[str, bytes], batch: pa.RecordBatch, schema: pa.Schema
-) -> pa.RecordBatch:
+def _on_events(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch behind a transform that reads events. Rows at other places pass it by."""
     rows = _rows_at(batch, node.arrivals)
     if not len(rows):
         return batch
     if len(rows) == batch.num_rows:
-        return _settled(node, mask_batch(transform, batch, keys))
+        return _run(node, keys, batch)
     others = pc.indices_nonzero(pc.invert(pc.is_in(batch.column(AT), value_set=_codes(node.arrivals))))
-    masked = conform(_settled(node, mask_batch(transform, batch.take(rows), keys)), schema)
-    return _in_order([(rows, masked), (others, conform(batch.take(others), schema))])
+    done = conform(_run(node, keys, batch.take(rows)), schema)
+    return _in_order([(rows, done), (others, conform(batch.take(others), schema))])
+
+
+def _run(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
+    with working_on(f"transform {node.transform.name}", node.transform.line):
+        return _settled(node, node.transform.run(batch, keys))
 
 
 def _codes(codes: tuple[int, ...]) -> pa.Array:

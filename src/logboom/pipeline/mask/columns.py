@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from logboom.pipeline.mask.detect import ANCHOR, SECRET_KEY_IN_JSON, Detector, Mark, detector_for
 from logboom.pipeline.mask.replace import in_json, replacer
+from logboom.pipeline.mask.rules import MaskRule
 from logboom.pipeline.mask.texts import Masked, Masker, mask_object, mask_text, mask_values
 from logboom.pipeline.parse.groups import replace_groups
-from logboom.pipeline.plan.nodes import MaskRule
 
 Counts = npt.NDArray[np.int32]
 

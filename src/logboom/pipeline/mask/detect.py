@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import re2
 
-from logboom.pipeline.plan.nodes import MaskRule
+from logboom.pipeline.mask.rules import MaskRule
 
 Span = tuple[int, int]
 Refine = Callable[[bytes, int, int], Iterator[Span]]

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.pipeline.plan.nodes import MaskRule
+from logboom.pipeline.mask.rules import MaskRule
 
 HASH_DIGITS: Final = 16
 _MEMORY_MAX: Final = 65_536

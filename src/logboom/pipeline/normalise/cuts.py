@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from logboom.pipeline.event.json import escaped, joined
 from logboom.pipeline.normalise.event import slot_columns
 from logboom.pipeline.normalise.fields import SLOTS, Values, taker_for
+from logboom.pipeline.normalise.mapping import EventMapping
 from logboom.pipeline.normalise.origin import LINE_IDENTITY, Origins
 from logboom.pipeline.normalise.rows import Cut, CutColumn, Index
-from logboom.pipeline.plan.nodes import ParseRule
 
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -51,7 +51,7 @@ def _values(column: CutColumn | None, rows: int) -> Values:
     return column.texts if column.quoted else [_decode(text) for text in column.texts.to_pylist()]
 
 
-def normalise_cut(rule: ParseRule, cut: Cut, batch: pa.RecordBatch) -> NormalisedCut | None:
+def normalise_cut(rule: EventMapping, cut: Cut, batch: pa.RecordBatch) -> NormalisedCut | None:
     """The event columns of lines of one form, some rows of a raw batch; None where they have to be read one by one."""
     taker = taker_for(rule)
     slots = taker.plain_slots(tuple(column.name for column in cut.columns))

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.fields import Filled, Values, taker_for
+from logboom.pipeline.normalise.mapping import EventMapping
 from logboom.pipeline.normalise.origin import Origins
 from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.normalise.severity import SeverityReader
 from logboom.pipeline.normalise.times import read_times
-from logboom.pipeline.plan.nodes import ParseRule
 
 _NEWLINE: Final = 10
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{16}")
@@ -36,7 +36,7 @@ class Normalised(NamedTuple):
     reasons: list[str | None]
 
 
-def normalise(rule: ParseRule, rows: list[Row], origins: Origins) -> Normalised:
+def normalise(rule: EventMapping, rows: list[Row], origins: Origins) -> Normalised:
     """The event columns of a batch's rows. Rows are taken apart on the way."""
     reasons: list[str | None] = [row if type(row) is str else None for row in rows]
     _join_headers(rows, origins)
@@ -46,7 +46,7 @@ def normalise(rule: ParseRule, rows: list[Row], origins: Origins) -> Normalised:
     return Normalised(columns, reasons)
 
 
-def slot_columns(rule: ParseRule, taken: Filled, origins: Origins, reasons: list[str | None]) -> dict[str, pa.Array]:
+def slot_columns(rule: EventMapping, taken: Filled, origins: Origins, reasons: list[str | None]) -> dict[str, pa.Array]:
     """The columns that slots become; `reasons` gets those of rows that are no events after all."""
     time = _times(rule, taken, origins, reasons)
     number, text = _severities(rule, taken)
@@ -77,7 +77,7 @@ def attributes_column(rows: Sequence[Row]) -> pa.Array:
     return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), joined)
 
 
-def _default(rule: ParseRule, field: str) -> str | None:
+def _default(rule: EventMapping, field: str) -> str | None:
     return next((text for name, text in rule.defaults if name == field), None)
 
 
@@ -92,7 +92,7 @@ def _join_headers(rows: list[Row], origins: Origins) -> None:
 # --- time -------------------------------------------------------------------------------------------------------
 
 
-def _times(rule: ParseRule, taken: Filled, origins: Origins, reasons: list[str | None]) -> pa.Array:
+def _times(rule: EventMapping, taken: Filled, origins: Origins, reasons: list[str | None]) -> pa.Array:
     values = taken.values["time"]
     times = read_times(values, rule.time_formats, rule.timezone, origins.reference_us)
     for index in np.flatnonzero(~times.read).tolist():
@@ -114,7 +114,7 @@ def _short(value: object) -> str:
 # --- severity ---------------------------------------------------------------------------------------------------
 
 
-def _severities(rule: ParseRule, taken: Filled) -> tuple[pa.Array, pa.Array]:
+def _severities(rule: EventMapping, taken: Filled) -> tuple[pa.Array, pa.Array]:
     reader = SeverityReader(rule.severity_texts, rule.severity_scale)
     numbers, texts = _read_severities(reader, taken.values["severity"], _default(rule, "severity"))
     more_texts, more_numbers = _present(taken.values["severity_text"]), _present(taken.values["severity_number"])

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
+from logboom.pipeline.normalise.mapping import EventMapping
 from logboom.pipeline.normalise.rows import Fields, Row
-from logboom.pipeline.plan.nodes import ParseRule
 
 Path = tuple[str, ...]
 Values = Any
@@ -156,7 +156,7 @@ class Taken:
 class FieldTaker:
     """Takes slots out of rows for one rule; remembers the shapes it has seen."""
 
-    def __init__(self, rule: ParseRule) -> None:
+    def __init__(self, rule: EventMapping) -> None:
         own = dict(rule.mapping)
         self._candidates = {slot: _paths((*own.get(slot, ()), *_COMMON[slot])) for slot in SLOTS}
         # A status that stands for a severity is an attribute of its own as well.
@@ -243,12 +243,12 @@ def _rows_by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
 
 
 @lru_cache(maxsize=256)
-def taker_for(rule: ParseRule) -> FieldTaker:
+def taker_for(rule: EventMapping) -> FieldTaker:
     """One taker per rule and process, so that shapes are learned once."""
     return FieldTaker(rule)
 
 
-def body_names(rule: ParseRule) -> tuple[str, ...]:
+def body_names(rule: EventMapping) -> tuple[str, ...]:
     """Names of fields on the top level that may hold the body, best first."""
     return tuple(dict.fromkeys((*dict(rule.mapping).get("body", ()), *_COMMON["body"])))
 

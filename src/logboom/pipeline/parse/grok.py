@@ -7,8 +7,9 @@ the very expression that it will be given, so that neither can refuse it in the 
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import re2
@@ -16,17 +17,24 @@ import re2
 from logboom.base.settings import nearest
 from logboom.pipeline.parse.grok_library import LIBRARY
 from logboom.pipeline.parse.groups import has_single_bytes, named_groups, replace_groups
-from logboom.pipeline.plan.nodes import FieldType, PatternField
 
 _REFERENCE: Final = re.compile(r"%\{(?P<name>\w+)(?::(?P<field>[^:{}\s]+))?(?::(?P<type>\w+))?\}")
 _LOOK_AROUND: Final = re.compile(r"\(\?(?:[=!>]|<[=!])")
 _DEPTH_MAX: Final = 32
 _LENGTH_MAX: Final = 64 * 1024
-_TYPES: Final[dict[str, FieldType]] = {
-    "string": "string",
-    "int": "int",
-    "float": "float",
-}
+
+FieldType = Literal["string", "int", "float"]
+
+
+class PatternField(msgspec.Struct, frozen=True):
+    """A named group: `group` in the expression, the name of the field it fills, and the type of its value."""
+
+    group: str
+    name: str
+    type: FieldType = "string"
+
+
+_TYPES: Final[dict[str, FieldType]] = {"string": "string", "int": "int", "float": "float"}
 
 
 class PatternError(ValueError):

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 NO_VALUE = "the record has no value"
 EMPTY = "the line is empty"
+NO_FIRST_PAIR = "the first word is no pair"
 
 _BOM = "\ufeff"
 

@@ -13,23 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from logboom.pipeline.plan.nodes import (
-    FilterTransform,
-    MaskTransform,
-    ParseTransform,
-    Plan,
-    RouteTransform,
-    SampleTransform,
-    Sink,
-    Transform,
-)
-from logboom.pipeline.plan.sampling import keep_condition, weight_expression
+from logboom.pipeline.plan.nodes import Consumer, KernelTransform, Plan, RoutingTransform, Sink, Transform
+from logboom.pipeline.plan.outcomes import Branches, Choice, Emit, Outcome, Union
+from logboom.pipeline.plan.sampling import Sampling, keep_condition, weight_expression
 
 FINAL_FROM: Final = 10_000
 """Places from here on leave the pipeline through the log; below 0 a record was dropped; the rest is on its way."""
-
-TRUE, FALSE, FAILED = 1, 0, 2
-"""What a condition's column holds; FAILED where evaluating it raised an error on this record."""
 
 Kind = Literal["arc", "fan", "dropped", "dead", "direct", "edge"]
 
@@ -50,49 +39,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Emit:
-    """Goes on to all of these places."""
-
-    codes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Goes on by the value of a condition."""
-
-    column: str
-    then: Outcome
-    otherwise: Outcome
-    failed: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Branches:
-    """Goes on by every condition that is true, by `unmatched` where none is; a failed one adds `failed`, once."""
-
-    branches: tuple[tuple[str, Outcome], ...]
-    unmatched: Outcome
-    failed: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Union:
-    """Goes on by all of these."""
-
-    parts: tuple[Outcome, ...]
-
-
-Outcome = Emit | Choice | Branches | Union
-
-
-@dataclass(frozen=True, slots=True)
 class Condition:
     """A condition to be evaluated for rows at the places `at`; its value goes to the column `column`."""
 
     column: str
     sql: str
     at: tuple[int, ...]
-    sample: SampleTransform | None = None
+    sample: Sampling | None = None
     """The sample whose decision it is."""
 
 
@@ -103,7 +56,7 @@ class Weight:
     at: int
     column: str
     sql: str
-    sample: SampleTransform
+    sample: Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +74,12 @@ class Layer:
 class KernelNode:
     """A transform that runs on Arrow batches: which places it takes from, where its events and its dead go."""
 
-    transform: ParseTransform | MaskTransform
+    transform: KernelTransform
     arrivals: tuple[int, ...]
     leaves: int
     dead: int
     dropped: int | None = None
-    """For a parse that drops blank lines."""
+    """Where rows go that the kernel drops; None where it drops none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +89,14 @@ class KernelPass:
     nodes: tuple[KernelNode, ...]
 
     @property
-    def parses(self) -> bool:
+    def reads_records(self) -> bool:
         """Whether it turns raw records into events."""
-        return any(isinstance(node.transform, ParseTransform) for node in self.nodes)
+        return any(node.transform.reads_records for node in self.nodes)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels its masks count under."""
-        masks = (node.transform for node in self.nodes if isinstance(node.transform, MaskTransform))
-        return tuple(dict.fromkeys(label for mask in masks for label in mask.labels))
+        """Labels under which its transforms count what they replaced, each once."""
+        return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.mask_labels))
 
 
 Step = Layer | KernelPass
@@ -232,7 +184,7 @@ class Layout:
 
     def _is_kernel_arc(self, code: int) -> bool:
         place = self.place(code)
-        return place.kind == "arc" and isinstance(self.transform(place.node), ParseTransform | MaskTransform)
+        return place.kind == "arc" and isinstance(self.transform(place.node), KernelTransform)
 
     def place(self, code: int) -> Place:
         """The place of this number."""
@@ -245,13 +197,12 @@ class Layout:
     def _kernel_pass(self, present: set[int]) -> KernelPass:
         here, nodes = set(present), []
         for transform in self.plan.transforms:
-            if not isinstance(transform, ParseTransform | MaskTransform):
+            if not isinstance(transform, KernelTransform):
                 continue
             arcs = {self._places.code("arc", edge, transform.name) for edge in transform.inputs}
             if taken := tuple(sorted(arcs & here)):
                 leaves = self.leave(transform.name)
-                drops = isinstance(transform, ParseTransform) and transform.blank_lines == "drop"
-                dropped = self.dropped_code(transform.name) if drops else None
+                dropped = self.dropped_code(transform.name) if transform.drops_rows else None
                 nodes.append(KernelNode(transform, taken, leaves, self.dead_code(transform.name), dropped))
                 here = (here - arcs) | {leaves}
         return KernelPass(tuple(nodes))
@@ -273,73 +224,79 @@ class _LayerBuilder:
     """Collects the conditions that the routing of one layer needs."""
 
     def __init__(self, layout: Layout, heads: list[int]) -> None:
-        self._layout = layout
+        self.layout = layout
         self._heads = heads
         self._conditions: dict[str, tuple[str, list[int]]] = {}
-        self._samples: dict[str, SampleTransform] = {}
+        self._samples: dict[str, Sampling] = {}
         self._weights: list[Weight] = []
 
     def build(self) -> Layer:
-        routing = tuple((head, self._head(head)) for head in self._heads)
+        routing = tuple((head, self._onward(head, head)) for head in self._heads)
         conditions = tuple(
             Condition(column, sql, tuple(at), self._samples.get(sql)) for sql, (column, at) in self._conditions.items()
         )
         return Layer(routing, conditions, tuple(self._weights))
 
-    def _head(self, code: int) -> Outcome:
-        place = self._layout.place(code)
-        transform = None if place.kind == "fan" else self._layout.transform(place.node)
-        if isinstance(transform, SampleTransform):
-            return self._sample(transform, code)
-        return self._onward(code, code)
-
-    def _sample(self, transform: SampleTransform, head: int) -> Outcome:
-        # Not folded further: what follows must see the new weight.
-        sql = keep_condition(transform)
-        self._samples[sql] = transform
-        column = self._condition(sql, head)
-        self._weights.append(Weight(head, column, weight_expression(transform), transform))
-        then = Emit((self._layout.leave(transform.name),))
-        return Choice(column, then, self._dropped(transform), self._dead(transform))
-
     def _onward(self, code: int, head: int) -> Outcome:
-        """What becomes of a record at `code`, following filters, routes and fans as far as they go."""
-        place = self._layout.place(code)
+        """What becomes of a record at `code`, following routing transforms and fans as far as they go."""
+        place = self.layout.place(code)
         if place.kind == "fan":
-            return self._edge(place.edge, head)
+            return self.edge(place.edge, head)
         if place.kind != "arc":
             return Emit((code,))
-        transform = self._layout.transform(place.node)
-        if isinstance(transform, FilterTransform):
-            column = self._condition(transform.condition, head)
-            then = self._edge(transform.name, head)
-            return Choice(column, then, self._dropped(transform), self._dead(transform))
-        if isinstance(transform, RouteTransform):
-            branches = tuple(
-                (self._condition(route.condition, head), self._edge(f"{transform.name}.{route.name}", head))
-                for route in transform.routes
-            )
-            return Branches(branches, self._edge(transform.outputs[-1], head), self._dead(transform))
+        transform = self.layout.transform(place.node)
+        # One that opens a layer is only ever its head: folded in further behind, it would see values of columns from
+        # before the layer.
+        if isinstance(transform, RoutingTransform) and (code == head or not transform.opens_layer):
+            return transform.outcome(_Scope(self, transform.name, head))
         return Emit((code,))
 
-    def _edge(self, edge: str, head: int) -> Outcome:
-        parts = tuple(self._onward(code, head) for code in self._layout.arrivals(edge))
+    def edge(self, edge: str, head: int) -> Outcome:
+        parts = tuple(self._onward(code, head) for code in self.layout.arrivals(edge))
         return parts[0] if len(parts) == 1 else Union(parts)
 
-    def _condition(self, sql: str, head: int) -> str:
+    def condition(self, sql: str, head: int) -> str:
         column, at = self._conditions.setdefault(sql, (f"is_{len(self._conditions)}", []))
         if head not in at:
             at.append(head)
         return column
 
-    def _dropped(self, transform: Transform) -> Outcome:
-        return Emit((self._layout.dropped_code(transform.name),))
+    def sample(self, sampling: Sampling, head: int) -> str:
+        sql = keep_condition(sampling)
+        self._samples[sql] = sampling
+        column = self.condition(sql, head)
+        self._weights.append(Weight(head, column, weight_expression(sampling), sampling))
+        return column
 
-    def _dead(self, transform: Transform) -> Outcome:
-        return Emit((self._layout.dead_code(transform.name),))
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The `LayerScope` of one transform that rows of one head reach."""
+
+    builder: _LayerBuilder
+    transform: str
+    head: int
+
+    def condition(self, sql: str) -> str:
+        return self.builder.condition(sql, self.head)
+
+    def sample(self, sampling: Sampling) -> str:
+        return self.builder.sample(sampling, self.head)
+
+    def follow(self, edge: str) -> Outcome:
+        return self.builder.edge(edge, self.head)
+
+    def leave(self, edge: str) -> Outcome:
+        return Emit((self.builder.layout.leave(edge),))
+
+    def dropped(self) -> Outcome:
+        return Emit((self.builder.layout.dropped_code(self.transform),))
+
+    def dead(self) -> Outcome:
+        return Emit((self.builder.layout.dead_code(self.transform),))
 
 
-def is_direct(node: Transform | Sink) -> bool:
+def is_direct(node: Consumer) -> bool:
     """Whether the router writes a sink itself: a stream on the same log."""
     return isinstance(node, Sink) and node.log_output is not None
 

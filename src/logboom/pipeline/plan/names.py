@@ -6,6 +6,9 @@ from typing import Final
 STREAM_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Kafka's rule for names of topics (org.apache.kafka.common.internals.Topic), but for "." and ".."."""
 
+NODE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
+"""Names of sources, transforms, sinks, and of the outputs of a route."""
+
 HEADER_EVENT_ID: Final = "logboom-event-id"
 """Event id of a record a pipeline wrote: the same event has the same id however often it is written."""
 HEADER_ORIGIN: Final = "logboom-origin"

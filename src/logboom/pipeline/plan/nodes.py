@@ -1,10 +1,13 @@
 """The compiled pipeline: frozen nodes that describe themselves, ready to be pinned to a batch and sent to executors.
 
-It knows the shapes (which columns stand on which edge) and the words both halves of the pipeline agree on: column
-names, edge names, the counts a kernel adds. It must not know YAML, Arrow, Spark or how a node does its work.
+It knows which columns stand on which edge, the words that all of the pipeline agrees on (names of columns and edges,
+the counts a kernel adds), and what every source, transform and sink has. The particular transforms and sinks extend
+these classes in files of their own, `logboom.pipeline.transforms` and `logboom.pipeline.sinks`. It must not know YAML,
+Spark, or how a node does its work.
 
-Everything here is a frozen `msgspec.Struct`: hashable (so executors can cache what they build from a node), picklable,
-and written to JSON and back without a change.
+Every node is a frozen `msgspec.Struct`: hashable (so executors can cache what they build from a node), picklable, and
+written to JSON and back without a change. Plans of earlier versions lie pinned in checkpoints: a field may be added
+with a default, but none may be renamed or change its meaning (tests/pipeline_core/test_pinned_plans.py).
 
 The life of a row. A source's row carries RAW_COLUMNS. A parse turns it into an event (EVENT_COLUMNS): `value`, `key`
 and `headers` are kept only where `dead_reason` says why no rule could read it, and are null on every event that goes
@@ -14,12 +17,15 @@ on, so that nothing masked later survives in bytes beside it. Dead rows pass thr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import or_
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
+
+from logboom.pipeline.plan.outcomes import LayerScope, Outcome
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 PLAN_FORMAT: Final = 1
 """Raised whenever an older plan on disk could be read wrongly."""
@@ -37,7 +43,7 @@ RAW_COLUMNS: Final[tuple[Column, ...]] = (
     ("value", "binary"),
     ("headers", "array<struct<key:string,value:binary>>"),
 )
-"""What `parse_batch` is given, beside the `when` columns of its rules; other columns (`at`) pass through untouched."""
+"""What a transform that reads records is given, beside its `record_conditions`."""
 
 WHEN_COLUMNS: Final[tuple[Column, ...]] = (*RAW_COLUMNS, ("line", "string"))
 """What a `when` condition sees: the raw columns, and `line`, the value as text."""
@@ -70,14 +76,14 @@ DEAD_COLUMNS: Final[tuple[Column, ...]] = (
     ("value", "binary"),
     ("headers", "array<struct<key:string,value:binary>>"),
 )
-"""What `parse_batch` adds behind EVENT_COLUMNS: all null on a live event; on a dead one the original record."""
+"""What stands behind EVENT_COLUMNS: all null on a live event; on a dead one the reason and the original record."""
 
-UNMATCHED: Final = "unmatched"
-"""The output of a route for events that no condition took."""
+DROPPED: Final = "dropped"
+"""The boolean column that a kernel which drops rows adds; see `KernelTransform.drops_rows`."""
 
 
 def mask_column(label: str) -> str:
-    """The int column in which `mask_batch` counts, per row, what the rules of this label replaced."""
+    """The int column in which a mask counts, by row, what its rules of this label replaced."""
     return f"masked_{label}"
 
 
@@ -102,106 +108,8 @@ class StreamSource(Node, frozen=True, kw_only=True, tag="stream_source"):
     on_data_loss: Literal["fail", "continue"] = "fail"
 
 
-class JsonFormat(msgspec.Struct, frozen=True, tag="json"):
-    """One JSON object (RFC 8259) per record."""
-
-
-class LogfmtFormat(msgspec.Struct, frozen=True, tag="logfmt"):
-    """`key=value key="quoted value" flag`."""
-
-
-class KeyValueFormat(msgspec.Struct, frozen=True, kw_only=True, tag="key_value"):
-    """Pairs with separators of the user's choice."""
-
-    pair_separator: str = " "
-    key_value_separator: str = "="
-
-
-class CsvFormat(msgspec.Struct, frozen=True, kw_only=True, tag="csv"):
-    """One RFC 4180 row per record."""
-
-    columns: tuple[str, ...]
-    delimiter: str = ","
-
-
-class TextFormat(msgspec.Struct, frozen=True, tag="text"):
-    """The whole line becomes the body."""
-
-
-class SyslogFormat(msgspec.Struct, frozen=True, kw_only=True, tag="syslog"):
-    """RFC 3164 (with or without PRI, as files have it) or RFC 5424."""
-
-    rfc: Literal[3164, 5424]
-
-
-FieldType = Literal["string", "int", "float"]
-
-
-class PatternField(msgspec.Struct, frozen=True):
-    """A named group: `group` in the expression, the name of the field it fills, and the type of its value."""
-
-    group: str
-    name: str
-    type: FieldType = "string"
-
-
-class PatternFormat(msgspec.Struct, frozen=True, kw_only=True, tag="pattern"):
-    """RE2 expressions, all `%{NAME}` already replaced; the first that matches the whole line gives the fields."""
-
-    expressions: tuple[str, ...]
-    fields: tuple[tuple[PatternField, ...], ...]
-    label: str = "pattern"
-
-
-Format = JsonFormat | LogfmtFormat | KeyValueFormat | CsvFormat | TextFormat | SyslogFormat | PatternFormat
-
-
-class ParseRule(msgspec.Struct, frozen=True, kw_only=True):
-    """How some records are read. It applies where `source` (if set) is the record's and `when` (if set) is true."""
-
-    label: str
-    line: int
-    format: Format
-    source: str | None = None
-    when: str | None = None
-    when_column: str | None = None
-    """The boolean column that carries the value of `when`; Spark computes it before the kernel runs."""
-    time_formats: tuple[str, ...] = ()
-    """Empty: recognise the common ones."""
-    timezone: str = "UTC"
-    """IANA name for times that carry no zone of their own."""
-    mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Shape field -> names of the fields that may fill it, first present wins; beside the built-in names."""
-    defaults: tuple[tuple[str, str], ...] = ()
-    """Shape field -> text where neither line nor headers have one."""
-    severity_texts: tuple[tuple[str, int], ...] = ()
-    severity_scale: Literal["otel", "syslog", "pino", "python", "http"] = "otel"
-    """What a severity that is a number means."""
-    body_format: Literal["json", "logfmt"] | None = None
-    """Read the body once more where it parses as this; its fields join the event's."""
-
-
-class ParseTransform(Node, frozen=True, kw_only=True, tag="parse"):
-    """Raw records in, events out; in rows are out rows, some of them dead."""
-
-    inputs: tuple[str, ...]
-    rules: tuple[ParseRule, ...]
-    otherwise: Literal["dead", "keep"] = "dead"
-    """`keep`: a line no rule can read becomes an event whose body is the line."""
-    blank_lines: Literal["dead", "drop", "keep"] = "dead"
-    """Lines of blanks alone: as any line no rule reads, dropped under this name, or events with an empty body."""
-
-
-class FilterTransform(Node, frozen=True, kw_only=True, tag="filter"):
-    """Keeps events whose condition is true; false and null are dropped under this name."""
-
-    inputs: tuple[str, ...]
-    condition: str
-    condition_line: int = 0
-
-
 class KeyRef(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the secret key of a mask is found when it runs. The key itself is in no plan."""
+    """Where a secret key is found when the plan runs. The key itself is in no plan."""
 
     env: str | None = None
     file: str | None = None
@@ -212,68 +120,62 @@ class KeyRef(msgspec.Struct, frozen=True, kw_only=True):
         return f"env:{self.env}" if self.env is not None else f"file:{self.file}"
 
 
-class MaskRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One detector and what to do with what it finds."""
-
-    label: str
-    line: int
-    kind: Literal["email", "ipv4", "ipv6", "card", "token", "pattern"]
-    action: Literal["hash", "redact", "keep_last"]
-    pattern: str | None = None
-    """RE2, for kind `pattern` alone; a group named `secret`, or the only group, limits what is replaced."""
-    keep: int = 4
-    replacement: str | None = None
-    """For `redact`; None: `[label]`."""
-
-
-class MaskTransform(Node, frozen=True, kw_only=True, tag="mask"):
-    """Replaces secrets in `fields` (string columns of the event, `attributes` or `attributes.NAME`)."""
+class Consumer(Node, frozen=True, kw_only=True):
+    """A node that reads edges."""
 
     inputs: tuple[str, ...]
-    rules: tuple[MaskRule, ...]
-    fields: tuple[str, ...] = ("body", "attributes")
-    key: KeyRef | None = None
+    """The edges, each once."""
+
+
+class Transform(Consumer, frozen=True, kw_only=True):
+    """What every transform has. Each kind of transform extends one of the two classes below in its own file in
+    `logboom.pipeline.transforms`."""
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels of the rules, each once, in order: one count column each (see `mask_column`)."""
-        return tuple(dict.fromkeys(rule.label for rule in self.rules))
+    def key_refs(self) -> tuple[KeyRef, ...]:
+        """The secret keys that it works with."""
+        return ()
 
 
-class SampleTransform(Node, frozen=True, kw_only=True, tag="sample"):
-    """Keeps one in `rate` by the hash of `key`; see `logboom.pipeline.plan.sampling` for the expressions."""
+class KernelTransform(Transform, frozen=True, kw_only=True):
+    """A transform that works on the columns of whole Arrow batches.
 
-    inputs: tuple[str, ...]
-    rate: float
-    key: str = "trace_id"
-    """A column or SQL expression; where it is null the event id decides."""
-    exclude: str | None = None
-    """Events for which this is true are always kept, at their weight."""
-    condition_line: int = 0
-    follows_weight: bool = False
-    """Set where every sample before this one used the same key: the rate then counts from their weight on."""
+    Its kernel gives as many rows as it gets, in their order. A row that it cannot handle gets a `dead_reason`.
+    """
 
-
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One output of a route and its condition."""
-
-    name: str
-    line: int
-    condition: str
-
-
-class RouteTransform(Node, frozen=True, kw_only=True, tag="route"):
-    """Sends an event to every route whose condition is true, or to `NAME.unmatched` where none is."""
-
-    inputs: tuple[str, ...]
-    routes: tuple[Route, ...]
+    reads_records: ClassVar[bool] = False
+    """Whether it takes raw records and gives events; all others take events."""
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (*(f"{self.name}.{route.name}" for route in self.routes), f"{self.name}.{UNMATCHED}")
+    def record_conditions(self) -> tuple[tuple[str, str], ...]:
+        """Boolean columns that it wants beside raw records: the name of each, and the SQL over WHEN_COLUMNS that Spark
+        fills it with."""
+        return ()
+
+    @property
+    def mask_labels(self) -> tuple[str, ...]:
+        """Labels under which it counts, by row, what it replaced: one count column each (see `mask_column`)."""
+        return ()
+
+    @property
+    def drops_rows(self) -> bool:
+        """Whether its kernel adds the column DROPPED, true for rows that leave the pipeline under its name."""
+        return False
+
+    def run(self, batch: RecordBatch, keys: Mapping[str, bytes]) -> RecordBatch:
+        """The batch behind the kernel; columns that it does not know are passed on. `keys`: by `KeyRef.id`."""
+        raise NotImplementedError
 
 
-Transform = ParseTransform | FilterTransform | MaskTransform | SampleTransform | RouteTransform
+class RoutingTransform(Transform, frozen=True, kw_only=True):
+    """A transform that decides by conditions alone where an event goes, and changes nothing in it but its weight."""
+
+    opens_layer: ClassVar[bool] = False
+    """Whether it must see the values of columns that transforms before it have changed."""
+
+    def outcome(self, layer: LayerScope) -> Outcome:
+        """Where its events go, in terms of conditions that it asks the layer for."""
+        raise NotImplementedError
 
 
 ATTEMPTS_DEFAULT: Final = 8
@@ -289,10 +191,9 @@ class LogOutput(msgspec.Struct, frozen=True, kw_only=True):
     """A text column that becomes the record's key."""
 
 
-class Sink(Node, frozen=True, kw_only=True):
+class Sink(Consumer, frozen=True, kw_only=True):
     """What every sink has. Each kind of sink extends this in its own file in `logboom.pipeline.sinks`."""
 
-    inputs: tuple[str, ...]
     on_failure: Literal["dead_letter", "retry"] = "dead_letter"
     """What becomes of a batch that fails: dead letters after `attempts`, or another try for ever."""
     attempts: int = ATTEMPTS_DEFAULT
@@ -392,18 +293,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     @staticmethod
-    def from_json(text: str, sink_types: Sequence[type[Sink]]) -> Plan:
+    def from_json(
+        text: str,
+        read_transform: Callable[[Mapping[str, Any]], Transform],
+        read_sink: Callable[[Mapping[str, Any]], Sink],
+    ) -> Plan:
         """Read back what `to_json` wrote; ValueError (msgspec.ValidationError) for anything else or a newer format.
 
-        `sink_types`: the kinds of sinks there are, told apart by their tags.
+        `read_transform`, `read_sink`: from the plain data of a node, whose key `type` is its tag, to the node.
         """
         tree = msgspec.json.decode(text, type=dict[str, Any])
-        any_sink: Any = reduce(or_, sink_types)
-        sinks = tuple(msgspec.convert(sink, type=any_sink) for sink in tree.pop("sinks", ()))
-        plan = msgspec.structs.replace(msgspec.convert({**tree, "sinks": ()}, type=Plan), sinks=sinks)
+        transforms = tuple(map(read_transform, tree.pop("transforms", ())))
+        sinks = tuple(map(read_sink, tree.pop("sinks", ())))
+        plan = msgspec.convert({**tree, "transforms": (), "sinks": ()}, type=Plan)
         if plan.format != PLAN_FORMAT:
             raise ValueError(f"this plan has format {plan.format}; this version of logboom reads format {PLAN_FORMAT}")
-        return plan
+        return msgspec.structs.replace(plan, transforms=transforms, sinks=sinks)
 
     def content_hash(self) -> str:
         """Equal for pipelines that do the same to a record: file name, lines, tests and warnings do not count."""
@@ -417,19 +322,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         yield from self.transforms
         yield from self.sinks
 
-    def consumers(self, edge: str) -> tuple[Transform | Sink, ...]:
+    def consumers(self, edge: str) -> tuple[Consumer, ...]:
         """The nodes that read this edge; none means its records are dropped under the edge's name."""
         return tuple(node for node in (*self.transforms, *self.sinks) if edge in node.inputs)
 
     def mask_labels(self) -> tuple[str, ...]:
         """Labels of all masks, each once: the count columns an event may carry."""
-        masks = (node for node in self.transforms if isinstance(node, MaskTransform))
-        return tuple(dict.fromkeys(label for mask in masks for label in mask.labels))
+        kernels = (node for node in self.transforms if isinstance(node, KernelTransform))
+        return tuple(dict.fromkeys(label for kernel in kernels for label in kernel.mask_labels))
 
     def key_refs(self) -> tuple[KeyRef, ...]:
         """The secret keys to be found before the plan can run."""
-        masks = (node for node in self.transforms if isinstance(node, MaskTransform))
-        return tuple(dict.fromkeys(mask.key for mask in masks if mask.key is not None))
+        return tuple(dict.fromkeys(ref for node in self.transforms for ref in node.key_refs))
 
 
 def _without_lines(tree: object) -> object:

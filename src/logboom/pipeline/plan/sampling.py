@@ -3,12 +3,13 @@
 The hash is XXH64 of the key's UTF-8 bytes with seed 42, which is Spark's `xxhash64`; its upper 53 bits are compared
 with `2**53 / rate`. So one trace has one fate everywhere, and what a higher rate keeps a lower rate keeps too.
 
-It knows the SQL text and the same in Python. It must not know Spark sessions or batches.
+It knows the SQL text and the same in Python. It must not know Spark sessions, batches, or where a sample stands in the
+graph.
 """
 
 from typing import Final
 
-from logboom.pipeline.plan.nodes import SampleTransform
+import msgspec
 
 SEED: Final = 42
 """The seed of Spark's `xxhash64`."""
@@ -23,35 +24,48 @@ _P4: Final = 0x85EBCA77C2B2AE63
 _P5: Final = 0x27D4EB2F165667C5
 
 
-def keep_condition(transform: SampleTransform) -> str:
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sample decides: it keeps one event in `rate`, by the hash of `key`."""
+
+    rate: float
+    """At least 1."""
+    key: str
+    """A column or SQL expression; where it is null the event id decides."""
+    exclude: str | None = None
+    """Events for which this is true are always kept, at their weight."""
+    follows_weight: bool = False
+    """Whether the rate counts from the weight on that events have: set behind samples by the same key."""
+
+
+def keep_condition(sampling: Sampling) -> str:
     """SQL over an event's columns: true where the event stays, never null."""
-    kept = f"shiftrightunsigned(xxhash64({_key(transform)}), {64 - BITS}) < {_threshold_sql(transform)}"
-    if transform.exclude is None:
+    kept = f"shiftrightunsigned(xxhash64({_key(sampling)}), {64 - BITS}) < {_threshold_sql(sampling)}"
+    if sampling.exclude is None:
         return kept
-    return f"coalesce(({transform.exclude}), false) OR {kept}"
+    return f"coalesce(({sampling.exclude}), false) OR {kept}"
 
 
-def weight_expression(transform: SampleTransform) -> str:
+def weight_expression(sampling: Sampling) -> str:
     """SQL for the weight of an event that stays: how many events of the input it now stands for."""
-    grown = f"weight * {float(transform.rate)!r}D"
-    if transform.exclude is None:
+    grown = f"weight * {float(sampling.rate)!r}D"
+    if sampling.exclude is None:
         return grown
-    return f"CASE WHEN coalesce(({transform.exclude}), false) THEN weight ELSE {grown} END"
+    return f"CASE WHEN coalesce(({sampling.exclude}), false) THEN weight ELSE {grown} END"
 
 
 def keeps(key: str, rate: float, weight: float = 1.0) -> bool:
-    """The same decision in Python; `weight` is that of the event where the transform follows weights, else 1."""
+    """The decision of `keep_condition` in Python; `weight`: the event's where the sample follows weights, else 1."""
     return xxh64(key.encode()) >> (64 - BITS) < int(SPACE / (weight * rate))
 
 
-def _key(transform: SampleTransform) -> str:
-    return f"coalesce(CAST(({transform.key}) AS STRING), event_id)"
+def _key(sampling: Sampling) -> str:
+    return f"coalesce(CAST(({sampling.key}) AS STRING), event_id)"
 
 
-def _threshold_sql(transform: SampleTransform) -> str:
-    if transform.follows_weight:
-        return f"CAST({float(SPACE)!r}D / (weight * {float(transform.rate)!r}D) AS BIGINT)"
-    return f"{int(SPACE / transform.rate)}L"
+def _threshold_sql(sampling: Sampling) -> str:
+    if sampling.follows_weight:
+        return f"CAST({float(SPACE)!r}D / (weight * {float(sampling.rate)!r}D) AS BIGINT)"
+    return f"{int(SPACE / sampling.rate)}L"
 
 
 def xxh64(data: bytes, seed: int = SEED) -> int:

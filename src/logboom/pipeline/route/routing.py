@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from logboom.pipeline.plan.layout import FAILED, FALSE, TRUE, Branches, Choice, Condition, Emit, Layer, Outcome, Union
+from logboom.pipeline.plan.layout import Condition, Layer
+from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE, Branches, Choice, Emit, Outcome, Union
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.rows import Index, Rows, Weights
 from logboom.pipeline.route.sample_columns import sampler, true_rows

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.plan.nodes import EVENT_COLUMNS, SampleTransform
-from logboom.pipeline.plan.sampling import BITS, SEED, SPACE, xxh64
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS
+from logboom.pipeline.plan.sampling import BITS, SEED, SPACE, Sampling, xxh64
 from logboom.pipeline.route.conditions import simple_condition
 
 Words = npt.NDArray[np.uint64]
@@ -44,19 +44,19 @@ class Sampler(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def sampler(transform: SampleTransform) -> Sampler | None:
-    """The transform ready to be asked, or None where Spark has to answer it."""
-    exclude = None if transform.exclude is None else simple_condition(transform.exclude)
-    if transform.key.strip() not in _TEXTS or (exclude is None) != (transform.exclude is None):
+def sampler(sampling: Sampling) -> Sampler | None:
+    """The sample ready to be applied to batches, or None where Spark has to answer it."""
+    exclude = None if sampling.exclude is None else simple_condition(sampling.exclude)
+    if sampling.key.strip() not in _TEXTS or (exclude is None) != (sampling.exclude is None):
         return None
-    name, rate = transform.key.strip(), float(transform.rate)
+    name, rate = sampling.key.strip(), float(sampling.rate)
 
     def always(batch: pa.RecordBatch) -> Mask:
         return np.zeros(batch.num_rows, np.bool_) if exclude is None else true_rows(exclude(batch))
 
     def stays(batch: pa.RecordBatch, weights: Weights) -> Mask:
         keys = pc.coalesce(batch.column(name), batch.column("event_id"))
-        threshold = (SPACE / (weights * rate)).astype(np.uint64) if transform.follows_weight else int(SPACE / rate)
+        threshold = (SPACE / (weights * rate)).astype(np.uint64) if sampling.follows_weight else int(SPACE / rate)
         kept: Mask = hashes(keys) >> np.uint64(64 - BITS) < np.asarray(threshold, np.uint64)
         return kept | always(batch)
 

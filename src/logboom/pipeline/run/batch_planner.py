@@ -30,8 +30,8 @@ from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import KeyRef, Plan
+from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.outputs import output_streams
-from logboom.pipeline.sinks.registry import read_plan
 
 LoadKeys = Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]
 _REPIN: Final = "logboom pipeline repin"

@@ -17,8 +17,12 @@ import logboom.pipeline.edge.emitter
 import logboom.pipeline.execute.stages
 import logboom.pipeline.sinks.parquet.delivery
 import logboom.pipeline.sinks.parquet.staging  # noqa: F401
+from logboom.pipeline.parse.formats.registry import format_types
+from logboom.pipeline.transforms.registry import transform_types
 
 if __name__ == "__main__":
+    transform_types()
+    format_types()
     # What was imported stays shared with the workers: no collection of theirs looks at, and so copies, its pages.
     gc.freeze()
     # A blocked signal stays blocked in forked workers, although these reset its handler.

@@ -22,11 +22,12 @@ from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.edge.trimming import Trimmer
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.mask.batch import load_keys
+from logboom.pipeline.mask.keys import load_keys
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout, is_direct
 from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
 from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.dead_letters import write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
@@ -34,7 +35,7 @@ from logboom.pipeline.run.progress import Progress
 from logboom.pipeline.run.renaming import check_nothing_left
 from logboom.pipeline.run.router import Router
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
-from logboom.pipeline.sinks.registry import read_plan, type_of
+from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.listening import LagListener
 from logboom.pipeline.spark.session import StartedJvm, start_session, warm_up

@@ -6,8 +6,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+import msgspec
+
 from logboom.pipeline import sinks
-from logboom.pipeline.plan.nodes import Plan, Sink
+from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.sinks.base import SinkType
 
 
@@ -28,6 +30,10 @@ def type_of(sink: Sink) -> SinkType[Any, Any]:
     return next(kind for kind in sink_types().values() if kind.node is type(sink))
 
 
-def read_plan(text: str) -> Plan:
-    """A plan from its JSON; ValueError where it is none that this version can read."""
-    return Plan.from_json(text, [kind.node for kind in sink_types().values()])
+def read_sink(tree: Mapping[str, Any]) -> Sink:
+    """A node from its plain data in a written plan; ValueError where this version has no such sink."""
+    kind = sink_types().get(tree.get("type", ""))
+    if kind is None:
+        raise ValueError(f"this version of logboom has no sink of type {tree.get('type')!r}")
+    node: Sink = msgspec.convert(tree, type=kind.node)
+    return node

@@ -1,18 +1,20 @@
-r"""Syslog lines: RFC 3164 as programs really write it, with or without PRI, and RFC 5424.
+r"""The formats `syslog_rfc3164`, as programs really write it, with or without PRI, and `syslog_rfc5424`.
 
 It knows the two headers. It must not know severities of anything else. A line needs a PRI or a time in front to be RFC
 3164; the program's name becomes the service, its number `process.pid`, the PRI `syslog.facility` and the severity.
 """
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.normalise.severity import SYSLOG_TEXTS
-from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
+from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 FACILITIES: Final = (
     *("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "ntp"),
@@ -46,11 +48,16 @@ _SD_ESCAPE: Final = re.compile(r'\\(["\\\]])')
 _NIL: Final = "-"
 
 
-def read_syslog(lines: pa.Array, rfc: int) -> list[Row]:
-    """Rows of a string array."""
-    if rfc == 5424:
-        return _read(lines, _RFC5424, _fields_5424)
-    return _read(lines, _RFC3164, _fields_3164)
+class SyslogFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="syslog"):
+    """RFC 3164 (with or without PRI, as files have it) or RFC 5424."""
+
+    rfc: Literal[3164, 5424]
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        lines = text_lines(values)
+        if self.rfc == 5424:
+            return _read(lines, _RFC5424, _fields_5424)
+        return _read(lines, _RFC3164, _fields_3164)
 
 
 def _read(lines: pa.Array, expression: str, build: Any) -> list[Row]:
@@ -141,3 +148,9 @@ def structured_data(text: str) -> dict[str, dict[str, Any]]:
             else:
                 params[name] = [params[name], value]
     return elements
+
+
+FORMATS: Final = (
+    plain_format("syslog_rfc3164", SyslogFormat(rfc=3164)),
+    plain_format("syslog_rfc5424", SyslogFormat(rfc=5424)),
+)

@@ -1,18 +1,50 @@
-"""One CSV row per record (RFC 4180).
+"""The format `csv`: one row per record (RFC 4180).
 
 It knows quoting and columns. It must not know what a column means. An empty value is an absent one; a quote in the
 middle of a value that does not start with one stands for itself; line ends inside quotes belong to the value.
 """
 
+from typing import Final, Literal
+
+import msgspec
 import pyarrow as pa
 
+from logboom.pipeline.findings import Part
 from logboom.pipeline.normalise.rows import Row
-from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
+from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
+from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 
-def read_csv(lines: pa.Array, columns: tuple[str, ...], delimiter: str) -> list[Row]:
-    """Rows of a string array."""
-    return [_row(line, columns, delimiter) for line in lines.to_pylist()]
+class CsvRuleModel(RuleModel):
+    """Values in columns, as in RFC 4180."""
+
+    format: Literal["csv"]
+    columns: list[str] | None = None
+    """Names of the columns, each once; required."""
+
+    delimiter: str | None = None
+    """What stands between values: one character; default `,`."""
+
+
+class CsvFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="csv"):
+    """One RFC 4180 row per record."""
+
+    columns: tuple[str, ...]
+    delimiter: str = ","
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        return [_row(line, self.columns, self.delimiter) for line in text_lines(values).to_pylist()]
+
+
+def _compile(model: CsvRuleModel, part: Part) -> CsvFormat | None:
+    if not model.columns or len(set(model.columns)) != len(model.columns):
+        part.problem("columns", "format csv needs the names of its columns, each once")
+        return None
+    delimiter = "," if model.delimiter is None else model.delimiter
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        part.problem("delimiter", "should be one character, no quote and no line end")
+        return None
+    return CsvFormat(columns=tuple(model.columns), delimiter=delimiter)
 
 
 def _row(line: str | None, columns: tuple[str, ...], delimiter: str) -> Row:
@@ -60,3 +92,6 @@ def _closing_quote(line: str, position: int) -> int:
         if close < 0 or line[close + 1 : close + 2] != '"':
             return close
         position = close + 2
+
+
+FORMATS: Final = (FormatType("csv", CsvRuleModel, CsvFormat, _compile),)

@@ -1,15 +1,20 @@
 r"""Ready-made formats: the lines of well-known programs, as patterns over the library with their times and names.
 
-It knows layouts and where they come from. It must not know how a pattern is compiled or a field is used.
+It knows layouts and where they come from. A program that needs no more than patterns is one entry here.
 """
 
 from typing import Final, Literal, NamedTuple
 
+from logboom.pipeline.findings import Part
+from logboom.pipeline.parse.formats.base import Format, FormatType, RuleDefaults, RuleModel
+from logboom.pipeline.parse.formats.pattern import PatternFormat, compile_patterns
 
-class Family(NamedTuple):
+
+class Layout(NamedTuple):
     """What `format: NAME` stands for; everything a rule says itself wins over it."""
 
     patterns: tuple[str, ...]
+    """The first that matches a whole line gives its fields."""
     time_formats: tuple[str, ...]
     mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()
     severity_scale: Literal["otel", "http"] = "otel"
@@ -30,7 +35,7 @@ _COMBINED: Final = (
     rf'{_COMMON} "(?:-|(?P<http.request.header.referer>{_QUOTED}))" "(?:-|(?P<user_agent.original>{_QUOTED}))"'
     rf'(?: "(?:-|(?P<http.request.header.x_forwarded_for>{_QUOTED}))")?(?: (?P<request_time>[0-9.]+))?'
 )
-_ACCESS: Final = Family(
+_ACCESS: Final = Layout(
     (_COMBINED, _COMMON),
     ("%d/%b/%Y:%H:%M:%S %z",),
     (("severity", ("http.response.status_code",)),),
@@ -39,13 +44,13 @@ _ACCESS: Final = Family(
 _JAVA_TIME: Final = r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[,.][0-9]{1,9})"
 _JAVA_LEVEL: Final = r"(?P<severity>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|SEVERE|CONFIG|FINE(?:R|ST)?|OFF|ALL)"
 
-FAMILIES: Final[dict[str, Family]] = {
+LAYOUTS: Final[dict[str, Layout]] = {
     "apache_access": _ACCESS,
     "nginx_access": _ACCESS,
     "access_common": _ACCESS._replace(patterns=(_COMMON,)),
     "access_combined": _ACCESS._replace(patterns=(_COMBINED,)),
     # httpd 2.2 and older write no module; 2.4 writes `[module:level] [pid n:tid n]`.
-    "apache_error": Family(
+    "apache_error": Layout(
         (
             (
                 r"\[(?P<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:.]+ [0-9]{4})\] "
@@ -56,7 +61,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ),
         ("%a %b %e %H:%M:%S.%f %Y", "%a %b %e %H:%M:%S %Y"),
     ),
-    "nginx_error": Family(
+    "nginx_error": Layout(
         (
             (
                 r"(?P<time>[0-9]{4}/[0-9]{2}/[0-9]{2} [0-9:]{8}) \[(?P<severity>\w+)\] "
@@ -68,7 +73,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ("%Y/%m/%d %H:%M:%S",),
     ),
     # ZooKeeper's own log4j.properties: %d{ISO8601} [myid:%X{myid}] - %-5p [%t:%C{1}@%L] - %m
-    "zookeeper": Family(
+    "zookeeper": Layout(
         (
             (
                 rf"{_JAVA_TIME}(?: \[myid:(?P<myid>[^\]]*)\])? - {_JAVA_LEVEL} +"
@@ -78,7 +83,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ("iso8601",),
     ),
     # Hadoop's %d{yyMMdd HHmmss} %p %c: %m with the thread's number, as HDFS of 2008 wrote it.
-    "hdfs": Family(
+    "hdfs": Layout(
         (
             (
                 r"(?P<time>[0-9]{6} [0-9]{6}) %{INT:process.pid:int} (?P<severity>[A-Z]+) "
@@ -88,7 +93,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ("%y%m%d %H%M%S",),
     ),
     # The layouts people meet: Hadoop and Spark, Kafka, Logback's default, Spring Boot, log4j's TTCC with a date.
-    "log4j": Family(
+    "log4j": Layout(
         (
             rf"\[{_JAVA_TIME}\] {_JAVA_LEVEL} +(?P<body>.*?)(?: \((?P<component>[\w.$]+)\))?",
             (
@@ -104,7 +109,7 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     # oslo.log's default: asctime.msecs process levelname name [request_id user_identity] message,
     # with the name of the file in front where several were gathered.
-    "openstack": Family(
+    "openstack": Layout(
         (
             (
                 r"(?:(?P<log.file.name>\S+) )?(?P<time>[0-9-]{10} [0-9:]{8}\.[0-9]+) %{INT:process.pid:int} "
@@ -117,7 +122,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ),
         ("iso8601",),
     ),
-    "dpkg": Family(
+    "dpkg": Layout(
         (
             (
                 r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}) (?P<body>(?P<action>[\w-]+)(?: .*?)?"
@@ -127,7 +132,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ("%Y-%m-%d %H:%M:%S",),
     ),
     # glog, klog: Lmmdd hh:mm:ss.uuuuuu threadid file:line] msg
-    "klog": Family(
+    "klog": Layout(
         (
             (
                 r"(?P<severity>[IWEF])(?P<time>[0-9]{4} [0-9:]{8}\.[0-9]+) +%{INT:thread.id:int} "
@@ -136,7 +141,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ),
         ("%m%d %H:%M:%S.%f",),
     ),
-    "redis": Family(
+    "redis": Layout(
         (
             (
                 r"%{INT:process.pid:int}:(?P<role>[XCSM]) (?P<time>[0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8}\.[0-9]+) "
@@ -145,7 +150,7 @@ FAMILIES: Final[dict[str, Family]] = {
         ),
         ("%d %b %Y %H:%M:%S.%f",),
     ),
-    "postgresql": Family(
+    "postgresql": Layout(
         (
             (
                 r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+ \S+) \[%{INT:process.pid:int}\] (?:(?P<user.name>\S+?)@"
@@ -155,3 +160,14 @@ FAMILIES: Final[dict[str, Family]] = {
         ("iso8601",),
     ),
 }
+
+
+def _format_type(name: str, layout: Layout) -> FormatType[RuleModel]:
+    def compile_layout(model: RuleModel, part: Part) -> Format | None:
+        return compile_patterns(name, layout.patterns, {}, part)
+
+    defaults = RuleDefaults(layout.time_formats, layout.mapping, layout.severity_scale)
+    return FormatType(name, RuleModel, PatternFormat, compile_layout, defaults)
+
+
+FORMATS: Final = tuple(_format_type(name, layout) for name, layout in LAYOUTS.items())

@@ -1,73 +1,58 @@
-"""Lines of pairs: logfmt, and pairs with separators of the user's choice.
+"""The format `key_value`: pairs with separators of the user's choice.
 
 It knows pairs. It must not know what a key means. Values stay text, since `007` is no number; a word without a
-separator is true; the last of duplicate keys wins. A line whose first word is no pair is a sentence, not logfmt.
+separator is true; the last of duplicate keys wins. A line whose first word is no pair is a sentence, not pairs.
 """
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 
+from logboom.pipeline.findings import Part
 from logboom.pipeline.normalise.rows import Row
-from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
+from logboom.pipeline.parse.escapes import unescape
+from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
+from logboom.pipeline.parse.lines import EMPTY, NO_FIRST_PAIR, NO_VALUE, text_lines
 
-NO_FIRST_PAIR: Final = "the first word is no pair"
-
-_QUOTED: Final = r'"(?P<quoted>[^"\\]*(?:\\.[^"\\]*)*)"'
-_KEY: Final = r"""[^\s="'`|,;(){}<>]+"""
-"""Anything but blanks, quotes, brackets and what separates parts of a line: `a|b=1` is no pair."""
-_PAIR: Final = re.compile(
-    rf'(?:(?P<key>{_KEY})(?P<is>=(?:{_QUOTED}|(?P<plain>[^\s"]\S*)?))|(?P<flag>[^\s="]+))(?P<end>\s+|$)', re.DOTALL
-)
 _REST_OF_QUOTED: Final = re.compile(r'([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-def read_logfmt(lines: pa.Array) -> list[Row]:
-    """Rows of a string array."""
-    return [_logfmt(line) for line in lines.to_pylist()]
+class KeyValueRuleModel(RuleModel):
+    """Pairs with separators of your own."""
+
+    format: Literal["key_value"]
+    pair_separator: str | None = None
+    """What stands between pairs; default a blank."""
+
+    key_value_separator: str | None = None
+    """What stands between key and value; default `=`."""
 
 
-def read_key_value(lines: pa.Array, pair_separator: str, key_value_separator: str) -> list[Row]:
-    """Rows of a string array; blanks around keys and values do not count."""
-    return [
-        NO_VALUE if line is None else _Separated(line, pair_separator, key_value_separator).read()
-        for line in lines.to_pylist()
-    ]
+class KeyValueFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="key_value"):
+    """Pairs with separators of the user's choice; blanks around keys and values do not count."""
+
+    pair_separator: str = " "
+    key_value_separator: str = "="
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        return [
+            NO_VALUE if line is None else _Line(line, self.pair_separator, self.key_value_separator).read()
+            for line in text_lines(values).to_pylist()
+        ]
 
 
-def logfmt_of(text: str) -> dict[str, Any] | None:
-    """The fields of a logfmt text, or None."""
-    found = _logfmt(text)
-    return found if isinstance(found, dict) else None
+def _compile(model: KeyValueRuleModel, part: Part) -> KeyValueFormat | None:
+    pairs = " " if model.pair_separator is None else model.pair_separator
+    inner = "=" if model.key_value_separator is None else model.key_value_separator
+    if not pairs or not inner or pairs == inner or '"' in pairs + inner:
+        part.problem((), "pair_separator and key_value_separator should be two different texts without quotes")
+        return None
+    return KeyValueFormat(pair_separator=pairs, key_value_separator=inner)
 
 
-def _logfmt(line: str | None) -> Row:
-    if line is None:
-        return NO_VALUE
-    text = line.strip()
-    fields: dict[str, Any] = {}
-    position, end = 0, len(text)
-    while position < end:
-        match = _PAIR.match(text, position)
-        if match is None:
-            return f"no pair at character {position + 1}"
-        key, given, quoted, plain, flag, _ = match.groups()
-        if given is None:
-            if not fields:
-                return NO_FIRST_PAIR
-            fields[flag] = True
-        elif quoted is not None:
-            fields[key] = unescape(quoted) if "\\" in quoted else quoted
-        else:
-            fields[key] = plain or ""
-        position = match.end()
-    return fields or EMPTY
-
-
-class _Separated:
+class _Line:
     """One line of pairs. Each separator is looked for once and remembered: the work grows with the line, whatever it
     holds."""
 
@@ -128,16 +113,4 @@ class _Separated:
         return self._next_pair
 
 
-def unescape(text: str) -> str:
-    r"""Backslash escapes of logfmt and JSON; a backslash in front of anything else stands for that thing.
-
-    >>> unescape(r"a\"b\u00e9\n")
-    'a"bé\n'
-    """
-    return _ESCAPE.sub(_escaped, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _escaped(match: re.Match[str]) -> str:
-    if match[1] is not None:
-        return chr(int(match[1], 16))
-    return _ESCAPED.get(match[2], match[2])
+FORMATS: Final = (FormatType("key_value", KeyValueRuleModel, KeyValueFormat, _compile),)

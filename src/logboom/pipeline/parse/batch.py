@@ -1,0 +1,241 @@
+"""The kernel of the transform `parse`: `parse_batch`.
+
+It knows which rule reads which rows and how their events become one batch again. It must not know what a format or a
+field means.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logboom.pipeline.errors import working_on
+from logboom.pipeline.event.schema import EVENT_SCHEMA
+from logboom.pipeline.normalise.cuts import NormalisedCut, normalise_cut
+from logboom.pipeline.normalise.event import normalise
+from logboom.pipeline.normalise.mapping import EventMapping
+from logboom.pipeline.normalise.memory import no_collections
+from logboom.pipeline.normalise.origin import Origins
+from logboom.pipeline.normalise.rows import Row
+from logboom.pipeline.parse.bodies import open_bodies
+from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
+from logboom.pipeline.parse.rule import ParseRule
+from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, RAW_COLUMNS
+
+Rows = npt.NDArray[np.int64]
+
+_FROM_LINE: Final = (
+    "time",
+    "severity_number",
+    "severity_text",
+    "service",
+    "host",
+    "body",
+    "attributes",
+    "trace_id",
+    "span_id",
+)
+_KEPT_WHEN_DEAD: Final = ("timestamp", "key", "value", "headers")
+_NO_RULE: Final = "no rule applies to it"
+
+_AS_TEXT: Final = EventMapping()
+"""How lines that no rule reads are normalised: as bodies without times or severities of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """What becomes of the rows that no rule reads."""
+
+    lines: Literal["dead", "keep"] = "dead"
+    """`keep`: such a line becomes an event whose body is the line."""
+    blank_lines: Literal["dead", "drop", "keep"] = "dead"
+    """Lines of blanks alone: as any line that no rule reads, dropped, or events with an empty body."""
+
+
+def parse_batch(rules: Sequence[ParseRule], left_over: LeftOver, stage: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Events of a batch of RAW_COLUMNS (plus the rules' `when` columns): EVENT_COLUMNS + DEAD_COLUMNS + the rest.
+
+    As many rows as came in, in their order. A row no rule reads has `dead_reason`, `stage` as `dead_stage` and its
+    original record; every other row has null there. Where blank lines are dropped the column DROPPED is true for them.
+    Batches of more than some 256 MB should be cut before.
+    """
+    with no_collections():
+        return _parse(rules, left_over, stage, batch)
+
+
+def _parse(rules: Sequence[ParseRule], left_over: LeftOver, stage: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    left = np.arange(batch.num_rows)
+    pieces: list[tuple[Rows, dict[str, pa.Array]]] = []
+    reasons: dict[int, list[str]] = {}
+    blank = np.zeros(0, np.int64) if left_over.blank_lines == "dead" else _blank_rows(batch)
+    if len(blank):
+        pieces.append((blank, _blank_events(left_over, batch, blank)))
+        left = np.setdiff1d(left, blank, assume_unique=True)
+    for rule in rules:
+        if not len(left):
+            break
+        rows = left[_applies(rule, batch, left)]
+        if not len(rows):
+            continue
+        with working_on(f"rule {rule.label}", rule.line):
+            read, piece = _read_rows(rule, batch, rows, reasons)
+        if len(read):
+            pieces.append((read, piece))
+            left = np.setdiff1d(left, read, assume_unique=True)
+    if len(left):
+        pieces.append((left, _unread(left_over, batch, left)))
+    dead = {int(row): "; ".join(reasons.get(int(row), [_NO_RULE])) for row in left} if left_over.lines == "dead" else {}
+    answered = {rule.when_column for rule in rules}
+    whole = _assemble(_in_order(pieces, batch.num_rows), batch, dead, stage, answered)
+    if left_over.blank_lines != "drop":
+        return whole
+    return whole.append_column(DROPPED, pa.array(np.isin(np.arange(batch.num_rows), blank)))
+
+
+def _blank_rows(batch: pa.RecordBatch) -> Rows:
+    """Rows with a value of blanks alone. A tombstone has no value and is none of them."""
+    is_blank = pc.equal(pc.binary_length(text_lines(_binary(batch.column("value")))), 0)
+    return np.flatnonzero(_true(is_blank))
+
+
+def _blank_events(left_over: LeftOver, batch: pa.RecordBatch, rows: Rows) -> dict[str, pa.Array]:
+    """Blank lines as events with an empty body; without one where they are to be dropped."""
+    if left_over.blank_lines == "drop":
+        return _nothing_read(len(rows))
+    return normalise(_AS_TEXT, [{"body": ""} for _ in rows], Origins(batch.take(pa.array(rows)))).columns
+
+
+def _applies(rule: ParseRule, batch: pa.RecordBatch, rows: Rows) -> npt.NDArray[np.bool_]:
+    applies = np.ones(len(rows), np.bool_)
+    if rule.source is not None:
+        applies &= _true(pc.equal(batch.column("source"), rule.source))[rows]
+    if rule.when_column is not None:
+        applies &= _true(batch.column(rule.when_column))[rows]
+    return applies
+
+
+def _true(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Null is not true."""
+    values: npt.NDArray[np.bool_] = pc.fill_null(column.cast(pa.bool_()), False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _read_rows(
+    rule: ParseRule, batch: pa.RecordBatch, rows: Rows, reasons: dict[int, list[str]]
+) -> tuple[Rows, dict[str, pa.Array]]:
+    """The rows a rule could read and their columns; for the others its reasons are noted."""
+    part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+    pieces = _read_columns(rule, part)
+    done = np.zeros(len(rows), np.bool_)
+    for cut in pieces:
+        done[cut.rows] = True
+    if not done.any():
+        return _read_lines(rule, part, rows, reasons)
+    whole = [(rows[cut.rows], cut.columns) for cut in pieces]
+    if not done.all():
+        left = np.flatnonzero(~done)
+        whole.append(_read_lines(rule, part.take(pa.array(left)), rows[left], reasons))
+    return np.sort(np.concatenate([some for some, _ in whole])), _in_order(whole, len(rows))
+
+
+def _read_columns(rule: ParseRule, part: pa.RecordBatch) -> list[NormalisedCut]:
+    """The lines that the format can read by columns: nearly all JSON of programs is flat and of few forms."""
+    if rule.body_format is not None:  # a body is opened in the row that it belongs to
+        return []
+    cuts = (normalise_cut(rule, cut, part) for cut in rule.format.cuts(_binary(part.column("value"))))
+    return [cut for cut in cuts if cut is not None and len(cut.rows)]
+
+
+def _read_lines(
+    rule: ParseRule, part: pa.RecordBatch, rows: Rows, reasons: dict[int, list[str]]
+) -> tuple[Rows, dict[str, pa.Array]]:
+    """The same line by line; `rows` says which rows of the batch these are."""
+    fields = rule.format.rows(_binary(part.column("value")))
+    open_bodies(rule, fields)
+    found = normalise(rule, fields, Origins(part))
+    if found.reasons.count(None) == len(rows):
+        return rows, found.columns
+    failed = np.array([reason is not None for reason in found.reasons], np.bool_)
+    for row, reason in zip(rows.tolist(), found.reasons, strict=True):
+        if reason is not None:
+            several = reason in (NO_VALUE, EMPTY)
+            text = reason if several else f"{rule.label}: {reason}"
+            if text not in reasons.setdefault(row, []):
+                reasons[row].append(text)
+    fine = pa.array(~failed)
+    return rows[~failed], {name: column.filter(fine) for name, column in found.columns.items()}
+
+
+def _binary(values: pa.Array) -> pa.Array:
+    return values if pa.types.is_binary(values.type) else values.cast(pa.binary())
+
+
+def _unread(left_over: LeftOver, batch: pa.RecordBatch, rows: Rows) -> dict[str, pa.Array]:
+    """Rows no rule reads: as text where they are kept, else dead ones."""
+    if left_over.lines == "keep":
+        part = batch.take(pa.array(rows))
+        lines = text_lines(part.column("value").cast(pa.binary())).to_pylist()
+        fields: list[Row] = [{"body": line} if line is not None else {} for line in lines]
+        return normalise(_AS_TEXT, fields, Origins(part)).columns
+    return _nothing_read(len(rows))
+
+
+def _nothing_read(count: int) -> dict[str, pa.Array]:
+    """The columns of rows of which nothing was read."""
+    columns = {name: pa.nulls(count, EVENT_SCHEMA.field(name).type) for name in _FROM_LINE}
+    columns["severity_number"] = pa.array(np.zeros(count, np.int32))
+    return columns
+
+
+def _in_order(pieces: list[tuple[Rows, dict[str, pa.Array]]], count: int) -> dict[str, pa.Array]:
+    if len(pieces) == 1:
+        return pieces[0][1]
+    if not pieces:
+        return {name: pa.nulls(count, EVENT_SCHEMA.field(name).type) for name in _FROM_LINE}
+    back = pa.array(np.argsort(np.concatenate([rows for rows, _ in pieces]), kind="stable"))
+    return {name: pa.concat_arrays([piece[name] for _, piece in pieces]).take(back) for name in _FROM_LINE}
+
+
+def _assemble(
+    columns: dict[str, pa.Array], batch: pa.RecordBatch, dead: dict[int, str], stage: str, answered: set[str | None]
+) -> pa.RecordBatch:
+    """The whole batch of the columns that lines decide. `dead`: reasons by row. `answered`: columns of `when`."""
+    count = batch.num_rows
+    origins = Origins(batch)
+    columns = {**columns, "observed_time": origins.observed_time(), "event_id": origins.event_ids()}
+    columns["weight"] = pa.array(np.ones(count))
+    for name in ("source", "stream", "partition", "offset"):
+        columns[name] = batch.column(name)
+    columns |= _dead_columns(batch, dead, stage)
+    shaped = [_as_type(columns[field.name], field.type) for field in EVENT_SCHEMA]
+    names = list(EVENT_SCHEMA.names)
+    gone = {name for name, _ in RAW_COLUMNS} | answered | set(names)
+    for field in batch.schema:
+        if field.name not in gone:
+            names.append(field.name)
+            shaped.append(batch.column(field.name))
+    return pa.RecordBatch.from_arrays(shaped, names=names)
+
+
+def _dead_columns(batch: pa.RecordBatch, dead: dict[int, str], stage: str) -> dict[str, pa.Array]:
+    count = batch.num_rows
+    columns = {name: pa.nulls(count, EVENT_SCHEMA.field(name).type) for name, _ in DEAD_COLUMNS}
+    if not dead:
+        return columns
+    rows = range(count)
+    columns["dead_reason"] = pa.array([dead.get(row) for row in rows], pa.string())
+    columns["dead_stage"] = pa.array([stage if row in dead else None for row in rows], pa.string())
+    positions = pa.array([row if row in dead else None for row in rows], pa.int64())
+    for name in _KEPT_WHEN_DEAD:
+        index = batch.schema.get_field_index(name)
+        if index >= 0:
+            columns[name] = batch.column(index).take(positions)
+    return columns
+
+
+def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type.equals(kind) else column.cast(kind)

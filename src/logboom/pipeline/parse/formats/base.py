@@ -1,0 +1,113 @@
+"""What every format is made of: the keys that rules of all formats share, the node that reads, and its registration.
+
+Knows settings and the rows that normalising takes. Must not know any particular format.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+import pyarrow as pa
+from pydantic import Field
+
+from logboom.base.settings import Settings, Texts
+from logboom.pipeline.findings import Part
+from logboom.pipeline.normalise.rows import Cut, Fields, Row
+from logboom.pipeline.normalise.severity import Scale
+
+Model = TypeVar("Model", bound="RuleModel")
+
+
+class SeverityModel(Settings):
+    """How severities are read."""
+
+    texts: dict[str, int | str] = Field(default_factory=dict)
+    """Own words, to an OpenTelemetry number (1-24) or its short name (`ERROR2`)."""
+
+    numbers: Literal["otel", "syslog", "pino", "python", "http"] | None = None
+    """What a severity that is a number means."""
+
+
+class RuleModel(Settings):
+    """One way to read lines: the keys that a rule has whatever its format is."""
+
+    format: str
+    """What the lines look like."""
+
+    name: str | None = None
+    """Name in reasons of dead letters; default: the format."""
+
+    source: str | None = None
+    """Only records of this source."""
+
+    when: str | None = None
+    """Only records for which this SQL condition over the raw record is true."""
+
+    time_format: Texts | None = None
+    """How the time is written; a line whose time is not so written is not parsed. Default: common forms."""
+
+    timezone: str | None = None
+    """Zone of times that name none; default UTC."""
+
+    map: dict[str, Texts] = Field(default_factory=dict)
+    """Field of the event: name, or names of which the first present wins, in the line."""
+
+    defaults: dict[str, str] = Field(default_factory=dict)
+    """Field of the event: text where the line has none."""
+
+    severity: SeverityModel = Field(default_factory=SeverityModel)
+    """How severities are read."""
+
+    body_format: str | None = None
+    """Read the body once more, where it parses as this: `json` or `logfmt`."""
+
+
+class Format:
+    """The node of a format in the plan. A subclass is a frozen `msgspec.Struct` too, with a tag of its own."""
+
+    __slots__ = ()
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        """For each value of a binary array: its fields, or the reason why it has none as the end of a sentence.
+
+        A null value is `lines.NO_VALUE`, one of blanks alone `lines.EMPTY`.
+        """
+        raise NotImplementedError
+
+    def cuts(self, values: pa.Array) -> list[Cut]:
+        """Those values that can be read as whole columns, each in one cut at most; the others come through `rows`."""
+        return []
+
+
+class RuleDefaults(NamedTuple):
+    """What a rule of this format says where the file says nothing."""
+
+    time_formats: tuple[str, ...] = ()
+    mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    severity_scale: Scale = "otel"
+
+
+NO_DEFAULTS: Final = RuleDefaults()
+
+
+@dataclass(frozen=True, slots=True)
+class FormatType(Generic[Model]):
+    """One format, as its module registers it in `FORMATS`."""
+
+    name: str
+    """The value of the key `format`."""
+    model: type[Model]
+    """The keys of its rules: `RuleModel`, or an extension of it by keys of the format's own."""
+    node: type[Format]
+    """Its node in the plan, by whose tag a pinned plan is read back. Several formats may share one."""
+    compile: Callable[[Model, Part], Format | None]
+    """The node of a rule, or None once a problem was reported that leaves no node to make."""
+    defaults: RuleDefaults = NO_DEFAULTS
+    """For formats whose times and severities are known."""
+    read_body: Callable[[str], Fields | None] | None = None
+    """Reads one text as this format, None where it is none; for formats that may be named in `body_format`."""
+
+
+def plain_format(name: str, node: Any, **options: Any) -> FormatType[RuleModel]:
+    """A format without keys of its own; `node` is what all its rules have."""
+    return FormatType(name, RuleModel, type(node), lambda model, part: node, **options)

@@ -1,0 +1,28 @@
+"""The format `json`: one JSON object (RFC 8259) per record."""
+
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from logboom.pipeline.normalise.rows import Cut, Fields, Row
+from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.json_lines import object_of, read_json
+from logboom.pipeline.parse.json_spans import cut_json
+
+
+class JsonFormat(Format, msgspec.Struct, frozen=True, tag="json"):
+    """One JSON object per record. Lines of one form are cut into columns, all others decoded one by one."""
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        return read_json(values)
+
+    def cuts(self, values: pa.Array) -> list[Cut]:
+        return cut_json(values)
+
+
+def _read_body(text: str) -> Fields | None:
+    return object_of(text.encode(errors="replace")) if text.startswith("{") else None
+
+
+FORMATS: Final = (plain_format("json", JsonFormat(), read_body=_read_body),)

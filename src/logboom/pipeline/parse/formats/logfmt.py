@@ -1,0 +1,61 @@
+"""The format `logfmt`: `key=value key="quoted value" flag`.
+
+It knows pairs. It must not know what a key means. Values stay text, since `007` is no number; a word without a
+separator is true; the last of duplicate keys wins. A line whose first word is no pair is a sentence, not logfmt.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from logboom.pipeline.normalise.rows import Fields, Row
+from logboom.pipeline.parse.escapes import unescape
+from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.lines import EMPTY, NO_FIRST_PAIR, NO_VALUE, text_lines
+
+_QUOTED: Final = r'"(?P<quoted>[^"\\]*(?:\\.[^"\\]*)*)"'
+_KEY: Final = r"""[^\s="'`|,;(){}<>]+"""
+"""Anything but blanks, quotes, brackets and what separates parts of a line: `a|b=1` is no pair."""
+_PAIR: Final = re.compile(
+    rf'(?:(?P<key>{_KEY})(?P<is>=(?:{_QUOTED}|(?P<plain>[^\s"]\S*)?))|(?P<flag>[^\s="]+))(?P<end>\s+|$)', re.DOTALL
+)
+
+
+class LogfmtFormat(Format, msgspec.Struct, frozen=True, tag="logfmt"):
+    """`key=value key="quoted value" flag`."""
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        return [_logfmt(line) for line in text_lines(values).to_pylist()]
+
+
+def _read_body(text: str) -> Fields | None:
+    found = _logfmt(text)
+    return found if isinstance(found, dict) else None
+
+
+def _logfmt(line: str | None) -> Row:
+    if line is None:
+        return NO_VALUE
+    text = line.strip()
+    fields: dict[str, Any] = {}
+    position, end = 0, len(text)
+    while position < end:
+        match = _PAIR.match(text, position)
+        if match is None:
+            return f"no pair at character {position + 1}"
+        key, given, quoted, plain, flag, _ = match.groups()
+        if given is None:
+            if not fields:
+                return NO_FIRST_PAIR
+            fields[flag] = True
+        elif quoted is not None:
+            fields[key] = unescape(quoted) if "\\" in quoted else quoted
+        else:
+            fields[key] = plain or ""
+        position = match.end()
+    return fields or EMPTY
+
+
+FORMATS: Final = (plain_format("logfmt", LogfmtFormat(), read_body=_read_body),)

@@ -1,0 +1,131 @@
+"""The format `pattern`: an expression of the user's own with named groups, through RE2 over whole columns.
+
+It knows expressions and the types of their groups. It must not know what a field means. An empty group is an absent
+one; where several groups have one name the first that is not empty wins.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logboom.base.settings import Texts
+from logboom.pipeline.findings import Part
+from logboom.pipeline.normalise.rows import Fields, Row
+from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
+from logboom.pipeline.parse.grok import PatternError, PatternField, compile_line
+from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
+
+
+class PatternRuleModel(RuleModel):
+    """An expression of your own, RE2 with `%{NAME}`."""
+
+    format: Literal["pattern"]
+    pattern: Texts | None = None
+    """One expression for whole lines, or several of which the first that matches wins; required."""
+
+
+class PatternFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="pattern"):
+    """RE2 expressions, all `%{NAME}` already replaced; the first that matches the whole line gives the fields."""
+
+    expressions: tuple[str, ...]
+    fields: tuple[tuple[PatternField, ...], ...]
+    """By expression: its named groups."""
+    label: str = "pattern"
+    """What the reason of a line that nothing matches names."""
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        return _read(text_lines(values), self)
+
+
+def compile_patterns(label: str, patterns: tuple[str, ...], own: Mapping[str, str], part: Part) -> PatternFormat | None:
+    """The format of expressions that stand at `part`, with the file's `own` names for `%{NAME}`."""
+    expanded = []
+    for index, pattern in enumerate(patterns):
+        try:
+            found = compile_line(pattern, own)
+        except PatternError as error:
+            part.problem(index if len(patterns) > 1 else (), f"pattern {error}")
+            continue
+        expanded.append(found)
+    if len(expanded) != len(patterns):
+        return None
+    return PatternFormat(
+        expressions=tuple(each.expression for each in expanded),
+        fields=tuple(each.fields for each in expanded),
+        label=label,
+    )
+
+
+def _compile(model: PatternRuleModel, part: Part) -> PatternFormat | None:
+    if not model.pattern:
+        part.problem((), "key 'pattern' is missing: format pattern needs it")
+        return None
+    return compile_patterns(model.name or "pattern", tuple(model.pattern), part.patterns, part.at("pattern"))
+
+
+def _read(lines: pa.Array, form: PatternFormat) -> list[Row]:
+    rows: list[Row] = [f"does not match {form.label}"] * len(lines)
+    left = np.arange(len(lines))
+    # Each expression is tried on all lines that no earlier one has matched.
+    for expression, fields in zip(form.expressions, form.fields, strict=True):
+        part = lines if len(left) == len(lines) else lines.take(pa.array(left))
+        groups = pc.extract_regex(part, expression)
+        matched = groups.is_valid().to_numpy(zero_copy_only=False)
+        found = groups if matched.all() else groups.filter(pa.array(matched))
+        for index, row in zip(left[matched].tolist(), _rows(found, fields), strict=True):
+            rows[index] = row
+        left = left[~matched]
+        if not len(left):
+            return rows
+    texts = lines.take(pa.array(left)).to_pylist()
+    for index, text in zip(left.tolist(), texts, strict=True):
+        if not text:
+            rows[index] = NO_VALUE if text is None else EMPTY
+    return rows
+
+
+def _group_lists(groups: pa.Array, fields: tuple[PatternField, ...]) -> list[list[Any]]:
+    """A list of values per field, typed."""
+    lists = []
+    for field in fields:
+        values = pc.struct_field(groups, field.group).to_pylist()
+        convert = _CONVERSIONS.get(field.type)
+        lists.append(values if convert is None else [convert(value) for value in values])
+    return lists
+
+
+def _rows(groups: pa.Array, fields: tuple[PatternField, ...]) -> list[Fields]:
+    names = [field.name for field in fields]
+    rows = zip(*_group_lists(groups, fields), strict=True)
+    if len(set(names)) == len(names):
+        return [{name: value for name, value in zip(names, row, strict=True) if value or value == 0} for row in rows]
+    backwards = names[::-1]
+    return [
+        {name: value for name, value in zip(backwards, row[::-1], strict=True) if value or value == 0} for row in rows
+    ]
+
+
+def _integer(text: str) -> Any:
+    """What is no whole number stays as it was written."""
+    try:
+        return int(text) if text else None
+    except ValueError:
+        return text
+
+
+def _floating(text: str) -> Any:
+    try:
+        number = float(text) if text else None
+    except ValueError:
+        return text
+    return number if number is None or abs(number) < float("inf") else text
+
+
+_CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {"int": _integer, "float": _floating}
+
+
+FORMATS: Final = (FormatType("pattern", PatternRuleModel, PatternFormat, _compile),)

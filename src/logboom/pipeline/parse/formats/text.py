@@ -1,0 +1,22 @@
+"""The format `text`: the whole line is the body."""
+
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from logboom.pipeline.normalise.rows import Row
+from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
+
+
+class TextFormat(Format, msgspec.Struct, frozen=True, tag="text"):
+    """The whole line becomes the body."""
+
+    def rows(self, values: pa.Array) -> list[Row]:
+        return [
+            {"body": line} if line else NO_VALUE if line is None else EMPTY for line in text_lines(values).to_pylist()
+        ]
+
+
+FORMATS: Final = (plain_format("text", TextFormat()),)

@@ -1,0 +1,19 @@
+"""A rule of a parse, as it stands in the plan. Knows settings and that a format reads; no particular format."""
+
+from logboom.pipeline.normalise.mapping import EventMapping
+from logboom.pipeline.parse.formats.base import Format
+
+
+class ParseRule(EventMapping, frozen=True, kw_only=True):
+    """How some records are read. It applies where `source` (if set) is the record's and `when` (if set) is true."""
+
+    label: str
+    """Its name in the reasons of dead letters."""
+    line: int
+    format: Format
+    source: str | None = None
+    when: str | None = None
+    when_column: str | None = None
+    """The boolean column that carries the value of `when`; Spark computes it before the kernel runs."""
+    body_format: str | None = None
+    """Name of a format. Read the body once more where it parses as this; its fields join the event's."""

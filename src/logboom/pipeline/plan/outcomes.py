@@ -1,0 +1,80 @@
+"""Where a layer sends a row, as a tree of choices over the values of conditions.
+
+A routing transform (`nodes.RoutingTransform`) writes its part of the tree; `layout` joins the parts of transforms that
+follow each other; `logboom.pipeline.route.routing` walks the tree with whole columns of values. Nothing here knows
+transforms, or what a place stands for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from logboom.pipeline.plan.sampling import Sampling
+
+TRUE, FALSE, FAILED = 1, 0, 2
+"""What a condition's column holds; FAILED where evaluating it raised an error on this record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Goes on to all of these places."""
+
+    codes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Goes on by the value of a condition."""
+
+    column: str
+    then: Outcome
+    otherwise: Outcome
+    failed: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Goes on by every condition that is true, by `unmatched` where none is; a failed one adds `failed`, once."""
+
+    branches: tuple[tuple[str, Outcome], ...]
+    unmatched: Outcome
+    failed: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Goes on by all of these."""
+
+    parts: tuple[Outcome, ...]
+
+
+Outcome = Emit | Choice | Branches | Union
+
+
+class LayerScope(Protocol):
+    """The layer that is being built, as one routing transform in it sees it."""
+
+    def condition(self, sql: str) -> str:
+        """The column that will hold the value of a condition over an event; equal conditions share a column."""
+        ...
+
+    def sample(self, sampling: Sampling) -> str:
+        """The column that will be TRUE for events that the sample keeps; those also get their new weight."""
+        ...
+
+    def follow(self, edge: str) -> Outcome:
+        """On to every reader of the edge, in this same layer as far as that can be."""
+        ...
+
+    def leave(self, edge: str) -> Outcome:
+        """On to every reader of the edge, but not in this layer: the readers must see new values of columns."""
+        ...
+
+    def dropped(self) -> Outcome:
+        """Dropped, and counted under the transform's name."""
+        ...
+
+    def dead(self) -> Outcome:
+        """To the transform's dead letters."""
+        ...

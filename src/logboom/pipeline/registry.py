@@ -1,0 +1,10 @@
+"""Every kind of transform and sink there is, as far as a written plan needs them. Knows no particular one."""
+
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.sinks.registry import read_sink
+from logboom.pipeline.transforms.registry import read_transform
+
+
+def read_plan(text: str) -> Plan:
+    """A plan from its JSON; ValueError where it is none that this version can read."""
+    return Plan.from_json(text, read_transform, read_sink)

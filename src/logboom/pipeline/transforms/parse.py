@@ -1,0 +1,182 @@
+"""The transform `parse`: turns raw records into events.
+
+The work on columns is `logboom.pipeline.parse`; what lines look like belongs to formats, `parse.formats`. Must not know
+any particular format.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Any, ClassVar, Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+import pyarrow as pa
+from pydantic import Field
+
+from logboom.base.settings import nearest
+from logboom.pipeline.findings import Part, hint
+from logboom.pipeline.normalise.fields import SLOTS
+from logboom.pipeline.normalise.severity import severity_of_name
+from logboom.pipeline.normalise.times import TimeFormatError, compile_time_format
+from logboom.pipeline.parse.batch import LeftOver, parse_batch
+from logboom.pipeline.parse.formats.base import RuleModel
+from logboom.pipeline.parse.formats.registry import format_types, read_format
+from logboom.pipeline.parse.rule import ParseRule
+from logboom.pipeline.plan.nodes import WHEN_COLUMNS, KernelTransform
+from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+
+DEFAULT_FIELDS: Final = ("service", "host", "severity")
+"""What `defaults` may fill."""
+
+
+class ParseModel(TransformModel):
+    """Lines to events."""
+
+    type: Literal["parse"]
+    rules: list[Any] = Field(min_length=1)
+    """Tried in order; the first that applies and parses wins. Their keys are below."""
+
+    otherwise: Literal["dead", "keep"] = "dead"
+    """What happens to a line no rule reads."""
+
+    blank_lines: Literal["dead", "drop", "keep"] = "dead"
+    """What happens to a line of blanks alone: to the dead letters, dropped and counted, or an event without a body."""
+
+
+class ParseTransform(KernelTransform, frozen=True, kw_only=True, tag="parse"):
+    """Raw records in, events out; as many rows leave it as come in, some of them dead."""
+
+    reads_records: ClassVar[bool] = True
+
+    rules: tuple[ParseRule, ...]
+    otherwise: Literal["dead", "keep"] = "dead"
+    """`keep`: a line no rule can read becomes an event whose body is the line."""
+    blank_lines: Literal["dead", "drop", "keep"] = "dead"
+    """Lines of blanks alone: as any line no rule reads, dropped under this name, or events with an empty body."""
+
+    @property
+    def record_conditions(self) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (rule.when_column, rule.when)
+            for rule in self.rules
+            if rule.when_column is not None and rule.when is not None
+        )
+
+    @property
+    def drops_rows(self) -> bool:
+        return self.blank_lines == "drop"
+
+    def run(self, batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
+        return parse_batch(self.rules, LeftOver(self.otherwise, self.blank_lines), self.name, batch)
+
+
+def _compile(model: ParseModel, common: CommonFields, part: Part) -> ParseTransform:
+    """The transform; a rule with problems is left out of it."""
+    rules = [
+        _rule(value, part.at("rules", index), f"when_{common['name']}_{index}")
+        for index, value in enumerate(model.rules)
+    ]
+    return ParseTransform(
+        **common,
+        rules=tuple(rule for rule in rules if rule is not None),
+        otherwise=model.otherwise,
+        blank_lines=model.blank_lines,
+    )
+
+
+def _rule(value: object, part: Part, when_column: str) -> ParseRule | None:
+    kinds = format_types()
+    model = part.findings.typed_part({name: kind.model for name, kind in kinds.items()}, part.path, value, "format")
+    if not isinstance(model, RuleModel):
+        return None
+    _check_names(model, part)
+    _check_time(model, part)
+    if model.when is not None:
+        part.expression("when", model.when, WHEN_COLUMNS)
+    # A misspelt format has been reported, and `model` is then that of the nearest one.
+    kind = kinds[model.format]
+    form = kind.compile(model, part)
+    if form is None:
+        return None
+    mapping = {field: tuple(names) for field, names in model.map.items()}
+    return ParseRule(
+        label=model.name or model.format,
+        line=part.line,
+        format=form,
+        source=model.source,
+        when=model.when,
+        when_column=when_column if model.when is not None else None,
+        time_formats=tuple(model.time_format or kind.defaults.time_formats),
+        timezone=model.timezone or "UTC",
+        mapping=tuple({**dict(kind.defaults.mapping), **mapping}.items()),
+        defaults=tuple(model.defaults.items()),
+        severity_texts=_severity_texts(model, part),
+        severity_scale=model.severity.numbers or kind.defaults.severity_scale,
+        body_format=model.body_format,
+    )
+
+
+def _check_names(model: RuleModel, part: Part) -> None:
+    for field in model.map:
+        if field not in SLOTS:
+            part.unknown(("map", field), "field", field, SLOTS)
+    for field in model.defaults:
+        if field not in DEFAULT_FIELDS:
+            part.unknown(("defaults", field), "field", field, DEFAULT_FIELDS)
+    inner = [name for name, kind in format_types().items() if kind.read_body is not None]
+    if model.body_format is not None and model.body_format not in inner:
+        part.unknown("body_format", "format of a body", model.body_format, inner)
+
+
+def _check_time(model: RuleModel, part: Part) -> None:
+    for form in model.time_format or ():
+        try:
+            compile_time_format(form)
+        except TimeFormatError as error:
+            part.problem("time_format", str(error))
+    if model.timezone is not None:
+        try:
+            ZoneInfo(model.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            close = nearest(model.timezone, sorted(available_timezones()))
+            advice = f"did you mean {close!r}?" if close else "names are those of IANA, such as Europe/Berlin"
+            part.problem("timezone", f"unknown timezone {model.timezone!r} ({advice})")
+
+
+def _severity_texts(model: RuleModel, part: Part) -> tuple[tuple[str, int], ...]:
+    found: list[tuple[str, int]] = []
+    for text, meant in model.severity.texts.items():
+        number = meant if isinstance(meant, int) else severity_of_name(meant)
+        if number is None or not 1 <= number <= 24:
+            message = f"{meant!r} is no severity (1 to 24, or a name such as INFO, WARN2, ERROR)"
+            part.problem(("severity", "texts", text), message)
+        else:
+            found.append((text.lower(), number))
+    return tuple(found)
+
+
+def _check_inputs(node: ParseTransform, part: Part, broken: Container[str]) -> None:
+    """Each rule's source is an input, and each input has a rule that may read its records."""
+    for rule in node.rules:
+        if rule.source is not None and rule.source not in node.inputs and rule.source not in broken:
+            message = f"rule {rule.label!r}: source {rule.source!r} is no input of this parse"
+            part.problem(_rule_key(part, rule.line), f"{message} ({hint(rule.source, node.inputs)})")
+    for edge in node.inputs:
+        if not any(rule.source in (None, edge) for rule in node.rules):
+            part.warning((), f"no rule applies to records of {edge!r}")
+
+
+def _rule_key(part: Part, line: int) -> tuple[str | int, ...]:
+    """Where the rule stands that begins in this line."""
+    rules = (*part.path, "rules")
+    paths = (path for path, at in part.findings.document.lines.items() if path[: len(rules)] == rules and at == line)
+    found = next((path for path in paths if len(path) == len(rules) + 1), rules)
+    return found[len(part.path) :]
+
+
+def _decode(kind: type[Any], tree: Any) -> Any:
+    """The only field of a rule that is no plain data is its format."""
+    return read_format(tree)
+
+
+TRANSFORM: Final = TransformType(
+    "parse", ParseModel, ParseTransform, _compile, check_inputs=_check_inputs, decode=_decode
+)

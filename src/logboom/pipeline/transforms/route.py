@@ -1,0 +1,63 @@
+"""The transform `route`: one output for each condition, and one for events that no condition takes."""
+
+from typing import Final, Literal
+
+import msgspec
+from pydantic import Field
+
+from logboom.pipeline.findings import Part
+from logboom.pipeline.plan.names import NODE_NAME
+from logboom.pipeline.plan.nodes import RoutingTransform
+from logboom.pipeline.plan.outcomes import Branches, LayerScope, Outcome
+from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+
+UNMATCHED: Final = "unmatched"
+"""The output for events that no condition took."""
+
+
+class RouteModel(TransformModel):
+    """One output for each condition, and `unmatched`."""
+
+    type: Literal["route"]
+    routes: dict[str, str] = Field(min_length=1)
+    """Name of an output, and the SQL condition that takes events to it."""
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One output of a route and its condition."""
+
+    name: str
+    line: int
+    condition: str
+
+
+class RouteTransform(RoutingTransform, frozen=True, kw_only=True, tag="route"):
+    """Sends an event to every route whose condition is true, or to `NAME.unmatched` where none is."""
+
+    routes: tuple[Route, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (*(f"{self.name}.{route.name}" for route in self.routes), f"{self.name}.{UNMATCHED}")
+
+    def outcome(self, layer: LayerScope) -> Outcome:
+        branches = tuple(
+            (layer.condition(route.condition), layer.follow(edge))
+            for route, edge in zip(self.routes, self.outputs[:-1], strict=True)
+        )
+        return Branches(branches, layer.follow(self.outputs[-1]), layer.dead())
+
+
+def _compile(model: RouteModel, common: CommonFields, part: Part) -> RouteTransform:
+    routes: list[Route] = []
+    for name, condition in model.routes.items():
+        at = part.at("routes", name)
+        if name == UNMATCHED:
+            at.problem((), f"{name!r} is the output for what no condition takes; choose another name")
+        elif not NODE_NAME.fullmatch(name):
+            at.problem((), f"{name!r} is no name (letters, digits, '_' and '-', starting with a letter)")
+        routes.append(Route(name=name, line=at.expression((), condition), condition=condition))
+    return RouteTransform(**common, routes=tuple(routes))
+
+
+TRANSFORM: Final = TransformType("route", RouteModel, RouteTransform, _compile)
