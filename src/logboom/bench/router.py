@@ -1,4 +1,7 @@
-"""The router's speed: JSON lines through five routes with masking, by the command a user would run."""
+"""The router's speed: JSON lines through five routes with masking, by the command a user would run.
+
+The same lines are the load of `archive`, which measures what comes after the router.
+"""
 
 import json
 import random
@@ -6,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -109,17 +113,23 @@ def fill(bootstrap: str, stream: str, records: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """A batch as it was shown when it had ended."""
+class TimedBatch:
+    """A batch that has ended."""
 
     records: int
     took_ms: int
     cpu_s: dict[str, float]
-    """So far, by process."""
+    """CPU seconds used until then, by process."""
 
 
 def run_router(
-    bootstrap: str, stream: str, load: RouterLoad, *, progress: Callable[[str], None], server_pid: int | None = None
+    bootstrap: str,
+    stream: str,
+    load: RouterLoad,
+    *,
+    progress: Callable[[str], None],
+    server_pid: int | None = None,
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Fill `stream`, run `logboom pipeline run --once` over it and time its batches; the first ones warm the JVM.
 
@@ -127,41 +137,72 @@ def run_router(
     """
     progress(f"writing {load.records:,} lines ...")
     value_bytes = fill(bootstrap, stream, load.records)
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, "pipeline.yaml")
-        file.write_text(PIPELINE.format(stream=stream, batch_records=load.batch_records))
+    text = PIPELINE.format(stream=stream, batch_records=load.batch_records)
+    progress("running the router ...")
+    with pipeline_process(text, bootstrap, data) as router:
+        batches = list(router_batches(router.process, server_pid, progress))
+    return {
+        "load": asdict(load),
+        "bytes": value_bytes,
+        "pipeline": PIPELINE,
+        **rates(batches, load.records, value_bytes),
+    }
+
+
+@contextmanager
+def pipeline_process(text: str, bootstrap: str, data: Path | None) -> Iterator["PipelineProcess"]:
+    """`logboom pipeline run --once` over a pipeline's text; BenchError where it fails.
+
+    Its checkpoint, and what it writes below the file's directory, is in `data` (None: the system's temporary
+    directory) until the end.
+    """
+    with tempfile.TemporaryDirectory(prefix="logboom-bench-", dir=data) as name:
+        file = Path(name, "pipeline.yaml")
+        file.write_text(text)
         command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "--once", "--json"]
-        progress("running the router ...")
-        batches = _run([*command, "--bootstrap", bootstrap], server_pid, progress)
-    return {"load": asdict(load), "bytes": value_bytes, "pipeline": PIPELINE, **_rates(batches, load, value_bytes)}
+        with subprocess.Popen([*command, "--bootstrap", bootstrap], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield PipelineProcess(process, file.parent)
+            except BaseException:
+                process.terminate()
+                raise
+        if process.returncode != 0:
+            raise BenchError("the pipeline failed; run `logboom pipeline run` by hand to see why")
 
 
-def _run(command: list[str], server_pid: int | None, progress: Callable[[str], None]) -> list[_Batch]:
-    batches: dict[int, _Batch] = {}
-    before = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as router:
-        assert router.stdout is not None
-        for line in router.stdout:
-            shown = json.loads(line)
-            if "batch_ms" not in shown or shown["batch"] < 0 or shown["batch"] in batches:
-                continue
-            count = sum(shown["now"]["records_in"].values())
-            batches[shown["batch"]] = _Batch(count - before, shown["batch_ms"], cpu_by_role(router.pid, server_pid))
-            before = count
-            progress(f"batch {shown['batch']}: {shown['batch_ms']} ms")
-    if router.returncode != 0:
-        raise BenchError("the router failed; run `logboom pipeline run` by hand to see why")
-    return [batches[number] for number in sorted(batches)]
+@dataclass(frozen=True)
+class PipelineProcess:
+    """A pipeline that runs, and the directory of its file."""
+
+    process: "subprocess.Popen[str]"
+    directory: Path
 
 
-def _rates(batches: list[_Batch], load: RouterLoad, value_bytes: int) -> dict[str, Any]:
-    read = sum(batch.records for batch in batches)
+def router_batches(
+    process: "subprocess.Popen[str]", server_pid: int | None, progress: Callable[[str], None]
+) -> Iterator[TimedBatch]:
+    """The batches of the router as the process prints them."""
+    assert process.stdout is not None
+    last, before = -1, 0
+    for line in process.stdout:
+        shown = json.loads(line)
+        if shown.get("batch", -1) <= last:
+            continue
+        last, count = shown["batch"], sum(shown["now"]["records_in"].values())
+        progress(f"batch {last}: {shown['batch_ms']} ms")
+        yield TimedBatch(count - before, shown["batch_ms"], cpu_by_role(process.pid, server_pid))
+        before = count
+
+
+def rates(batches: list[TimedBatch], records: int, value_bytes: int) -> dict[str, Any]:
+    """Events and MB a second over all batches and over the warm ones; CPU seconds for a million events of these."""
+    read = _read(batches)
     warm_from = next((at for at in range(1, len(batches)) if _read(batches[:at]) >= WARM_UP_RECORDS), len(batches))
     warm = batches[warm_from:]
-    if read != load.records or not warm:
-        raise BenchError(f"the router read {read} of {load.records} records in {len(batches)} batches")
+    if read != records or not warm:
+        raise BenchError(f"{read} of {records} records were processed in {len(batches)} batches")
     warm_s, all_s = (sum(batch.took_ms for batch in some) / 1_000 for some in (warm, batches))
-    bytes_each = value_bytes / load.records
+    bytes_each = value_bytes / records
     used = {role: after - batches[warm_from - 1].cpu_s[role] for role, after in warm[-1].cpu_s.items()}
     per_million = {role: round(seconds / _read(warm) * 1e6, 2) for role, seconds in used.items()}
     return {
@@ -175,5 +216,5 @@ def _rates(batches: list[_Batch], load: RouterLoad, value_bytes: int) -> dict[st
     }
 
 
-def _read(batches: list[_Batch]) -> int:
+def _read(batches: list[TimedBatch]) -> int:
     return sum(batch.records for batch in batches)

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from logboom.bench import baseline, histogram, plots, report
+from logboom.bench.archive import run_archive
 from logboom.bench.compare import CASES, CONTESTANTS, CompareLoad, run_compare, write_outcome
 from logboom.bench.consume import run_consume
 from logboom.bench.goals import GoalsLoad, run_goals
@@ -29,6 +30,7 @@ from logboom.host import keep_buffers
 Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
 ServerPid = Annotated[int | None, typer.Option("--server-pid", help="Process whose CPU time is reported, if local.")]
 Probe = Annotated[Path, typer.Option("--probe-dir", help="Directory on the disk that the plain write loop uses.")]
+Sink = Literal["stream", "parquet"]
 _OUT = Path("bench-out")
 
 bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.")
@@ -203,22 +205,33 @@ def throughput(
 @bench.command()
 def pipeline(
     bootstrap: Bootstrap = "127.0.0.1:9092",
-    records: Annotated[int, typer.Option(help="JSON lines of some 430 bytes.")] = 2_500_000,
+    sink: Annotated[Sink, typer.Option(help="stream: five routes to streams; parquet: files.")] = "stream",
+    records: Annotated[int, typer.Option(help="JSON lines of some 400 bytes.")] = 2_500_000,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="For checkpoint and archive meanwhile.")] = None,
     server_pid: ServerPid = None,
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
-    """Events a second through the router: five routes with masking, out of a stream of four partitions."""
+    """Events a second through the router, or of an archive's delivery, out of a stream of four partitions."""
     reach(bootstrap)
+    run = run_router if sink == "stream" else run_archive
     with bench_stream(bootstrap, partitions=4) as stream:
-        result = run_router(bootstrap, stream, RouterLoad(records), progress=note, server_pid=server_pid)
-    target = report.write(out, "pipeline", {"result": result})
-    bars = {"whole run": _number(result["events_per_s"]), "warm batches": _number(result["warm_events_per_s"])}
-    plots.bars(target, "Router: five routes with masking", bars, "events/s")
-    used = result["warm_cpu_s_per_million_events"]
-    line = f"{result['warm_events_per_s']:,} events/s, {result['warm_mb_per_s']} MB/s warm; CPU s per million events: "
-    line += ", ".join(f"{role} {seconds}" for role, seconds in used.items())
-    _tell(line, target, result, as_json)
+        result = run(bootstrap, stream, RouterLoad(records), progress=note, server_pid=server_pid, data=data)
+    target = report.write(out, "pipeline" if sink == "stream" else f"pipeline-{sink}", {"result": result})
+    measured = {"router": result} if sink == "stream" else {"router": result["router"], "delivery": result["delivery"]}
+    bars, lines = {}, []
+    for name, rates in measured.items():
+        bars[f"{name}, whole run"] = _number(rates["events_per_s"])
+        bars[f"{name}, warm batches"] = _number(rates["warm_events_per_s"])
+        used = ", ".join(f"{role} {seconds}" for role, seconds in rates["warm_cpu_s_per_million_events"].items())
+        speed = f"{rates['warm_events_per_s']:,} events/s, {rates['warm_mb_per_s']} MB/s warm"
+        lines.append(f"{name}: {speed}; CPU s per million events: {used}")
+    if sink == "parquet":
+        bars["line to file"] = _number(result["line_to_file_events_per_s"])
+        lines.append(f"line to file: {result['line_to_file_events_per_s']:,} events/s")
+    title = "Router: five routes with masking" if sink == "stream" else "From lines to an archive of Parquet files"
+    plots.bars(target, title, bars, "events/s")
+    _tell("\n".join(lines), target, result, as_json)
 
 
 @bench.command()

@@ -1,5 +1,9 @@
-"""An event as columns and as text: `schema` has the Arrow types of its columns, `json` writes whole batches as JSON.
+"""An event as columns and as text.
 
-What the columns mean is in docs/pipeline.md, which columns there are in `plan.nodes`. Nothing here knows where an
-event came from or who will read it.
+`schema` has the Arrow types of an event's columns. `json` writes whole batches of events as JSON, always with the same
+members in the same order. `reading` reads that JSON back; it lets `spans` cut what was written by `json` into columns,
+and decodes the rest row by row.
+
+What the columns mean is in docs/pipeline.md, which columns there are in `plan.nodes`. Nothing here knows where an event
+came from or who will read it.
 """

@@ -27,3 +27,6 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
 
 EVENT_SCHEMA: Final = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS)])
 """What a parse makes: an event, and for a dead one the record it could not read."""
+
+LIVE_SCHEMA: Final = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in EVENT_COLUMNS])
+"""An event that was read: what its JSON form holds."""

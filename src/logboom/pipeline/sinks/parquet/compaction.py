@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from logboom.pipeline.checkpoint.files import make_dir, sync_dir, write_durably
 from logboom.pipeline.sinks.parquet.archive import HIDDEN
+from logboom.pipeline.sinks.parquet.writing import parquet_writer
 
 QUIET_S: Final = 120.0
 """A directory is finished when no file has come to it for so long."""
@@ -124,7 +125,7 @@ class Compactor:
             os.link(group[0], beside / group[0].name)
             return
         schema = pa.unify_schemas([pq.read_schema(path) for path in group])
-        with pq.ParquetWriter(beside / name, schema, compression=self._compression) as writer:
+        with parquet_writer(beside / name, schema, self._compression) as writer:
             for path in group:
                 # `read_table` would take the directory's name for columns too.
                 writer.write_table(pq.ParquetFile(path).read().cast(schema))

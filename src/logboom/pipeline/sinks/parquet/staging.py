@@ -9,20 +9,24 @@ import urllib.parse
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from logboom.base.units import MIB
+from logboom.pipeline.event.reading import EventRows, read_events
+from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.plan.names import REPIN_KEY, RETRY_KEY
 from logboom.pipeline.sinks.base import Refused
 from logboom.pipeline.sinks.parquet import ParquetSink
+from logboom.pipeline.sinks.parquet.writing import parquet_writer
 
 STAGED_SUFFIX: Final = ".staged"
 REPORT_COLUMN: Final = "report"
@@ -30,54 +34,14 @@ NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Directory value of rows that have none: what Spark and pyarrow read as null."""
 _BUFFER_MAX_BYTES: Final = 96 * MIB
 _OPEN_FILES_MAX: Final = 64
-_TIME: Final = pa.timestamp("us", tz="UTC")
+_HOUR_US: Final = 3_600_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_HOUR: Final = np.iinfo(np.int64).min // _HOUR_US
+_RUN_ROWS_MIN: Final = 256
+"""Runs of rows of one directory that are so long on average are taken as slices, which copies nothing."""
 
-SCHEMA: Final = pa.schema(
-    [
-        ("time", _TIME),
-        ("observed_time", _TIME),
-        ("severity_number", pa.int32()),
-        ("severity_text", pa.string()),
-        ("service", pa.string()),
-        ("host", pa.string()),
-        ("body", pa.string()),
-        ("attributes", pa.string()),
-        ("trace_id", pa.string()),
-        ("span_id", pa.string()),
-        ("event_id", pa.string()),
-        ("weight", pa.float64()),
-        ("source", pa.string()),
-        ("stream", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-    ]
-)
-"""Columns of the archive; `attributes` is the text of one JSON object."""
-
-
-class _Event(msgspec.Struct, gc=False):
-    """An event as `logboom.pipeline.event.json` writes it; it holds nothing that could form a cycle."""
-
-    event_id: str
-    source: str
-    stream: str
-    partition: int
-    offset: int
-    attributes: msgspec.Raw = msgspec.Raw(b"{}")
-    time: str | None = None
-    observed_time: str | None = None
-    severity_number: int | None = None
-    severity_text: str | None = None
-    service: str | None = None
-    host: str | None = None
-    body: str | None = None
-    trace_id: str | None = None
-    span_id: str | None = None
-    weight: float = 1.0
-
-
-_ONE: Final = msgspec.json.Decoder(_Event)
-_MANY: Final = msgspec.json.Decoder(list[_Event])
+Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -144,11 +108,15 @@ class _Task:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Decodes, drops repeats and hands on; the rows of a partition of origin come in order of their offsets."""
-        events, places = self._decoded(batch)
-        if not events:
-            return
-        table = _table(events)
-        kept = self._fresh(table, batch, places)
+        for found in read_events(batch.column("value")):
+            for row, reason in found.unreadable:
+                self.unreadable.append(_refused(batch, row, reason))
+            if len(found.rows):
+                self._add(found, batch)
+
+    def _add(self, found: EventRows, batch: pa.RecordBatch) -> None:
+        table = found.events
+        kept = self._fresh(table, batch, found.rows)
         fresh = table if kept.all() else table.filter(pa.array(kept))
         self.repeats += table.num_rows - fresh.num_rows
         self.rows += fresh.num_rows
@@ -165,32 +133,7 @@ class _Task:
             unreadable=tuple(self.unreadable),
         )
 
-    def _decoded(self, batch: pa.RecordBatch) -> tuple[list[_Event], np.ndarray[Any, Any]]:
-        """The events, and for each the row of the batch it came from."""
-        values = batch.column("value")
-        if not values.null_count:
-            try:
-                return _MANY.decode(_as_one_list(values)), np.arange(len(values))
-            except msgspec.DecodeError:  # one of them is no event: find out which
-                pass
-        return self._decoded_singly(batch, values.to_pylist())
-
-    def _decoded_singly(
-        self, batch: pa.RecordBatch, values: Sequence[bytes | None]
-    ) -> tuple[list[_Event], np.ndarray[Any, Any]]:
-        events, places = [], []
-        for row, value in enumerate(values):
-            try:
-                events.append(_ONE.decode(value or b""))
-                places.append(row)
-            except msgspec.DecodeError as error:
-                stream, partition, offset = (
-                    batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")
-                )
-                self.unreadable.append(Refused(stream, partition, offset, value or b"", str(error)))
-        return events, np.array(places, dtype=np.int64)
-
-    def _fresh(self, table: pa.Table, batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _fresh(self, table: pa.Table, batch: pa.RecordBatch, rows: Index) -> Mask:
         """Which rows have not been delivered before: above the highest offset of their partition of origin so far."""
         edges = batch.column("topic").take(pa.array(rows))
         columns = [edges, table.column("stream"), table.column("partition")]
@@ -215,7 +158,7 @@ class _Task:
         return fresh
 
     @staticmethod
-    def _marked(batch: pa.RecordBatch, rows: np.ndarray[Any, Any], prefix: bytes) -> np.ndarray[Any, Any]:
+    def _marked(batch: pa.RecordBatch, rows: Index, prefix: bytes) -> Mask:
         """Which rows have a key that begins with this: most have none at all."""
         keys = batch.column("key")
         if keys.null_count == len(keys):
@@ -223,7 +166,7 @@ class _Task:
         marked = pc.fill_null(pc.starts_with(keys, prefix.decode()), fill_value=False)
         return np.asarray(marked.to_numpy(zero_copy_only=False)[rows], dtype=bool)
 
-    def _fresh_retries(self, batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> list[bool]:
+    def _fresh_retries(self, batch: pa.RecordBatch, rows: Index) -> list[bool]:
         fresh = []
         for row in rows:
             letter = batch.column("key")[int(row)].as_py().removeprefix(RETRY_KEY).decode(errors="replace")
@@ -276,7 +219,7 @@ class _OpenFile:
         self._staged, self._final = f"{job.staging}/{name}{STAGED_SUFFIX}", f"{directory}/{name}"
         self._path = Path(job.root, self._staged)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(self._path, schema, compression=job.sink.compression)
+        self._writer = parquet_writer(self._path, schema, job.sink.compression)
         self._rows = 0
 
     def write(self, table: pa.Table) -> None:
@@ -290,58 +233,73 @@ class _OpenFile:
         return StagedFile(self._staged, self._final, self._rows, self._path.stat().st_size)
 
 
-def _as_one_list(values: pa.Array) -> memoryview:
-    """The JSON of all values as one JSON list, joined without making an object of each."""
-    whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-    joined = pc.binary_join_element_wise(b"[", pc.binary_join(whole, b","), b"]", b"")
-    return memoryview(joined[0].as_buffer())
+def _refused(batch: pa.RecordBatch, row: int, reason: str) -> Refused:
+    stream, partition, offset, value = (
+        batch.column(name)[row].as_py() for name in ("topic", "partition", "offset", "value")
+    )
+    return Refused(stream, partition, offset, value or b"", reason)
 
 
-_COLUMNS: Final = tuple((field.name, field.type, attrgetter(field.name)) for field in SCHEMA)
-
-
-def _table(events: Sequence[_Event]) -> pa.Table:
-    columns: dict[str, pa.Array] = {}
-    for name, kind, value_of in _COLUMNS:
-        # A column is read by one C loop over the events: a comprehension costs more than all the rest of the table.
-        values = list(map(value_of, events))
-        if name == "attributes":
-            column = pa.array(list(map(bytes, values)), pa.binary()).cast(pa.string())
-        elif kind == _TIME:
-            column = pa.array(values, pa.string()).cast(_TIME)
-        else:
-            column = pa.array(values, kind)
-        columns[name] = column
-    return pa.Table.from_pydict(columns, schema=SCHEMA)
-
-
-def _grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[np.ndarray[Any, Any], list[tuple[Any, ...]]]:
+def _grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Index, list[tuple[Any, ...]]]:
     """Each row's group of equal values, and the values of each group."""
-    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    rows = len(columns[0])
+    codes, count = np.zeros(rows, np.int64), 1
     for column in columns:
         coded = pc.dictionary_encode(column, null_encoding="encode")
         coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
         if isinstance(coded, pa.ChunkedArray):
             coded = coded.chunk(0)
-        codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
-    _, first, groups = np.unique(codes, return_index=True, return_inverse=True)
-    return groups, [tuple(column[int(row)].as_py() for column in columns) for row in first]
+        if len(coded.dictionary) > 1:
+            codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
+            count *= len(coded.dictionary)
+        if count > rows:  # few of the combinations can be there
+            found, codes = np.unique(codes, return_inverse=True)
+            count = len(found)
+    first = np.full(count, -1, np.int64)
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # of several rows with one code the one written last stays
+    there = np.flatnonzero(first >= 0)
+    group_of = np.zeros(count, np.int64)
+    group_of[there] = np.arange(len(there))
+    keys = [tuple(column[row].as_py() for column in columns) for row in first[there].tolist()]
+    return group_of[codes], keys
 
 
 def _by_directory(table: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each directory, without the columns that its name already tells."""
-    when = pc.coalesce(table.column("time"), table.column("observed_time"))
-    hours = pc.floor_temporal(when, unit="hour")
-    grouped_by = [hours if name in ("date", "hour") else table.column(name) for name in partition_by]
+    """The rows of each directory, in order, without the columns that its name already tells."""
+    by_time = [name for name in partition_by if name in ("date", "hour")]
+    others = [name for name in partition_by if name not in by_time]
+    grouped_by = [table.column(name) for name in others]
+    if by_time:
+        grouped_by.append(_hours(table))
     groups, keys = _grouped(grouped_by)
-    body = table.drop_columns([name for name in partition_by if name in SCHEMA.names])
-    directories: dict[str, list[int]] = {}
-    for code, values in enumerate(keys):
-        parts = (f"{name}={_directory_value(name, value)}" for name, value in zip(partition_by, values, strict=True))
-        directories.setdefault("/".join(parts), []).append(code)
-    for directory, codes in directories.items():
-        here = np.isin(groups, codes)
-        yield directory, body if here.all() else body.filter(pa.array(here))
+    directories = []
+    for values in keys:
+        value_of = dict(zip(others, values, strict=False)) | {name: _hour(values[-1]) for name in by_time}
+        directories.append("/".join(f"{name}={_directory_value(name, value_of[name])}" for name in partition_by))
+    body = table.drop_columns([name for name in others if name in LIVE_SCHEMA.names])
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    if len(bounds) * _RUN_ROWS_MIN <= len(groups) or len(keys) == 1:
+        for start, stop in pairwise(bounds):
+            yield directories[groups[start]], body.slice(start, stop - start)
+        return
+    for directory in dict.fromkeys(directories):
+        here = np.isin(groups, [group for group, name in enumerate(directories) if name == directory])
+        yield directory, body.filter(pa.array(here))
+
+
+def _hours(table: pa.Table) -> pa.Array:
+    """Hours since 1970 of each event's time, or where it has none of the time at which it was observed."""
+    when = pc.coalesce(table.column("time"), table.column("observed_time")).cast(pa.int64())
+    micros = pc.fill_null(when, np.iinfo(np.int64).min).to_numpy()
+    return pa.array(micros // _HOUR_US)
+
+
+def _hour(number: int) -> datetime | None:
+    """The hour of that number, counted from 1970; None for none, and for one that no calendar has."""
+    try:
+        return None if number == _NO_HOUR else _EPOCH + timedelta(hours=number)
+    except OverflowError:
+        return None
 
 
 def _directory_value(name: str, value: Any) -> str:
