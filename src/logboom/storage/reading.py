@@ -1,5 +1,6 @@
 """Reading a log: batches from an offset on, and offsets by time. Any thread."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -98,6 +99,16 @@ class LogReader:
             self._old_open.append(segment)
             while len(self._old_open) > _MAX_OLD_OPEN:
                 self._old_open.popleft().file.release()
+
+    @property
+    def index_is_behind(self) -> bool:
+        """Whether `load_index` is to be called some time before the next recovery, which would else read more."""
+        return self._state.active.index.is_behind
+
+    def load_index(self) -> None:
+        """Have the index of the last segment in memory, so that the next checkpoint saves it. May wait for the disk."""
+        with contextlib.suppress(OSError):  # a search that needs it tells its client
+            self._state.active.index.load()
 
     # --- times ----------------------------------------------------------------------------------------------------
 

@@ -52,8 +52,9 @@ def write_nowait(state: LogState, staged: list[Staged], max_bytes: int) -> File 
         raise
     except OSError:
         return None  # the flush that follows writes to the same place, and its error is the one that counts
-    if handle is None or not segment.index.add_nowait([batch for one in staged for batch in one.batches]):
-        return None  # what is not in the index does not count as written
+    if handle is None:
+        return None
+    segment.index.add([batch for one in staged for batch in one.batches])
     state.written_end = segment.file.known_end = staged[-1].next_offset
     staged.clear()
     return handle
@@ -75,7 +76,6 @@ def _write_group(state: LogState, group: list[Staged]) -> None:
         return
     try:
         buffers = [buffer for staged in group for buffer in staged.buffers]
-        segment.index.load()  # before the write: should there be no handle for it, nothing is in the log's file yet
         segment.file.append(buffers, size_bytes, state.config.preallocate_bytes)
     except OSError as error:
         # A full disk takes part of a write. What it took must go, or recovery would find it behind the last batch.
@@ -127,6 +127,8 @@ def settle(state: LogState) -> None:
     """Leave everything so that the next open has nothing to do. All is written and synced. Raises OSError."""
     active = state.active
     active.file.trim()
+    if active.index.is_behind:
+        active.index.load()
     active.index.save()
     save_snapshot(state.disk, state.directory, state.log_end_offset, state.producers, bases=state.bases)
     drop_snapshots(state.disk, state.directory, state.log_end_offset)

@@ -60,9 +60,14 @@ async def checkpoints(partitions: Partitions, flusher: Flusher, pause: Pause, lo
         now: dict[Partition, int] = {}
         deferred = _Deferred()
         for partition in partitions():
-            now[partition] = end = partition.log.durable_end
+            end = partition.log.durable_end
+            # After a start the index is not in memory until something reads. The flusher's thread does not read it, or
+            # a read that hangs would hold up every append; so a reader does, and the next round saves it.
+            behind = partition.log.reader.index_is_behind
             if not partition.offline and done.get(partition) != end:
                 await deferred.run(flusher, partition, partition.log.checkpoint)
+                partition.reads.load_index_soon()
+            now[partition] = -1 if behind else end
         deferred.report(log)
         done = now
 

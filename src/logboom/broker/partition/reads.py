@@ -154,6 +154,11 @@ class CommittedReads:
         """The committed record with the highest timestamp."""
         return await self.in_thread(partial(self._reader.max_timestamp, self.high_watermark))
 
+    def load_index_soon(self) -> None:
+        """Let a thread load the index of the last segment, if appends have got ahead of it. Does not wait."""
+        if self._reader.index_is_behind and self._closed is None and not self._running:
+            self._tracked(self._threads.run(self._reader.load_index))
+
     # --- threads ------------------------------------------------------------------------------------------------
 
     async def in_thread(self, function: Callable[[], Result]) -> Result:
@@ -163,10 +168,13 @@ class CommittedReads:
 
     async def _until_ended(self, future: "asyncio.Future[Result]") -> Result:
         """The result of work on a thread; until it has ended the log's files stay open."""
-        self._running += 1
         # The awaiting task may be cancelled while the thread goes on reading: it is the thread's end that counts.
+        return await asyncio.shield(self._tracked(future))
+
+    def _tracked(self, future: "asyncio.Future[Result]") -> "asyncio.Future[Result]":
+        self._running += 1
         future.add_done_callback(self._thread_ended)
-        return await asyncio.shield(future)
+        return future
 
     def _thread_ended(self, future: asyncio.Future[Any]) -> None:
         self._running -= 1

@@ -1,8 +1,14 @@
-"""The index of one segment between memory, its `.index` file and the log it can always be made again from."""
+"""The index of one segment between memory, its `.index` file and the log it can always be made again from.
+
+It is read from the disk by the threads that search it, never by the writer: a read that hangs must hold up neither
+appends nor the event loop. While the index is not in memory the writer only moves the end of the segment, and the
+next load of the index finds those batches in the log.
+"""
 
 import contextlib
 from collections.abc import Callable, Sequence
 from threading import Lock
+from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
@@ -13,11 +19,31 @@ from logboom.storage.segment.sparse_index import SparseIndex, ends_within, floor
 from logboom.storage.segment.walker import SegmentWalker
 from logboom.storage.small_files import read_auxiliary, remove_auxiliary
 
+_ADDED_MAX: Final = 100_000
+"""Batches that are remembered for a load while it reads the disk. A load that takes longer is repeated by a later
+search."""
+
 
 class SegmentIndex:
-    """Loaded, or made again, when it is first asked. Any thread asks; only the log's writer adds and saves."""
+    """Loaded, or made again, when it is first asked. Any thread asks; only the log's writer adds and saves.
 
-    __slots__ = ("_disk", "_file", "_interval_bytes", "_lock", "_newest_ms", "_remade", "_report", "_walker", "path")
+    `_lock`, which the writer needs, is held for changes in memory alone and never while the disk is asked.
+    """
+
+    __slots__ = (
+        "_added",
+        "_disk",
+        "_file",
+        "_interval_bytes",
+        "_lock",
+        "_newest_ms",
+        "_remade",
+        "_remaking",
+        "_report",
+        "_walker",
+        "is_behind",
+        "path",
+    )
 
     def __init__(
         self,
@@ -34,6 +60,11 @@ class SegmentIndex:
         self._interval_bytes = interval_bytes
         self._report = report
         self._lock = Lock()
+        self._added: list[tuple[Offset, int, int]] | None = None
+        """While a thread reads the index from the disk: the batches added since it began."""
+        self.is_behind = False
+        """Whether batches were added while the index was not in memory. Loading and saving it keeps recovery short."""
+        self._remaking = Lock()
         self._remade = False
         self._newest_ms: int | None = None
         self.path = path
@@ -44,10 +75,7 @@ class SegmentIndex:
     def entries(self) -> SparseIndex:
         """The index. May wait for the disk, where it is not in memory."""
         index = self._file.cached_index
-        if index is None:
-            with self._lock:
-                index = self._loaded()
-        return index
+        return self._replaced_by(self._load) if index is None else index
 
     @property
     def max_timestamp(self) -> int:
@@ -58,8 +86,8 @@ class SegmentIndex:
         if self._newest_ms is None:
             self._newest_ms = sealed_newest(self._disk, self.path, file.end, file.size_bytes)
         if self._newest_ms is None:
-            with self._lock:
-                self._newest_ms = self._load(file.size_bytes).max_timestamp
+            # Not kept in memory: retention looks at every old segment.
+            self._newest_ms = self._completed(self._load(file.size_bytes), file.size_bytes).max_timestamp
         return self._newest_ms
 
     def floor(self, offset: Offset) -> tuple[Offset, int]:
@@ -98,27 +126,60 @@ class SegmentIndex:
 
         Once is enough: what leads nowhere in an index that was made from the log is damage of the log.
         """
-        with self._lock:
+        misleading = self._file.cached_index
+        with self._remaking:  # while the log is read; only threads that were misled by this index too wait for it
             if self._remade:
-                return False
-            self._remade = True
+                return self._file.cached_index is not misleading
             self._report(Notice(self.path, "leads to places where no batch begins, and is made again"))
-            self._file.cached_index = self._make(self._file.size_bytes)
+            self._replaced_by(self._make, instead_of_others=True)
+            self._remade = True
             return True
 
     def load(self) -> None:
         """Have the index in memory. Raises OSError where it cannot be read for want of a handle."""
         if self._file.cached_index is None:
-            with self._lock:
-                self._loaded()
+            self._replaced_by(self._load)
 
     # --- loading and making ---------------------------------------------------------------------------------------
 
-    def _loaded(self) -> SparseIndex:
-        """The index in memory, under the lock, so that no entry is added to one that is being replaced."""
-        index = self._file.cached_index
-        if index is None:
-            index = self._file.cached_index = self._load(self._file.size_bytes)
+    def _replaced_by(self, read: Callable[[int], SparseIndex], *, instead_of_others: bool = False) -> SparseIndex:
+        """The index that `read` gets from the disk, up to an end position; it takes the place of the one in memory.
+
+        The writer goes on meanwhile, and what it adds is put behind it. Where another thread reads the index already,
+        this one reads it for its own search instead of waiting, because the other one's read may hang; with
+        `instead_of_others` it is this one's that is kept.
+        """
+        file = self._file
+        with self._lock:
+            end_position = file.size_bytes
+            added: list[tuple[Offset, int, int]] = []
+            if self._added is None or instead_of_others:
+                self._added = added
+        try:
+            index = read(end_position)
+        except BaseException:
+            with self._lock:
+                if self._added is added:
+                    self._added = None
+            raise
+        with self._lock:
+            if self._added is added:  # else another thread reads it too, the log was cut back, or this took too long
+                self._added = None
+                index.add_run(added, end_position)
+                file.cached_index, self.is_behind = index, False
+                end_position = file.size_bytes
+        return self._completed(index, end_position)
+
+    def _completed(self, index: SparseIndex, end_position: int) -> SparseIndex:
+        """The index up to `end_position`. Where that is the end of a complete segment, it gets the entry that says so
+        and is saved, so that it is made once."""
+        file = self._file
+        if file.end is not None and end_position == file.size_bytes:
+            with self._lock:
+                index.upto = end_position
+                index.seal(file.end)
+            with contextlib.suppress(OSError):  # it can be made again the next time
+                self._save(index)
         return index
 
     def _load(self, end_position: int) -> SparseIndex:
@@ -149,21 +210,10 @@ class SegmentIndex:
         return self._walker.is_batch(Offset(index.offsets[-1]), index.positions[-1], end_position)
 
     def _make(self, end_position: int) -> SparseIndex:
-        """The index made from the log alone. That of a complete segment is saved, so that it is made once."""
+        """The index made from the log alone."""
         index = SparseIndex(self._interval_bytes)
         self._extend(index, end_position)
-        if self._file.end is not None:
-            self._save_made(index)
         return index
-
-    def _save_made(self, index: SparseIndex) -> None:
-        """On whichever thread reads: only one makes it, and no writer touches the index of a complete segment."""
-        with contextlib.suppress(OSError):  # it can be made again the next time
-            file = self._disk.open(self.path, create=True)
-            file.truncate(0)
-            _, data, index.saved = index.pending_bytes()
-            file.write(0, [data])
-            file.close()
 
     def _extend(self, index: SparseIndex, end_position: int) -> None:
         file = self._file
@@ -175,9 +225,6 @@ class SegmentIndex:
             else:  # the batch of the last entry itself, which is already in
                 index.upto = at + header.size_bytes
                 index.max_timestamp = max(index.max_timestamp, header.max_timestamp)
-        if file.end is not None:
-            index.upto = end_position
-            index.seal(file.end)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -187,29 +234,35 @@ class SegmentIndex:
 
     def add(self, batches: Sequence[tuple[Offset, int, int]]) -> None:
         """Take note of batches (offset, bytes, newest time) that were written to the end of the file: readers find
-        them from now on."""
+        them from now on. Does not wait for the disk."""
+        file = self._file
         with self._lock:
-            self._file.size_bytes = self._loaded().add_run(batches, self._file.size_bytes)
-
-    def add_nowait(self, batches: Sequence[tuple[Offset, int, int]]) -> bool:
-        """As `add`, unless the index is to be loaded first, or a reader is about to: False, and nothing was noted."""
-        index = self._file.cached_index
-        if index is None or not self._lock.acquire(blocking=False):
-            return False
-        try:
-            self._file.size_bytes = index.add_run(batches, self._file.size_bytes)
-        finally:
-            self._lock.release()
-        return True
+            index = file.cached_index
+            if index is None:
+                self.is_behind = True
+                file.size_bytes += sum([size_bytes for _, size_bytes, _ in batches])
+            else:
+                file.size_bytes = index.add_run(batches, file.size_bytes)
+            if self._added is not None:
+                self._added += batches
+                if len(self._added) > _ADDED_MAX:
+                    self._added = None
 
     def seal(self, end: Offset) -> None:
         """Add the entry of the segment's end and save: no more batches come."""
-        self.entries.seal(end)
-        self.save()
+        index = self._file.cached_index
+        if index is not None:
+            with self._lock:
+                index.seal(end)
+            self._save(index)
 
     def save(self) -> None:
-        """Append new entries to the file. Not synced: they can be made again."""
-        index = self.entries
+        """Append new entries to the file, where the index is in memory. Not synced: they can be made again."""
+        index = self._file.cached_index
+        if index is not None:
+            self._save(index)
+
+    def _save(self, index: SparseIndex) -> None:
         position, data, saved = index.pending_bytes()
         if data:
             file = self._disk.open(self.path, create=True)
@@ -224,6 +277,8 @@ class SegmentIndex:
     def shorten(self, position: int) -> None:
         """The log was cut back to `position`: forget what lay behind, before the file itself is cut."""
         self._newest_ms = None
+        with self._lock:
+            self._added = None  # what another thread reads of the index now is not to be kept
         self._file.cached_index = self._load(position)
 
     def rewrite(self) -> None:

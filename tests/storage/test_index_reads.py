@@ -1,0 +1,150 @@
+"""The index of a segment is read by those who search it: the writer never waits for that, and nothing gets lost."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.logs import SMALL, Reports, append, batch, open_log, read_one
+
+from logboom.base.ids import Offset
+from logboom.sim.disk import SimDisk
+from logboom.storage import PartitionLog
+
+WAIT_S = 20.0
+ONE_SEGMENT = replace(SMALL, segment_bytes=1 << 20)
+
+
+def write(log: PartitionLog, count: int) -> None:
+    for _ in range(count):
+        append(log, batch(1, 100))
+    log.flush(sync=True)
+
+
+def values(log: PartitionLog) -> list[bytes | None]:
+    return [read_one(log, offset) for offset in range(log.log_end_offset)]
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """A log of one segment with 100 batches, killed: nothing of it is in memory."""
+    disk = SimDisk()
+    write(open_log(disk, ONE_SEGMENT), 100)
+    return disk
+
+
+@contextmanager
+def hanging(disk: SimDisk, suffix: str) -> Iterator[threading.Event]:
+    """Reads of files whose name ends so hang; set once one of them does."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait(operation: str, path: str) -> None:
+        if operation == "read" and path.endswith(suffix) and threading.current_thread() is not threading.main_thread():
+            entered.set()
+            assert go_on.wait(WAIT_S)
+
+    disk.fault = wait
+    try:
+        yield entered
+    finally:
+        go_on.set()
+
+
+@pytest.mark.parametrize("suffix", [".index", ".log"])
+def test_a_search_that_hangs_holds_up_neither_writes_nor_other_searches(disk: SimDisk, suffix: str) -> None:
+    log = open_log(disk, ONE_SEGMENT)
+    found: list[bytes | None] = []
+    search = threading.Thread(target=lambda: found.append(read_one(log, 50)), daemon=True)
+    with hanging(disk, suffix) as entered:
+        search.start()
+        assert entered.wait(WAIT_S)
+        write(log, 100)
+        log.checkpoint()
+        assert log.durable_end == 200
+        assert read_one(log, 60) is not None
+        assert read_one(log, 150) is not None
+        assert not found
+    search.join(WAIT_S)
+    assert found == [read_one(log, 50)]
+    assert None not in values(log)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(0, 199), st.booleans())
+def test_what_is_written_while_the_index_is_read_is_found(during: list[int], offset: int, rolls: bool) -> None:
+    """Writes, and ends of segments, between any two reads of a search."""
+    disk = SimDisk()
+    config = SMALL if rolls else ONE_SEGMENT
+    write(open_log(disk, config), 200)
+    log = open_log(disk, config)
+    left = list(during)
+
+    def write_meanwhile(operation: str, path: str) -> None:
+        if operation == "read" and left:
+            write(log, left.pop())
+
+    disk.fault = write_meanwhile
+    assert read_one(log, offset) is not None
+    disk.fault = lambda operation, path: None
+    assert None not in values(log)
+    log.close()
+    reports = Reports()
+    assert len(values(open_log(disk, config, reports=reports))) == log.log_end_offset
+    assert not reports.seen
+
+
+def test_an_index_that_fell_behind_is_whole_again_after_a_close(disk: SimDisk) -> None:
+    log = open_log(disk, ONE_SEGMENT)
+    write(log, 400)
+    assert log.reader.index_is_behind
+    log.close()
+    assert len(disk.nodes[log.segments[-1].index.path].data) // 28 >= 100, "one entry for some three batches"
+
+
+def test_the_next_checkpoint_saves_an_index_that_was_loaded(disk: SimDisk) -> None:
+    log = open_log(disk, ONE_SEGMENT)
+    write(log, 400)
+    path = log.segments[-1].index.path
+    before = len(disk.nodes[path].data)
+    log.checkpoint()
+    assert len(disk.nodes[path].data) == before
+    log.reader.load_index()
+    assert not log.reader.index_is_behind
+    log.checkpoint()
+    assert len(disk.nodes[path].data) > before
+
+
+def test_a_cut_during_a_load_of_the_index_leaves_no_entry_behind_the_end(disk: SimDisk) -> None:
+    log = open_log(disk, ONE_SEGMENT)
+    pending = [Offset(40)]
+
+    def cut_meanwhile(operation: str, path: str) -> None:
+        if operation == "read" and path.endswith(".index") and pending:
+            log.truncate(pending.pop(), now_ms=1_000)
+
+    disk.fault = cut_meanwhile
+    assert read_one(log, 90) is None
+    disk.fault = lambda operation, path: None
+    assert log.log_end_offset == 40
+    write(log, 100)
+    assert len(values(log)) == 140
+    assert None not in values(log)
+
+
+def test_a_search_that_takes_too_long_is_done_again(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logboom.storage.segment.index_file._ADDED_MAX", 10)
+    log = open_log(disk, ONE_SEGMENT)
+    pending = [50]
+
+    def write_meanwhile(operation: str, path: str) -> None:
+        if operation == "read" and path.endswith(".index") and pending:
+            write(log, pending.pop())
+
+    disk.fault = write_meanwhile
+    assert read_one(log, 10) is not None
+    assert log.reader.index_is_behind
+    assert read_one(log, 140) is not None
+    assert not log.reader.index_is_behind
