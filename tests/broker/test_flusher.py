@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.support.clock import ManualClock
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import Offset
+from logboom.base.ports import Clock
 from logboom.broker.disk.flusher import EARLY_BYTES, Flusher
 from logboom.broker.metrics import Counters
 from logboom.broker.runtime import Runtime
+from logboom.host import SystemClock
 
 WAIT_S = 20.0
 
@@ -115,12 +118,12 @@ class Target:
 
 
 class House:
-    def __init__(self, inline: bool) -> None:
+    def __init__(self, inline: bool, clock: Clock | None = None) -> None:
         self.inline = inline
         self.counters = Counters()
         self.failures: list[StorageError] = []
         self.flusher = Flusher(
-            runtime=Runtime(),
+            runtime=Runtime(clock=clock or SystemClock()),
             threads=4,
             counters=self.counters,
             log=structlog.testing.CapturingLogger(),
@@ -375,3 +378,43 @@ def test_a_job_begins_once_the_loop_has_taken_back_what_failed() -> None:
         assert await house.flusher.run(lambda: list(target.errors)) == [target.log.fault]
 
     run(body)
+
+
+def test_the_next_round_is_at_the_disk_while_clients_are_answered() -> None:
+    class Watching(Target):
+        """Notes how many rounds had begun whenever one is answered."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.begun: list[int] = []
+
+        def flushed(self, end: Offset) -> None:
+            self.begun.append(self.log.flushes)
+            super().flushed(end)
+
+    async def main() -> None:
+        house, target = House(inline=True, clock=ManualClock()), Watching()  # no sync is ever slow
+        target.log.gate.clear()
+        target.stage(house.flusher)
+        await asyncio.to_thread(target.log.entered.wait, WAIT_S)
+        target.stage(house.flusher)
+        await asyncio.sleep(0)
+        job = asyncio.ensure_future(house.flusher.run(lambda: target.log.durable))
+        await asyncio.sleep(0)
+        target.log.gate.set()
+        assert await asyncio.wait_for(job, WAIT_S) == 2, "a job waits until all before it are flushed"
+        while len(target.ends) < 2:
+            await target.told()
+        target.log.gate.clear()
+        target.log.entered.clear()
+        target.stage(house.flusher)
+        await asyncio.to_thread(target.log.entered.wait, WAIT_S)
+        target.stage(house.flusher)
+        await asyncio.sleep(0)
+        target.log.gate.set()
+        while target.log.durable < 4:
+            await target.told()
+        assert target.begun[2:] == [4, 4]
+        await asyncio.wait_for(house.flusher.stop(), WAIT_S)
+
+    asyncio.run(main())

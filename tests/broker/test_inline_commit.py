@@ -71,6 +71,7 @@ def test_small_rounds_of_one_log_need_no_thread_and_all_others_do(tmp_path: Path
             trusting(broker)
             before = rounds(broker)
             await append(first, b"small")
+            trusting(broker)
             await append(second, b"small", acks=1)
             assert rounds(broker) == (before[0] + 2, before[1] + 2)
             together = [append_soon(partition, batch(b"x")) for partition in (first, second)]

@@ -67,7 +67,11 @@ class Flusher:
         self._inline: InlineCommit | None = None
         if inline:
             self._inline = InlineCommit(
-                clock=runtime.clock, outcomes=self._outcomes, counters=counters, deliver=self._deliver
+                clock=runtime.clock,
+                outcomes=self._outcomes,
+                counters=counters,
+                deliver=self._deliver,
+                begin_next=self._begin_next_round,
             )
         self._thread = CommitThread(
             runtime=runtime,
@@ -159,10 +163,17 @@ class Flusher:
                 if inline.takes(target, self._marked_bytes):
                     if not self._thread.idle:
                         return
-                    if inline.begin(target, self._marked_bytes):
-                        self._marked, self._marked_bytes = {}, 0
+                    marked, size_bytes = self._marked, self._marked_bytes
+                    self._marked, self._marked_bytes = {}, 0  # first: a round that fails at once comes back here
+                    if inline.begin(target, size_bytes):
                         return
+                    self._marked, self._marked_bytes = marked, size_bytes
         self._send_to_thread()
+
+    def _begin_next_round(self) -> None:
+        """A sync beside the loop has ended, and its outcome is not delivered yet: jobs wait for that, rounds do not."""
+        if not self._held:
+            self._send_round()
 
     def _send_to_thread(self) -> None:
         if self._marked:
