@@ -56,6 +56,8 @@ def _java() -> list[str]:
     return [
         "java",
         "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",  # each lives for a second or two: compiling well costs more than it gives
+        "-XX:+UseSerialGC",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
         f"{classes}:{jars}/*",

@@ -24,7 +24,7 @@ COUNT, SIZE = 60, 20_000
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """With a window of two tenths of a second, so that little is sent ahead of the rate."""
-    window = {"LOGBOOM_KAFKA__QUOTA_WINDOW_NUM": "2", "LOGBOOM_KAFKA__QUOTA_WINDOW_SIZE_S": "200ms"}
+    window = {"LOGBOOM_BROKER__QUOTA_WINDOW_NUM": "2", "LOGBOOM_BROKER__QUOTA_WINDOW_SIZE_S": "200ms"}
     with BrokerProcess(tmp_path_factory.mktemp("quotas") / "data", environment=window) as process:
         yield process
 

@@ -1,10 +1,14 @@
 """Spark's Kafka connector reads and writes a broker that knows nothing of Spark, also over a kill -9."""
 
+import contextlib
+import queue
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Self
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -29,41 +33,62 @@ def command() -> list[str]:
     return [sys.executable, str(SCRIPT), ",".join(map(str, jars))]
 
 
+class Spark:
+    """A session in a process of its own, told by lines what to do."""
+
+    def __init__(self, command: list[str], bootstrap: str, errors: Path) -> None:
+        self._errors = errors
+        with errors.open("w") as log:
+            self._process = subprocess.Popen(
+                [*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("ok "):
+                self._answers.put(line.strip())
+        self._answers.put("it ended")
+
+    def ask(self, *words: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        """Of the oldest command that was not answered yet."""
+        answer = self._answers.get(timeout=WAIT_S)
+        assert answer.startswith("ok "), self._errors.read_text()[-3_000:]
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(30)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
 def test_round_trip_over_a_killed_broker(command: list[str], tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
-        produce(command, broker, 0, 2_000, "lz4")
+    """Killed between two of its writes and in the middle of one: the session goes on, and each record is there once."""
+    with BrokerProcess(tmp_path / "data") as broker, Spark(command, broker.kafka, tmp_path / "errors") as spark:
+        spark.ask("produce", "spark", 0, 2_000, "lz4")
+        assert spark.answer() == "ok produced 2000"
         broker.kill9()
         broker.restart()
-        sending = subprocess.Popen(
-            [*command, "produce", broker.kafka, "spark", "2000", "60000", "zstd"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            wait_until_stored(broker, 2_001)
-            broker.kill9()
-            broker.restart()
-            _, err = sending.communicate(timeout=WAIT_S)
-        finally:
-            sending.kill()
-            sending.communicate()
-        assert sending.returncode == 0, err[-3_000:]
-        done = subprocess.run(
-            [*command, "consume", broker.kafka, "spark", "none", "62000"],
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3_000:]
-        assert done.stdout.splitlines()[-1] == "ok consumed 62000"
-
-
-def produce(command: list[str], broker: BrokerProcess, first: int, count: int, codec: str) -> None:
-    arguments = ["produce", broker.kafka, "spark", str(first), str(count), codec]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
+        spark.ask("produce", "spark", 2_000, 60_000, "zstd")
+        wait_until_stored(broker, 2_001)
+        broker.kill9()
+        broker.restart()
+        assert spark.answer() == "ok produced 60000"
+        spark.ask("consume", "spark", 62_000)
+        assert spark.answer() == "ok consumed 62000"
 
 
 def wait_until_stored(broker: BrokerProcess, records: int) -> None:

@@ -20,13 +20,13 @@ from tests.support.server import BrokerProcess
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
 
-EVENTS = 6_000
+EVENTS = 2_400
 PARTITIONS = 2
 KILLS = 2
 PIPELINE = """
 name: gone
 checkpoint: ./checkpoint
-batch: {max_records: 400, interval: 100ms}
+batch: {max_records: 300, interval: 100ms}
 sources:
   web: {type: stream, stream: web}
 transforms:

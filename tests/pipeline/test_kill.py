@@ -20,12 +20,12 @@ from tests.support.server import BrokerProcess
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(900)]
 
-EVENTS = 12_000
+EVENTS = 4_800
 PARTITIONS = 2
 PIPELINE = """
 name: kill
 checkpoint: ./checkpoint
-batch: {max_records: 600, interval: 100ms}
+batch: {max_records: 400, interval: 100ms}
 sources:
   web: {type: stream, stream: web}
 transforms:

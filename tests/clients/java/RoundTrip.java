@@ -45,14 +45,21 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * The Java client against a broker, in three verbs that a test drives:
- * produce BOOTSTRAP TOPIC FROM COUNT CODEC, consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR, admin BOOTSTRAP TOPIC,
- * flood BOOTSTRAP TOPIC, quotas BOOTSTRAP TOPIC, refused BOOTSTRAP TOPIC.
+ * produce BOOTSTRAP TOPIC FROM COUNT CODECS (COUNT records with each), consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR,
+ * admin BOOTSTRAP TOPIC, flood BOOTSTRAP TOPIC, quotas BOOTSTRAP TOPIC, refused BOOTSTRAP TOPIC.
  * Each prints "ok ..." as its last line, or dies with a stack trace and a non-zero exit.
  */
 public final class RoundTrip {
     public static void main(String[] args) throws Exception {
         switch (args[0]) {
-            case "produce" -> produce(args[1], args[2], Integer.parseInt(args[3]), Integer.parseInt(args[4]), args[5]);
+            case "produce" -> {
+                int from = Integer.parseInt(args[3]);
+                int count = Integer.parseInt(args[4]);
+                for (String codec : args[5].split(",")) {
+                    produce(args[1], args[2], from, count, codec);
+                    from += count;
+                }
+            }
             case "consume" -> consume(args[1], args[2], args[3], Integer.parseInt(args[4]), args[5]);
             case "flood" -> flood(args[1], args[2]);
             case "admin" -> admin(args[1], args[2]);

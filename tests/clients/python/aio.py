@@ -94,7 +94,8 @@ async def admin(bootstrap: str, topic: str) -> None:
 if __name__ == "__main__":
     verb, rest = sys.argv[1], sys.argv[2:]
     if verb == "produce":
-        asyncio.run(produce(rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4]))
+        for part, codec in enumerate(rest[4].split(",")):
+            asyncio.run(produce(rest[0], rest[1], int(rest[2]) + part * int(rest[3]), int(rest[3]), codec))
     elif verb == "consume":
         asyncio.run(consume(rest[0], rest[1], rest[2], int(rest[3])))
     elif verb == "flood":

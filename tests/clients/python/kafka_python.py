@@ -107,7 +107,8 @@ def admin(bootstrap: str, topic: str) -> None:
 if __name__ == "__main__":
     verb, rest = sys.argv[1], sys.argv[2:]
     if verb == "produce":
-        produce(rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4])
+        for part, codec in enumerate(rest[4].split(",")):
+            produce(rest[0], rest[1], int(rest[2]) + part * int(rest[3]), int(rest[3]), codec)
     elif verb == "consume":
         consume(rest[0], rest[1], rest[2], int(rest[3]))
     else:

@@ -1,4 +1,8 @@
-"""Spark's own Kafka connector against a broker: produce or consume, in batch. Prints "ok ..." last, or dies."""
+"""Spark's own Kafka connector against a broker, in batch.
+
+Each line of standard input is a command, `produce TOPIC FIRST COUNT CODEC` or `consume TOPIC COUNT`, and is answered by
+a line that begins with "ok". It ends with its input, or dies.
+"""
 
 import sys
 
@@ -11,6 +15,7 @@ def session(jars: str) -> SparkSession:
         SparkSession.builder.master("local[1]")
         .config("spark.jars", jars)
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -29,10 +34,10 @@ def produce(spark: SparkSession, bootstrap: str, topic: str, first: int, count: 
     )
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "includeHeaders": "true"}
     rows.write.format("kafka").options(**options).option("kafka.compression.type", codec).save()
-    print(f"ok produced {count}")
+    print(f"ok produced {count}", flush=True)
 
 
-def consume(spark: SparkSession, bootstrap: str, topic: str, _group: str, count: int) -> None:
+def consume(spark: SparkSession, bootstrap: str, topic: str, count: int) -> None:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
     rows = spark.read.format("kafka").options(**options).load().orderBy("partition", "offset").collect()
     last: dict[bytes, int] = {}
@@ -42,14 +47,16 @@ def consume(spark: SparkSession, bootstrap: str, topic: str, _group: str, count:
         assert n > last.get(bytes(row.key), -1), f"{row.key}: {n} after {last[bytes(row.key)]}"
         last[bytes(row.key)] = n
     assert len(rows) == count, f"saw {len(rows)} of {count}"
-    print(f"ok consumed {len(rows)}")
+    print(f"ok consumed {len(rows)}", flush=True)
 
 
 if __name__ == "__main__":
-    jars, verb, rest = sys.argv[1], sys.argv[2], sys.argv[3:]
+    jars, bootstrap = sys.argv[1:]
     spark = session(jars)
-    if verb == "produce":
-        produce(spark, rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4])
-    else:
-        consume(spark, rest[0], rest[1], rest[2], int(rest[3]))
+    for line in sys.stdin:
+        verb, topic, *rest = line.split()
+        if verb == "produce":
+            produce(spark, bootstrap, topic, int(rest[0]), int(rest[1]), rest[2])
+        else:
+            consume(spark, bootstrap, topic, int(rest[0]))
     spark.stop()

@@ -19,8 +19,13 @@ func main() {
 	verb, bootstrap, topic := os.Args[1], os.Args[2], os.Args[3]
 	var err error
 	switch verb {
-	case "produce": // BOOTSTRAP TOPIC FROM COUNT CODEC
-		err = produce(ctx, bootstrap, topic, number(os.Args[4]), number(os.Args[5]), os.Args[6])
+	case "produce": // BOOTSTRAP TOPIC FROM COUNT CODECS: COUNT records with each
+		from, count := number(os.Args[4]), number(os.Args[5])
+		for part, codec := range strings.Split(os.Args[6], ",") {
+			if err = produce(ctx, bootstrap, topic, from+part*count, count, codec); err != nil {
+				break
+			}
+		}
 	case "consume": // BOOTSTRAP TOPIC GROUP COUNT
 		err = consume(ctx, bootstrap, topic, os.Args[4], number(os.Args[5]))
 	case "admin": // BOOTSTRAP TOPIC

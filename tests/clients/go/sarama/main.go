@@ -26,9 +26,15 @@ func main() {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	var err error
 	switch verb {
-	case "produce": // BOOTSTRAP TOPIC FROM COUNT CODEC
-		if err = config.Producer.Compression.UnmarshalText([]byte(os.Args[6])); err == nil {
-			err = produce(config, bootstrap, topic, number(os.Args[4]), number(os.Args[5]))
+	case "produce": // BOOTSTRAP TOPIC FROM COUNT CODECS: COUNT records with each
+		from, count := number(os.Args[4]), number(os.Args[5])
+		for part, codec := range strings.Split(os.Args[6], ",") {
+			if err = config.Producer.Compression.UnmarshalText([]byte(codec)); err != nil {
+				break
+			}
+			if err = produce(config, bootstrap, topic, from+part*count, count); err != nil {
+				break
+			}
 		}
 	case "consume": // BOOTSTRAP TOPIC GROUP COUNT
 		err = consume(config, bootstrap, topic, os.Args[4], number(os.Args[5]))

@@ -1,0 +1,31 @@
+"""The order of the tests, and which of them share a worker.
+
+With two workers the run takes as long as the busier one. Tests that share a Spark session run on one worker, so that one
+JVM is started for all of them; what takes longest is begun first, so that no long test is left for the end.
+"""
+
+import pytest
+
+_LONGEST = (
+    "tests/docs/test_demo.py",
+    "tests/pipeline/test_kill.py",
+    "tests/pipeline/test_broker_kill.py",
+    "tests/clients/test_spark.py",
+    "tests/pipeline/test_signals.py",
+    "tests/docs/test_pages.py",
+    "tests/faults/",
+    "tests/pipeline/",
+    "tests/bench/",
+)
+"""Files and directories whose tests take seconds, the longest first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark session"))
+    items.sort(key=_rank)  # stable: within a rank the order stays random
+
+
+def _rank(item: pytest.Item) -> int:
+    return next((rank for rank, start in enumerate(_LONGEST) if item.nodeid.startswith(start)), len(_LONGEST))
