@@ -1,7 +1,7 @@
 """The order of the tests, and which of them share a worker.
 
-With two workers the run takes as long as the busier one. Tests that share a Spark session run on one worker, so that one
-JVM is started for all of them; what takes longest is begun first, so that no long test is left for the end.
+With two workers the run takes as long as the busier one. Tests that share a Spark session run on one worker, so that
+one JVM is started for all of them; what takes longest is begun first, so that no long test is left for the end.
 """
 
 import pytest

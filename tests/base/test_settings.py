@@ -167,7 +167,7 @@ def test_text_that_is_no_address_is_refused(address: str) -> None:
 @given(st.text())
 def test_any_text_gives_settings_or_settings_error(text: str) -> None:
     with contextlib.suppress(SettingsError):
-        load(Whole, parse_yaml(text, "f.yaml"))
+        assert isinstance(load(Whole, parse_yaml(text, "f.yaml")), Whole)
 
 
 @pytest.mark.parametrize(

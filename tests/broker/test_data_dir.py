@@ -1,5 +1,6 @@
 """Whose a data directory is, which format it has, and that one broker uses it at a time."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -104,7 +105,10 @@ def test_a_lost_identity_is_not_made_up_again(tmp_path: Path) -> None:
 def test_a_start_that_was_cut_off_is_carried_on(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / "format.json.new").write_text("{")
-    opened(tmp_path).close()
+    with contextlib.closing(opened(tmp_path)) as first:
+        assert first.unknown_entries == []
+    with contextlib.closing(opened(tmp_path)) as again:
+        assert again.identity == first.identity
 
 
 def test_it_needs_nothing_but_the_disk_port() -> None:

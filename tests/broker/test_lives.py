@@ -117,4 +117,5 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_life_keeps_every_promise(tmp_path: Path, seed: int) -> None:
+    """`Life.check` asserts after each step that all that was acked is there, once and in order."""
     run(Life(tmp_path, seed).live)

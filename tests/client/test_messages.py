@@ -122,6 +122,7 @@ def check_answers(chance: random.Random) -> None:
 @example(b"\xff\xff\xff\xfe" * 20)
 @example(b"\0\0\0\1\xff\xfe" * 20)
 def test_noise_is_an_answer_or_an_error_of_its_own(api: Api, body: bytes) -> None:
+    """No other exception than AnswerError comes out of a reader, whatever the bytes are."""
     with suppress(AnswerError):
         ANSWERS[api](body)
 

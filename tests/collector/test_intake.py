@@ -261,7 +261,8 @@ def test_garbage_of_many_peers_harms_no_honest_one(
         one.close()
     for number, lines in enumerate(sent):
         prefix = b"honest-%d-" % number
-        rig.wait(lambda prefix=prefix, lines=lines: ours(rig, prefix) == lines)  # type: ignore[misc]
+        rig.wait(lambda prefix=prefix, lines=lines: len(ours(rig, prefix)) >= len(lines))  # type: ignore[misc]
+        assert ours(rig, prefix) == lines
 
 
 def ours(rig: Rig, prefix: bytes) -> list[bytes]:

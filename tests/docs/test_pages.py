@@ -49,6 +49,7 @@ RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", RUNNABLE, ids=title)
 def test_every_command_works(page: Path, tmp_path: Path) -> None:
+    """`Runner` asserts that each command and program ends with 0."""
     work = tmp_path / "work"
     work.mkdir()
     prepare(work)

@@ -64,10 +64,12 @@ def sweep(closed: bool, bits: tuple[int, ...] | None) -> None:
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_bit_of_every_byte(closed: bool) -> None:
+    """`check` asserts of each: other bytes are never read, and what is damaged in a log is named."""
     sweep(closed, None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 def test_every_bit(closed: bool) -> None:
+    """As above, all eight bits of every byte."""
     sweep(closed, tuple(range(8)))

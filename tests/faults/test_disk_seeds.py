@@ -102,6 +102,7 @@ def seeds(count: int) -> list[int]:
 
 
 def test_short_runs_of_many_lives() -> None:
+    """`play` asserts after each life of a run that the log keeps what it told; the seed of a failure is named."""
     for seed in seeds(SHORT):
         play_or_tell(seed)
 
@@ -109,6 +110,7 @@ def test_short_runs_of_many_lives() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_long_runs_of_many_lives() -> None:
+    """As above, many more seeds."""
     for seed in seeds(LONG):
         play_or_tell(seed)
 

@@ -240,6 +240,7 @@ def check(broker: BrokerProcess, town: Town) -> None:
 
 
 def test_honest_clients_notice_nothing_of_the_others(tmp_path: Path) -> None:
+    """`lived` asserts that all that was acked to them is there, before and after a restart, and nothing is damaged."""
     lived(tmp_path, 1, 3.0)
 
 

@@ -148,11 +148,14 @@ def test_sessions_end_in_real_time(tmp_path: Path) -> None:
             await formed(broker, session_ms=50)
             group = broker.groups.describe
 
-            def empty() -> bool:
+            def ended() -> bool:
                 found = group(G)
-                return found is not None and found.state == "Empty"
+                return found is not None and not found.members
 
-            await until(empty)
+            await until(ended)
+            found = group(G)
+            assert found is not None
+            assert found.state == "Empty"
 
     run(body)
 
@@ -271,6 +274,7 @@ def test_deleting_a_stream_deletes_its_offsets(tmp_path: Path) -> None:
             await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             await broker.groups.commit(commit(5))
+            assert offset_of(broker) is not None
             await broker.catalog.delete_stream("clicks")
             await until(lambda: offset_of(broker) is None)
 
@@ -382,6 +386,7 @@ def test_a_full_disk_puts_the_shortening_off(tmp_path: Path) -> None:
             await waiting
             while kind((await broker.groups.commit(commit(21))).results[0]) is not CoordinatorNotAvailableError:
                 await asyncio.sleep(0)
+            assert partition.log_start_offset == 0
             disk.mend()
             await commit_often(broker, 2, 60)
             await until(lambda: partition.log_start_offset > 100)

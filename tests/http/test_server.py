@@ -92,3 +92,7 @@ def test_one_connection_too_many_is_closed_at_once(server: BoundedServer, gate: 
 def test_stop_does_not_wait_for_slow_peers(server: BoundedServer) -> None:
     with closing(socket.create_connection(split_address(server.address), timeout=WAIT_S)) as peer:
         peer.sendall(b"GET / HT")
+        server.stop()
+        assert peer.recv(100) == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(split_address(server.address), timeout=WAIT_S)

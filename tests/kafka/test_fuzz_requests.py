@@ -54,6 +54,7 @@ def fuzzed(besieged: Besieged, api_keys: list[int], examples: int) -> None:
 
 @pytest.mark.parametrize("api_key", APIS, ids=lambda key: load_handlers()[key].handle.__module__.rpartition(".")[2])
 def test_any_request_is_answered_or_closed(besieged: Besieged, api_key: int) -> None:
+    """`Besieged.strike` asserts it of each request; the fixture's end, that the broker lived and logged no fault."""
     fuzzed(besieged, [api_key], EXAMPLES)
 
 

@@ -26,7 +26,7 @@ BUDGET = 10_000
 st.register_type_strategy(Records, st.binary(max_size=100))
 
 
-def read_back(entity: Any) -> None:
+def check_read_back(entity: Any) -> None:
     body = written(entity)
     frame = memoryview(bytearray(b"head" + body + b"tail"))
     read = reader_for(entity.__api_key__, entity.__version__)
@@ -39,7 +39,7 @@ def read_back(entity: Any) -> None:
 def test_reads_what_kio_writes(api_key: int, version: int) -> None:
     chance = random.Random(version)
     for _ in range(40):
-        read_back(random_entity(load_request_schema(api_key, version), chance))
+        check_read_back(random_entity(load_request_schema(api_key, version), chance))
 
 
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: str(handler.api_key))
@@ -47,7 +47,7 @@ def test_reads_whatever_kio_writes(handler: Handler) -> None:
     @settings(max_examples=10, deadline=None, database=None)
     @given(entity=st.from_type(load_request_schema(handler.api_key, handler.max_version)))
     def check(entity: Any) -> None:
-        read_back(entity)
+        check_read_back(entity)
 
     check()
 

@@ -37,6 +37,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setattr(catalyst, "cache_dir", lambda: tmp_path / "file" / "cache" / "jars")
     _check()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def _written(directory: Path, *, whole: bool, announced: bool) -> ClassArchive:

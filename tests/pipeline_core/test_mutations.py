@@ -145,6 +145,7 @@ def _run(plan: Plan) -> None:
 @settings(max_examples=400, deadline=None)
 @given(mutated_documents())
 def test_a_document_with_other_values_is_judged_and_what_is_accepted_runs(data: Any) -> None:
+    """`_judged` asserts that each problem has a line and a sentence of ours; `_run`, that no row is lost."""
     plan = _judged(_as_yaml(data).lstrip("\n"))
     if plan is not None:
         _run(plan)
@@ -153,6 +154,7 @@ def test_a_document_with_other_values_is_judged_and_what_is_accepted_runs(data: 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(TEXTS), st.data())
 def test_a_text_with_other_characters_is_judged(text: str, data: st.DataObject) -> None:
+    """As above, of texts that may be no YAML."""
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text)))
         until = at + data.draw(st.integers(0, 3))

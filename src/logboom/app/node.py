@@ -89,7 +89,7 @@ class Node:
             version = importlib.metadata.version("logboom")
             self._sources.append(lambda: broker_metrics(broker, version, self._config.http.max_partition_series))
             kafka = await self._start_kafka(broker)
-        except BaseException:
+        except BaseException:  # a cancelled start too: what was begun is stopped before the error goes on
             await self.stop()
             raise
         self._phase = None

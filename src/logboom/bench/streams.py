@@ -26,7 +26,7 @@ def bench_stream(bootstrap: str, *, partitions: int = 1, config: Mapping[str, st
     try:
         _wait_until_served(admin, name, partitions)
         yield name
-    except BaseException:
+    except BaseException:  # Ctrl-C too: the stream is removed before the error goes on
         with suppress(BenchError):  # what went wrong first is what is told
             _remove(admin, name)
         raise

@@ -171,7 +171,7 @@ class Broker:
             metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, runtime.clock, report)
             broker = cls(config, data_dir, disk, image, metadata_log, runtime=runtime, log=log)
             await broker._begin()
-        except BaseException:
+        except BaseException:  # a cancelled start too: the next one must not find the directory locked
             data_dir.close()
             raise
         return broker
@@ -186,7 +186,7 @@ class Broker:
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas
             self.catalog.shorten_soon()
-        except BaseException:
+        except BaseException:  # a cancelled start too: its threads end and its files are closed
             await self._close(StorageError("the broker did not start"))
             raise
         self.log.info(

@@ -326,7 +326,7 @@ class Catalog:
         await self._follower.prepare(delta)
         try:
             await self._commit_port.commit(records)
-        except BaseException:
+        except BaseException:  # a cancelled caller too: what was prepared would be in the way of the next change
             await self._follower.abandon(delta)
             raise
         self._counters.metadata_commits += 1

@@ -99,7 +99,7 @@ class Replicas:
         try:
             for stream, indexes in delta.grown:
                 self._prepared += await self._store.create(stream, indexes, _FIRST_EPOCH, delta.before.tombstones)
-        except BaseException:
+        except BaseException:  # a cancelled caller too: directories without metadata are left by no failure
             await self.abandon(delta)
             raise
 

@@ -70,7 +70,7 @@ class DataDir:
             for name in (METADATA_DIR, STREAMS_DIR):
                 disk.make_dir(name)
             disk.sync_dir(".")
-        except BaseException:
+        except BaseException:  # whatever ends the start, the next one must not find the directory locked
             lock.close()
             raise
         return cls(path, disk, identity, lock)
