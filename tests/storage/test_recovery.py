@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.support.logs import DIRECTORY, PLAIN, SMALL, Reports, append, batch, open_log, read_one
 
 from logboom.base.errors import StorageError
-from logboom.base.ids import Epoch, Offset
+from logboom.base.ids import Epoch, Offset, ProducerId
 from logboom.sim.disk import Always, SimDisk, SimFile
 from logboom.storage import LogConfig, PartitionLog
 from logboom.storage.checkpoint import load as load_checkpoint
+from logboom.storage.snapshots import snapshot_offsets
 
 many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -426,3 +427,33 @@ def test_an_epoch_behind_the_durable_end_is_not_held_against_the_epoch_file() ->
     noted = load_checkpoint(disk, DIRECTORY)
     assert noted is not None
     assert (noted.durable_end, noted.latest_epoch) == (2, 1)
+
+
+def test_producers_are_rebuilt_from_the_log_when_every_snapshot_is_gone() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    for n in range(60):
+        append(log, batch(1, 100, producer=n % 3, epoch=0, sequence=n // 3))
+        log.flush(sync=True)
+    assert snapshot_offsets(disk, DIRECTORY)
+    for name in [name for name in disk.nodes if name.endswith(".producers")]:
+        disk.unlink(name)
+    again = open_log(disk)
+    assert list(again.producers) == list(log.producers)
+    assert again.producers.get(ProducerId(2)) is not None
+
+
+def test_with_a_snapshot_producers_are_not_rebuilt_from_the_start() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    for n in range(60):
+        append(log, batch(1, 100, producer=n % 3, epoch=0, sequence=n // 3))
+        log.flush(sync=True)
+    first = log.segments[0].path
+    after = disk.copy()
+
+    def watch(operation: str, path: str) -> None:
+        assert (operation, path) != ("read", first)
+
+    after.fault = watch
+    assert list(open_log(after).producers) == list(log.producers)

@@ -2,9 +2,10 @@
 
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.support.logs import Reports, append, batch, open_log
+from tests.support.logs import Reports, append, batch, filled, open_log, read_batches
 
 from logboom.base.ids import Offset
 from logboom.sim.disk import SimDisk
@@ -108,3 +109,38 @@ def test_producers_of_deleted_records_are_known_after_a_truncation_far_back() ->
     log.delete_before(first_kept)
     log.truncate(Offset(first_kept + 1), now_ms=1000)
     assert append(log, batch(1, 400, producer=1, epoch=0, sequence=0)).duplicate
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 50, 51, 149, 299])
+def test_truncation_leaves_whole_batches_below(offset: int) -> None:
+    disk = SimDisk()
+    log, batches = filled(disk)
+    log.truncate(Offset(offset), now_ms=0)
+    kept = offset // 3
+    for reader in (log, open_log(disk.power_cut(Random(offset)))):
+        assert (reader.log_end_offset, reader.durable_end) == (3 * kept, 3 * kept)
+        assert [read_batches(reader, 3 * n, 1)[0] for n in range(kept)] == batches[:kept]
+        assert append(reader, batch(3)).base_offset == 3 * kept
+        assert reader.flush(sync=True) == 3 * kept + 3
+        newest = reader.reader.max_timestamp(reader.durable_end)
+        assert newest is not None
+        assert newest.timestamp_ms == max(1002, 1000 + 10 * (kept - 1) + 2)
+
+
+def test_truncation_takes_producers_and_epochs_back() -> None:
+    log = open_log(SimDisk())
+    for n in range(60):
+        append(log, batch(1, 100, producer=1, epoch=0, sequence=n), leader_epoch=n // 20)
+        log.flush(sync=True)
+    log.truncate(Offset(30), now_ms=0)
+    assert log.epochs.entries == ((0, 0), (1, 20))
+    assert append(log, batch(1, producer=1, epoch=0, sequence=27), leader_epoch=1).duplicate
+    assert append(log, batch(1, producer=1, epoch=0, sequence=30), leader_epoch=1).base_offset == 30
+
+
+def test_truncation_above_the_end_only_drops_what_is_staged() -> None:
+    log, batches = filled(SimDisk(), 4)
+    append(log, batch())
+    log.truncate(Offset(50), now_ms=0)
+    assert log.log_end_offset == 12
+    assert read_batches(log, 0) == batches

@@ -6,6 +6,7 @@ from logboom.base.errors import StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Disk
 from logboom.records import Codec, Record, RecordLimits, build_batch, iter_batches, validate_produced
+from logboom.sim.disk import SimDisk
 from logboom.storage import Appended, Damage, LogConfig, Notice, PartitionLog
 
 LIMITS = RecordLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=4 << 20, max_records=100_000)
@@ -71,3 +72,13 @@ def read_one(log: PartitionLog, offset: int) -> bytes | None:
         return read_batches(log, offset, 1)[0]
     except StorageError:
         return None
+
+
+def filled(disk: SimDisk, count: int = 100, config: LogConfig = SMALL) -> tuple[PartitionLog, list[bytearray]]:
+    """A log of batches of three records, offsets 3n, times 1000 + 10n."""
+    log = open_log(disk, config)
+    batches = [batch(3, 40, timestamp_ms=1000 + 10 * n) for n in range(count)]
+    for buffer in batches:
+        append(log, buffer)
+        log.flush(sync=True)
+    return log, batches
