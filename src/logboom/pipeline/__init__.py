@@ -1,7 +1,7 @@
 """The observability pipeline: lines out of streams become events, which are masked, sampled, routed and delivered.
 
-A pipeline is one YAML file. `config` compiles it into a `plan`: frozen nodes that describe themselves and say nothing
-of YAML, Spark or Arrow. A plan can be written down, so that a batch which has to be done again is done as it was.
+A pipeline is one YAML file. `config` compiles it into a `plan`: frozen nodes that know no
+YAML and no Spark. A plan is written to disk, so that a batch which has to be done again is done as it was.
 
 The way of a record, batch by batch:
 
@@ -10,34 +10,38 @@ The way of a record, batch by batch:
 2. The layout has numbered every place where a record can be. Each row carries the number of its place, `at`, and the
    steps of the layout take it from place to place. Steps that follow each other without Spark form a stage
    (`execute.stages`), which runs on an executor as one `mapInArrow` pass over Arrow batches.
-3. A kernel pass runs kernels, functions from an Arrow batch to an Arrow batch of as many rows: `parse.parse_batch`
-   makes an event of each raw record (formats read lines into fields, `normalise` gives these the one shape of an
-   event, `event` knows its columns and its JSON), `mask.mask_batch` replaces secrets. A line that cannot be read is a
-   row with a reason, never an exception.
-4. A layer routes: its conditions are answered on whole columns where they are simple (`route`), else by Spark, in the
-   guarded form that `sql` makes of them. Rows are copied where they have several destinations.
+3. A kernel pass runs the kernels of transforms (`transforms`), functions from an Arrow batch to an Arrow batch of as many
+   rows: a `parse` makes an event of each raw record (formats read lines into fields, `normalise` gives these the one
+   shape of an event, `event` knows its columns and its JSON), a `mask` replaces secrets. A line that cannot be read is
+   a row with a reason, never an exception.
+4. A layer routes by the conditions of `filter`, `route` and `sample`: they are answered on whole columns where they are
+   simple (`route`), else by Spark, in the guarded form that `sql` makes of them. Rows are copied where they have several
+   destinations.
 5. Rows at a final place leave through `edge`: it encodes them as records and writes them to the log, each attempt at a
-   batch in the same order, so that readers can tell what is repeated. Streams of the user, streams of edges for other
+   batch in the same order, so that readers recognise repeats. Streams of the user, streams of edges for other
    sinks, and dead letters are written here. What was counted on the way travels with the records, and the batch must
    balance (`checkpoint.ledger`).
 6. Each sink that the router does not write itself has a delivery (`run.delivery`), a query of its own that reads the
    stream of its edge and hands batches to the sink's writer (`sinks`). A sink that hangs delays no other.
 
 A batch may be done again at any time, from its start, after a crash of anything. So nothing in a kernel or a condition
-may depend on the clock, on chance or on earlier batches; repeats are told by the order of their origins.
+may depend on the clock, on chance or on earlier batches; repeats are recognised by the order of their origins.
 
 The rooms, lower ones first; a room imports only rooms above it in this list:
 
-- `plan`: the compiled pipeline as frozen nodes, and its layout: the numbered places where a record can stand and the
-  steps that route it onward. `event`: the columns of an event and its JSON form.
+- `plan`: the compiled pipeline as frozen nodes, and its layout: the numbered places where a record can be and the steps
+  that route it onward. `event`: the columns of an event and its JSON form.
+- `findings`: what compiling a file has found so far.
 - `normalise`, `parse`, `mask`, `route`: the work on rows, pure functions over Arrow batches. `sql`: what SQL a
   condition may use.
+- `transforms`: one file for each kind of transform; they register themselves, as formats do in `parse.formats`.
 - `execute`: runs a layout's steps over Spark's batches. `spark`: the JVM, the session, readers and writers.
 - `checkpoint`: files that survive a crash. `edge`: records in and out of the log.
-- `sinks`: one file for each kind of sink; they register themselves.
-- `config`: from YAML to a plan, with every problem told at once.
+- `sinks`: one file for each kind of sink; they register themselves. `registry`: reads a written plan, whose nodes are
+  those of `transforms` and `sinks`.
+- `config`: from YAML to a plan, with every problem reported at once.
 - `run`: the life of a running pipeline; start reading at `run.runner`.
 
-It talks to the log as any client does and knows nothing of brokers. It alone imports pyspark. The reasons for this way
-are in docs/decisions/0006-router.md, those for `sql` in 0017-sql-of-conditions.md.
+It talks to the log as any client does and knows nothing of brokers. It alone imports pyspark. The reasons for this
+design are in docs/decisions/0006-router.md, those for `sql` in 0017-sql-of-conditions.md.
 """
