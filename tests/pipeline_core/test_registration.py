@@ -22,8 +22,8 @@ from logboom.pipeline.transforms.registry import transform_types
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
 
-LTSV = '''
-"""The format `ltsv`: `label:value` between tabs (http://ltsv.org)."""
+LABELS = '''
+"""The format `example_labels`: `label:value` between tabs."""
 
 from typing import Literal
 
@@ -33,14 +33,14 @@ from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 
-class LtsvRuleModel(RuleModel):
+class LabelsRuleModel(RuleModel):
     """Labelled values between tabs."""
 
-    format: Literal["ltsv"]
+    format: Literal["example_labels"]
     absent: str = "-"
 
 
-class LtsvFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="ltsv"):
+class LabelsFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="example_labels"):
     absent: str
 
     def rows(self, values):
@@ -59,14 +59,14 @@ def _compile(model, part):
     if not model.absent:
         part.problem("absent", "should not be empty")
         return None
-    return LtsvFormat(absent=model.absent)
+    return LabelsFormat(absent=model.absent)
 
 
-FORMATS = (FormatType("ltsv", LtsvRuleModel, LtsvFormat, _compile),)
+FORMATS = (FormatType("example_labels", LabelsRuleModel, LabelsFormat, _compile),)
 '''
 
 UPPER = '''
-"""The transform `upper`: writes the body in capitals, unless the event is a debug line."""
+"""The transform `example_upper`: writes the body in capitals, unless the event is a debug line."""
 
 from typing import Literal
 
@@ -79,20 +79,22 @@ from logboom.pipeline.transforms.base import TransformModel, TransformType
 class UpperModel(TransformModel):
     """Capitals."""
 
-    type: Literal["upper"]
+    type: Literal["example_upper"]
 
 
-class UpperTransform(KernelTransform, frozen=True, kw_only=True, tag="upper"):
+class UpperTransform(KernelTransform, frozen=True, kw_only=True, tag="example_upper"):
     def run(self, batch, keys):
         index = batch.schema.get_field_index("body")
         return batch.set_column(index, "body", pc.utf8_upper(batch.column(index)))
 
 
-TRANSFORM = TransformType("upper", UpperModel, UpperTransform, lambda model, common, part: UpperTransform(**common))
+TRANSFORM = TransformType(
+    "example_upper", UpperModel, UpperTransform, lambda model, common, part: UpperTransform(**common)
+)
 '''
 
 ERRORS_ONLY = '''
-"""The transform `errors_only`: a filter whose condition is its own."""
+"""The transform `example_errors`: a filter whose condition is its own."""
 
 from typing import Literal
 
@@ -104,27 +106,33 @@ from logboom.pipeline.transforms.base import TransformModel, TransformType
 class ErrorsOnlyModel(TransformModel):
     """Errors alone."""
 
-    type: Literal["errors_only"]
+    type: Literal["example_errors"]
 
 
-class ErrorsOnlyTransform(RoutingTransform, frozen=True, kw_only=True, tag="errors_only"):
+class ErrorsOnlyTransform(RoutingTransform, frozen=True, kw_only=True, tag="example_errors"):
     def outcome(self, layer):
         errors = layer.condition("severity_number >= 17")
         return Choice(errors, layer.follow(self.name), layer.dropped(), layer.dead())
 
 
 TRANSFORM = TransformType(
-    "errors_only", ErrorsOnlyModel, ErrorsOnlyTransform, lambda model, common, part: ErrorsOnlyTransform(**common)
+    "example_errors", ErrorsOnlyModel, ErrorsOnlyTransform, lambda model, common, part: ErrorsOnlyTransform(**common)
 )
 '''
+
+ADDED = (
+    f"{formats.__name__}.example_labels",
+    f"{transforms.__name__}.example_upper",
+    f"{transforms.__name__}.example_errors",
+)
 
 PIPELINE = """\
 name: t
 sources: {s: {type: stream, stream: web}}
 transforms:
-  parsed: {type: parse, inputs: [s], rules: [{format: ltsv, absent: none}]}
-  loud: {type: upper, inputs: [parsed]}
-  errors: {type: errors_only, inputs: [loud]}
+  parsed: {type: parse, inputs: [s], rules: [{format: example_labels, absent: none}]}
+  loud: {type: example_upper, inputs: [parsed]}
+  errors: {type: example_errors, inputs: [loud]}
 sinks: {out: {type: console, inputs: [errors]}}
 """
 
@@ -132,12 +140,16 @@ sinks: {out: {type: console, inputs: [errors]}}
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Three files more in the folders of formats and transforms, and nothing else edited."""
-    _add(monkeypatch, formats, tmp_path / "formats", ltsv=LTSV)
-    _add(monkeypatch, transforms, tmp_path / "transforms", upper=UPPER, errors_only=ERRORS_ONLY)
+    _add(monkeypatch, formats, tmp_path / "formats", example_labels=LABELS)
+    _add(monkeypatch, transforms, tmp_path / "transforms", example_upper=UPPER, example_errors=ERRORS_ONLY)
     _forget()
     yield
     monkeypatch.undo()
-    for name in (f"{formats.__name__}.ltsv", f"{transforms.__name__}.upper", f"{transforms.__name__}.errors_only"):
+    for name in (
+        f"{formats.__name__}.example_labels",
+        f"{transforms.__name__}.example_upper",
+        f"{transforms.__name__}.example_errors",
+    ):
         sys.modules.pop(name, None)
     _forget()
 
@@ -166,32 +178,34 @@ def test_a_file_in_the_folder_is_a_format_or_a_transform() -> None:
     assert [(places[row["at"]], row["body"], row["dead_reason"]) for row in rows] == [
         ("edge errors", "NO ROOM", None),
         ("dropped errors", "FINE", None),
-        ("dead parsed", None, "ltsv: a part has no label"),
+        ("dead parsed", None, "example_labels: a part has no label"),
     ]
     assert rows[0]["attributes"] == "{}"
 
 
 @pytest.mark.usefixtures("added")
 def test_what_is_wrong_with_its_keys_is_told_as_for_any_other() -> None:
-    text = PIPELINE.replace("format: ltsv, absent: none", "format: ltsv, absent: '', columns: [a]")
+    text = PIPELINE.replace("format: example_labels, absent: none", "format: example_labels, absent: '', columns: [a]")
     with pytest.raises(SettingsError) as caught:
-        compile_pipeline(text.replace("type: upper", "type: uper"), "p.yaml")
+        compile_pipeline(text.replace("type: example_upper", "type: exmple_upper"), "p.yaml")
     assert str(caught.value).split("\n") == [
-        "p.yaml:4: transforms.parsed.rules[0].columns: goes with format csv, not with ltsv",
+        "p.yaml:4: transforms.parsed.rules[0].columns: goes with format csv, not with example_labels",
         "p.yaml:4: transforms.parsed.rules[0].absent: should not be empty",
-        "p.yaml:5: transforms.loud.type: unknown type 'uper' (did you mean 'upper'?)",
+        "p.yaml:5: transforms.loud.type: unknown type 'exmple_upper' (did you mean 'example_upper'?)",
     ]
 
 
 def test_a_plan_with_a_kind_that_this_version_lacks_is_no_plan() -> None:
-    text = compile_pipeline(PIPELINE.replace("ltsv, absent: none", "json").replace("upper", "filter, condition: 'true'")
-                            .replace("errors_only", "filter, condition: 'true'"), "p.yaml").to_json()  # fmt: skip
+    known = PIPELINE.replace("example_labels, absent: none", "json")
+    for example in ("example_upper", "example_errors"):
+        known = known.replace(example, "filter, condition: 'true'")
+    text = compile_pipeline(known, "p.yaml").to_json()
     with pytest.raises(ValueError, match="no transform of type 'enrich'"):
         read_plan(text.replace('"type":"filter"', '"type":"enrich"'))
     with pytest.raises(ValueError, match="no sink of type 'fax'"):
         read_plan(text.replace('"type":"console"', '"type":"fax"'))
-    with pytest.raises(ValueError, match="'ltsv'"):
-        read_plan(text.replace('"type":"json"', '"type":"ltsv"'))
+    with pytest.raises(ValueError, match="'example_labels'"):
+        read_plan(text.replace('"type":"json"', '"type":"example_labels"'))
 
 
 def test_the_documentation_has_every_format_transform_and_sink() -> None:

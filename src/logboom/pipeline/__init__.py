@@ -1,7 +1,7 @@
 """The observability pipeline: lines out of streams become events, which are masked, sampled, routed and delivered.
 
-A pipeline is one YAML file. `config` compiles it into a `plan`: frozen nodes that know no
-YAML and no Spark. A plan is written to disk, so that a batch which has to be done again is done as it was.
+A pipeline is one YAML file. `config` compiles it into a `plan`: frozen nodes that know no YAML and no Spark. A plan is
+written to disk, so that a batch which has to be done again is done as it was.
 
 The way of a record, batch by batch:
 
@@ -10,13 +10,13 @@ The way of a record, batch by batch:
 2. The layout has numbered every place where a record can be. Each row carries the number of its place, `at`, and the
    steps of the layout take it from place to place. Steps that follow each other without Spark form a stage
    (`execute.stages`), which runs on an executor as one `mapInArrow` pass over Arrow batches.
-3. A kernel pass runs the kernels of transforms (`transforms`), functions from an Arrow batch to an Arrow batch of as many
-   rows: a `parse` makes an event of each raw record (formats read lines into fields, `normalise` gives these the one
-   shape of an event, `event` knows its columns and its JSON), a `mask` replaces secrets. A line that cannot be read is
-   a row with a reason, never an exception.
-4. A layer routes by the conditions of `filter`, `route` and `sample`: they are answered on whole columns where they are
-   simple (`route`), else by Spark, in the guarded form that `sql` makes of them. Rows are copied where they have several
-   destinations.
+3. A kernel pass runs the kernels of transforms (`transforms`), functions from an Arrow batch to an Arrow batch of as
+   many rows: a `parse` makes an event of each raw record (formats read lines into fields, `normalise` gives these the
+   one shape of an event, `event` knows its columns and its JSON), a `mask` replaces secrets. A line that cannot be
+   read is a row with a reason, never an exception.
+4. A layer routes by the conditions of `filter`, `route` and `sample`: they are answered on whole columns where they
+   are simple (`route`), else by Spark, in the guarded form that `sql` makes of them. Rows are copied where they have
+   several destinations.
 5. Rows at a final place leave through `edge`: it encodes them as records and writes them to the log, each attempt at a
    batch in the same order, so that readers recognise repeats. Streams of the user, streams of edges for other
    sinks, and dead letters are written here. What was counted on the way travels with the records, and the batch must
