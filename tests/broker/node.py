@@ -124,6 +124,20 @@ class FaultyDisk:
         self.standstill = threading.RLock()
         """Whoever holds it sees a disk between two calls of the system, as kill -9 leaves it."""
 
+        self.hold_reads_of: str | None = None
+        """Reads of files whose path holds this hang, until `release_reads`."""
+        self.reads_held = 0
+        self._reads_go_on = threading.Event()
+
+    def release_reads(self) -> None:
+        self.hold_reads_of = None
+        self._reads_go_on.set()
+
+    def before_read(self, path: str) -> None:
+        if self.hold_reads_of is not None and self.hold_reads_of in path:
+            self.reads_held += 1
+            assert self._reads_go_on.wait(WAIT_S)
+
     def fill(self, where: str = "") -> None:
         self.where, self.write_errno = where, errno.ENOSPC
 
@@ -212,6 +226,7 @@ class FaultyFile:
         self._disk, self._path, self._file = disk, path, file
 
     def read(self, offset: int, length: int) -> bytes:
+        self._disk.before_read(self._path)
         return self._file.read(offset, length)
 
     def read_cached(self, offset: int, length: int) -> bytes | memoryview | None:

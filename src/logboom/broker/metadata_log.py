@@ -115,7 +115,7 @@ class MetadataLog:
         self._record_count = len(records)
         self._not_before = 0
         detached = await self._flusher.run(partial(self.log.detach_before, start))
-        await asyncio.to_thread(self.log.remove_detached, detached)
+        await asyncio.to_thread(detached.remove)
         return len(records)
 
     async def _append(self, records: Sequence[MetadataRecord]) -> None:

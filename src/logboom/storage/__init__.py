@@ -66,6 +66,7 @@ from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.segment import Segment
 from logboom.storage.small_files import read_whole, replace_whole
 from logboom.storage.staging import Batch, Staged
+from logboom.storage.truncation import DetachedSegments
 
 __all__ = [
     "FORMAT_VERSION",
@@ -73,6 +74,7 @@ __all__ = [
     "Batch",
     "BatchView",
     "Damage",
+    "DetachedSegments",
     "EpochHistory",
     "LogConfig",
     "LogTotals",

@@ -14,7 +14,7 @@ from threading import Lock
 
 from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageError
 from logboom.base.ids import Epoch, Offset
-from logboom.base.ports import Disk, SyncFailedError
+from logboom.base.ports import Disk
 from logboom.storage import recovery, truncation, writing
 from logboom.storage.config import Appended, LogConfig
 from logboom.storage.faults import retriable_error_for
@@ -35,6 +35,7 @@ from logboom.storage.staging import (
     place_run,
 )
 from logboom.storage.state import LogState, Report
+from logboom.storage.truncation import DetachedSegments
 
 
 class PartitionLog:
@@ -108,11 +109,6 @@ class PartitionLog:
     def size_bytes(self) -> int:
         """Bytes of all batches on disk."""
         return sum(segment.size_bytes for segment in self._state.segments)
-
-    @property
-    def failed(self) -> bool:
-        """Whether a write or sync failed in a way that ends all writing."""
-        return self._state.failure is not None
 
     @property
     def config(self) -> LogConfig:
@@ -298,11 +294,14 @@ class PartitionLog:
         Waits for the disk.
         """
         gone = self.detach_before(offset)
-        self.remove_detached(gone)
-        return len(gone)
+        gone.remove()
+        return len(gone.segments)
 
-    def detach_before(self, offset: Offset) -> tuple[Segment, ...]:
-        """The first half of `delete_before`: the start is moved, durably, and the segments below are not read again."""
+    def detach_before(self, offset: Offset) -> DetachedSegments:
+        """The first half of `delete_before`: the start is moved, durably, and the segments below are not read again.
+
+        The other half is `DetachedSegments.remove`, beside everything else.
+        """
         state = self._state
         with self._io:
             state.check_writable()
@@ -312,22 +311,6 @@ class PartitionLog:
                 raise state.error_for(error) from error
             self.reader.forget_positions()
             return gone
-
-    def remove_detached(self, gone: Sequence[Segment]) -> None:
-        """The other half, which takes long where files are large. On any thread, beside everything else.
-
-        What a crash or an error leaves of them lies below the start and goes with the next `delete_before`.
-        """
-        state = self._state
-        try:
-            for segment in gone:
-                segment.remove()
-            if gone:
-                state.disk.sync_dir(state.directory)
-        except SyncFailedError as error:
-            raise state.fail(error) from error
-        except OSError as error:
-            raise StorageError(f"Old segments of {state.directory} cannot be removed: {error}.") from error
 
     def close(self) -> None:
         """Flush, and leave everything so that the next open has nothing to do. Harmless after a failure.
@@ -344,7 +327,26 @@ class PartitionLog:
                     except OSError as error:
                         raise state.error_for(error) from error
         finally:
-            state.failure = state.failure or f"The log {state.directory} is closed."
-            state.close_checkpoint()
-            for segment in state.segments:
-                segment.file.release()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Write nothing more and release the files. The next open recovers the log, if there is to be one."""
+        state = self._state
+        state.failure = state.failure or f"The log {state.directory} is closed."
+        state.close_checkpoint()
+        for segment in state.segments:
+            segment.file.release()
+
+    def move_to(self, directory: str) -> None:
+        """Rename the directory of a log that is closed. Reads that are still under way go on in the new place.
+
+        Waits for the disk. Raises OSError.
+        """
+        state = self._state
+        old = state.directory
+        # The paths come first: until the rename a late read fails, and does not open a file of the log that takes the
+        # old name.
+        state.directory = directory
+        for segment in state.segments:
+            segment.move_to(directory)
+        state.disk.rename(old, directory)

@@ -5,7 +5,11 @@ A process that dies in between leaves its changes in the page cache, where the n
 failure may still take them back. Both are therefore noted as unsettled in the checkpoint until they are durable.
 """
 
+from dataclasses import dataclass
+
+from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
+from logboom.base.ports import SyncFailedError
 from logboom.storage.recovery import fill_producers
 from logboom.storage.segment import Segment
 from logboom.storage.snapshots import drop_snapshots
@@ -61,7 +65,32 @@ def _begin_at(state: LogState, offset: Offset) -> None:
     state.set_end(offset)
 
 
-def detach_before(state: LogState, offset: Offset) -> tuple[Segment, ...]:
+@dataclass(frozen=True, slots=True)
+class DetachedSegments:
+    """Segments below the start of a log: nothing reads them any more, and their files are still there."""
+
+    state: LogState
+    segments: tuple[Segment, ...]
+
+    def remove(self) -> None:
+        """Remove the files, which takes long where they are large. On any thread, beside everything else.
+
+        What a crash or an error leaves of them lies below the start and goes with the next deletion. Raises
+        StorageError.
+        """
+        state = self.state
+        try:
+            for segment in self.segments:
+                segment.remove()
+            if self.segments:
+                state.disk.sync_dir(state.directory)
+        except SyncFailedError as error:
+            raise state.fail(error) from error
+        except OSError as error:
+            raise StorageError(f"Old segments of {state.directory} cannot be removed: {error}.") from error
+
+
+def detach_before(state: LogState, offset: Offset) -> DetachedSegments:
     """Move the log start to `offset`, at most the durable end; the segments below, which are the log's no more.
 
     The new start is durable before any of them is removed, so that no crash brings a record back.
@@ -75,4 +104,4 @@ def detach_before(state: LogState, offset: Offset) -> tuple[Segment, ...]:
         # The first batch may begin below the new start.
         if state.epochs.truncate_start(state.segments[0].base):
             state.epochs.try_save()
-    return gone
+    return DetachedSegments(state, gone)

@@ -2,7 +2,8 @@
 
 A stream's directories are made durable before the stream is committed to the metadata, so a crash in between leaves
 empty directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
-background. Both kinds of leftover are removed at the next start, and nothing else is: see `ownership`.
+background, once no thread reads them any more. Both kinds of leftover are removed at the next start, and nothing else
+is: see `ownership`.
 
 Knows directories and the storage package; not which streams there should be, nor the role of a partition: what it opens
 leads nothing and takes no appends. Methods without `async` run on threads.
@@ -65,7 +66,7 @@ class PartitionStore:
         self._services = services
         self._log = log
         self._openers = runtime.workers.pool("open", open_threads)
-        self._removals: set[asyncio.Task[None]] = set()
+        self._removals: dict[asyncio.Task[None], Partition] = {}
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -238,25 +239,21 @@ class PartitionStore:
         self._disk.sync_dir(STREAMS_DIR)
 
     async def discard(self, partitions: Iterable[Partition], error: LogboomError) -> None:
-        """Close partitions for good, set their directories aside, and remove those in the background."""
+        """Close partitions for good, set their directories aside, and remove those in the background.
+
+        Does not wait for reads that are under way: one that hangs would hold up every change of the metadata.
+        """
         for partition in partitions:
-            await partition.retire(error)
-            await self._flusher.run(partial(self._close_deleted, partition))
+            partition.close(error)
+            await self._flusher.run(partition.log.abandon)  # behind the flush of it that may be under way
             aside = deleted_directory_of(partition.stream, partition.index)
-            if await self._on_openers(partial(self._set_aside, str(partition), aside)):
-                self._remove_in_background(aside)
+            if await self._on_openers(partial(self._set_aside, partition, aside)):
+                self._remove_in_background(partition, aside)
 
-    def _close_deleted(self, partition: Partition) -> None:
-        """It is not opened again, so it may be closed uncleanly: the disk may be full."""
-        try:
-            partition.log.close()
-        except (StorageError, OSError) as error:
-            self._log.info("closing a deleted partition", partition=str(partition), reason=str(error))
-
-    def _set_aside(self, name: str, aside: str) -> bool:
+    def _set_aside(self, partition: Partition, aside: str) -> bool:
         """Rename a directory, which frees the stream's name at once. False where that failed."""
         try:
-            self._disk.rename(f"{STREAMS_DIR}/{name}", aside)
+            partition.log.move_to(aside)
             self._disk.sync_dir(STREAMS_DIR)
         except OSError as error:
             self._report_failed_sync(error)
@@ -264,12 +261,13 @@ class PartitionStore:
             return False
         return True
 
-    def _remove_in_background(self, directory: str) -> None:
-        task = asyncio.ensure_future(self._remove(directory))
-        self._removals.add(task)
-        task.add_done_callback(self._removals.discard)
+    def _remove_in_background(self, partition: Partition, directory: str) -> None:
+        task = asyncio.ensure_future(self._remove(partition, directory))
+        self._removals[task] = partition
+        task.add_done_callback(self._removals.pop)
 
-    async def _remove(self, directory: str) -> None:
+    async def _remove(self, partition: Partition, directory: str) -> None:
+        await partition.reads.ended()
         try:
             await self._on_openers(partial(self._disk.remove_tree, directory))
         except OSError as error:
@@ -281,9 +279,13 @@ class PartitionStore:
         """Close every log cleanly. Those of a failed log dir are left as they are, to be recovered."""
         open_ones = list(partitions)
         for partition in open_ones:
-            await partition.retire(error)
-        if self._removals:
-            await asyncio.gather(*self._removals)
+            partition.close(error)
+        for partition in open_ones:
+            await partition.reads.ended()
+        for removal, deleted in tuple(self._removals.items()):
+            if not deleted.reads.is_idle:
+                removal.cancel()  # its read hangs; the next start removes the directory
+        await asyncio.gather(*self._removals, return_exceptions=True)
         if self._flusher.failure is None:
             await asyncio.gather(*(self._on_openers(partial(self._close, partition)) for partition in open_ones))
         self._openers.shutdown(wait=False)

@@ -13,7 +13,7 @@ from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.reads import CommittedReads
 from logboom.broker.partition.services import PartitionServices
 from logboom.metadata import StreamConfig
-from logboom.storage import PartitionLog, Retention, Segment
+from logboom.storage import DetachedSegments, PartitionLog, Retention
 
 
 class RecordDeletion:
@@ -59,14 +59,15 @@ class RecordDeletion:
         if self._queue.refusal is not None:
             raise self._queue.refusal.with_traceback(None)
         detached = await self._services.flusher.run(partial(self._detach_before, offset))
-        if detached:
+        segments = detached.segments
+        if segments:
             counters = self._services.counters
-            counters.segments_deleted[why] += len(detached)
-            counters.segment_bytes_deleted[why] += sum(segment.size_bytes for segment in detached)
-            await self._reads.in_thread(partial(self._log.remove_detached, detached))
-        return len(detached)
+            counters.segments_deleted[why] += len(segments)
+            counters.segment_bytes_deleted[why] += sum(segment.size_bytes for segment in segments)
+            await self._reads.in_thread(detached.remove)
+        return len(segments)
 
-    def _detach_before(self, offset: Offset) -> tuple[Segment, ...]:
+    def _detach_before(self, offset: Offset) -> DetachedSegments:
         """On the flusher's thread."""
         # Streams with flush=none may have committed what is not synced yet, and the start never passes the durable end.
         if self._log.durable_end < offset:

@@ -167,9 +167,15 @@ class CommittedReads:
         return await self._until_ended(self._threads.run(function))
 
     async def _until_ended(self, future: "asyncio.Future[Result]") -> Result:
-        """The result of work on a thread; until it has ended the log's files stay open."""
+        """The result of work on a thread; until it has ended the log's files stay where they are."""
         # The awaiting task may be cancelled while the thread goes on reading: it is the thread's end that counts.
-        return await asyncio.shield(self._tracked(future))
+        try:
+            result = await asyncio.shield(self._tracked(future))
+        except LogboomError:
+            self._check_open()
+            raise
+        self._check_open()  # the stream may have been deleted meanwhile, and another one may have its name
+        return result
 
     def _tracked(self, future: "asyncio.Future[Result]") -> "asyncio.Future[Result]":
         self._running += 1
@@ -191,6 +197,11 @@ class CommittedReads:
         """Answer every read with `error` from now on."""
         self._closed = error
         self._cache.forget(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread reads the log."""
+        return not self._running
 
     async def ended(self) -> None:
         """Return once no thread reads the log any more."""

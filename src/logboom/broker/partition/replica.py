@@ -5,7 +5,7 @@ Leader -> high-water mark -> acks and watchers. Everything here runs on the loop
 connections.
 
 Life: made around an open log, in no role; `lead`s once the committed metadata says so, and takes appends from then on
-until it goes offline (reads go on) or is retired for good.
+until it goes offline (reads go on) or is closed for good.
 """
 
 from collections.abc import Callable, Sequence
@@ -182,11 +182,10 @@ class Partition:
         """Take no more appends and answer all that wait with the reason; reads go on."""
         self._end(self._queue.refusal or error, error)
 
-    async def retire(self, error: LogboomError) -> None:
-        """Answer everything with `error` from now on; returns once no thread reads the log any more."""
+    def close(self, error: LogboomError) -> None:
+        """Answer everything with `error` from now on, for good. Threads may read the log until `reads.ended`."""
         self.reads.close(error)
         self._end(error, error)
-        await self.reads.ended()
 
     def _end(self, refusal: LogboomError, error: LogboomError) -> None:
         try:

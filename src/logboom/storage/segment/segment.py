@@ -80,6 +80,11 @@ class Segment:
         self.file.sync()
         self.index.rewrite()
 
+    def move_to(self, directory: str) -> None:
+        """Look for both files in another directory from now on."""
+        stem = f"{directory}/{file_stem(self.base)}"
+        self.file.path, self.index.path = stem + LOG_SUFFIX, stem + INDEX_SUFFIX
+
     def remove(self) -> None:
         """Remove both files. The log first: recovery removes an index without one, and not the other way round."""
         self.file.remove()
