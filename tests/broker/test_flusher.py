@@ -32,8 +32,9 @@ class FakeLog:
         self.entered = threading.Event()
         self.fault: BaseException | None = None
 
-    def flush(self, *, sync: bool) -> Offset:
+    def flush(self, *, sync: bool, on_part: Callable[[Offset], None] | None = None) -> Offset:
         assert sync
+        assert on_part is not None
         self.flushes += 1
         taken = self.staged
         self.entered.set()

@@ -38,8 +38,10 @@ class InlineFlushable(Protocol):
 class Flushable(Protocol):
     """The part of a log that concerns group commit."""
 
-    def flush(self, *, sync: bool) -> Offset:
+    def flush(self, *, sync: bool, on_part: Callable[[Offset], None] | None = None) -> Offset:
         """Thread: write all that is staged, and with `sync` make it durable; the end of what is then safe.
+
+        Of much that is staged `on_part` is told in between how far it is safe already.
 
         Raises RetriableStorageError where room or a file handle is lacking, else StorageError or OSError.
         """

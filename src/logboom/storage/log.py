@@ -9,7 +9,7 @@
 - Any thread reads, through `reader`. Readers see tuples that are replaced whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageError
@@ -229,8 +229,11 @@ class PartitionLog:
 
     # --- on the flusher's thread --------------------------------------------------------------------------------
 
-    def flush(self, *, sync: bool) -> Offset:
+    def flush(self, *, sync: bool, on_part: Callable[[Offset], None] | None = None) -> Offset:
         """Write what was staged before the call, and with `sync` make it durable; the new durable (or written) end.
+
+        With `on_part` a sync follows each MiB or so, and the end of what is then durable goes there, the last one
+        excepted: its clients are answered, and send more, while the disk works on the rest.
 
         RetriableStorageError: what could not be written was cut back and is staged still, what could be is as safe as
         was asked for; `abandon_staged` and go on. StorageError: the log has failed and never writes again.
@@ -238,13 +241,19 @@ class PartitionLog:
         state = self._state
         with self._io:
             state.check_writable()
-            count = len(self._staged)
+            left = len(self._staged)
             try:
                 state.epochs.save()  # no batch is written whose epoch is not in the file
-                lack = writing.write(state, self._staged, count)
-                if sync and state.durable_end < state.written_end:
-                    state.active.file.sync()
-                    state.set_durable(sync=state.checkpoint_due)
+                while True:
+                    part = left if on_part is None or not sync else writing.part_of(self._staged, left)
+                    lack = writing.write(state, self._staged, part)
+                    if sync and state.durable_end < state.written_end:
+                        state.active.file.sync()
+                        state.set_durable(sync=state.checkpoint_due)
+                    left -= part
+                    if lack is not None or not left or on_part is None:
+                        break
+                    on_part(state.durable_end)
             except OSError as error:
                 raise state.error_for(error) from error
             if lack is not None:

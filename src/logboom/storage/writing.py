@@ -4,12 +4,19 @@ On the flusher's thread, under the log's lock. Where room or a file handle is la
 the group that did not get through; the groups before it stay written.
 """
 
+from typing import Final
+
 from logboom.base.errors import RetriableStorageError
 from logboom.base.ports import File
+from logboom.base.units import MIB
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.snapshots import drop_snapshots, save_snapshot
 from logboom.storage.staging import Staged
 from logboom.storage.state import LogState
+
+PART_BYTES: Final = MIB
+"""What is synced at once of a long flush. A sync of more takes in proportion longer, and then all of its clients send
+again at once, while the disk has nothing to do."""
 
 
 def write(state: LogState, staged: list[Staged], count: int) -> RetriableStorageError | None:
@@ -32,6 +39,16 @@ def write(state: LogState, staged: list[Staged], count: int) -> RetriableStorage
         del staged[: len(group)]
         count -= len(group)
     return None
+
+
+def part_of(staged: list[Staged], count: int) -> int:
+    """How many of the first `count` hold `PART_BYTES`; all of them where they hold less."""
+    size_bytes = 0
+    for at in range(count):
+        size_bytes += staged[at].size_bytes
+        if size_bytes >= PART_BYTES:
+            return at + 1
+    return count
 
 
 def write_nowait(state: LogState, staged: list[Staged], max_bytes: int) -> File | None:

@@ -12,6 +12,7 @@ from queue import Empty
 from typing import Any, Final, NamedTuple
 
 from logboom.base.errors import RetriableStorageError, StorageError
+from logboom.base.ids import Offset
 from logboom.base.ports import Mailbox
 from logboom.broker.disk.failure import LogDirFailure
 from logboom.broker.disk.outcomes import Outcome, Outcomes
@@ -154,7 +155,17 @@ class CommitThread:
         return outcomes
 
     def _flush_lane(self, targets: list[FlushTarget]) -> list[Outcome]:
-        return [self._outcomes.of(target, partial(target.log.flush, sync=target.syncs)) for target in targets]
+        return [
+            self._outcomes.of(
+                target, partial(target.log.flush, sync=target.syncs, on_part=partial(self._part_flushed, target))
+            )
+            for target in targets
+        ]
+
+    def _part_flushed(self, target: FlushTarget, end: Offset) -> None:
+        """The flush of `target` goes on; up to `end` it is safe."""
+        outcomes: list[Outcome] = [(target, end)]
+        self._loop.call_soon_threadsafe(self._deliver, outcomes, 0)
 
     def _wait_for_loop(self) -> None:
         """Return once the targets of failed flushes have taken back what they had staged.
