@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -82,6 +83,10 @@ class LyingFile(SimFile):
 
     def sync(self) -> None:
         pass
+
+    def begin_sync(self, done: Callable[[OSError | None], None]) -> bool:
+        asyncio.get_running_loop().call_soon(done, None)
+        return True
 
 
 class LyingDisk(SimDisk):
