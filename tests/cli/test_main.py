@@ -7,6 +7,8 @@ import pytest
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import free_port
 
+from logboom.cli.serve import node_config
+
 COMMANDS = ["serve", "streams", "publish", "tail", "groups", "collect", "pipeline", "config"]
 
 
@@ -91,3 +93,9 @@ def test_serve_loads_no_library_that_a_broker_has_no_use_for() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_set_reaches_settings_that_have_a_flag_of_their_own() -> None:
+    given = ["kafka.listen=127.0.0.1:19092", "http.listen=127.0.0.1:19644"]
+    config = node_config(None, given, {"kafka.listen": None, "http.listen": "127.0.0.1:1"})
+    assert (config.kafka.listen, config.http.listen) == ("127.0.0.1:19092", "127.0.0.1:1")

@@ -51,13 +51,15 @@ def serve(
 
 
 def node_config(file: Path | None, settings: list[str] | None, flags: dict[str, Any]) -> NodeConfig:
-    """The configuration of a command line."""
+    """The configuration of a command line. `flags`: by the name of their setting; None where the flag was not given."""
     given = [setting.partition("=") for setting in settings or []]
     for name, equals, _ in given:
         if not equals:
             fail(f"--set {name}: write it as KEY=VALUE, such as --set kafka.max_connections=100")
     set_flags = {name.strip(): value.strip() for name, _, value in given}
-    return load_node_config(read_document(file), os.environ, {**set_flags, **flags})
+    # A flag that was not given must not hide what --set says of the same setting.
+    given_flags = {name: value for name, value in flags.items() if value is not None}
+    return load_node_config(read_document(file), os.environ, {**set_flags, **given_flags})
 
 
 def read_document(file: Path | None) -> YamlDocument | None:
