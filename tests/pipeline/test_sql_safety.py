@@ -12,7 +12,7 @@ from tests.pipeline.support import needs_java
 
 from logboom.pipeline.config import sqlcheck
 from logboom.pipeline.config.sqlcheck import check_expressions
-from logboom.pipeline.execute.flow import tried
+from logboom.pipeline.execute.flow import guarded_condition
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, WHEN_COLUMNS, Expression
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.sql.functions import ALLOWED, REFUSED
@@ -68,7 +68,7 @@ def hostile(spark: Any) -> Any:
 
 def answers(spark: Any, rows: Any, conditions: dict[str, str]) -> dict[str, set[int]]:
     """The verdicts of conditions on all rows; a job that hangs is cancelled, and fails."""
-    verdicts = [tried(spark, sql).alias(f"c{number}") for number, sql in enumerate(conditions.values())]
+    verdicts = [guarded_condition(spark, sql).alias(f"c{number}") for number, sql in enumerate(conditions.values())]
     context, group = spark.sparkContext, f"hostile {time.monotonic()}"
     context.setJobGroup(group, "hostile", interruptOnCancel=True)
     watch = threading.Timer(JOB_SECONDS_MAX, context.cancelJobGroup, [group])
@@ -121,7 +121,9 @@ def test_an_error_is_one_rows_own_where_conditions_share_a_part(spark: Any) -> N
     rows = spark.createDataFrame([("1",), ("x",), ("333",)], "body string")
     shared = "element_at(array(1, 2), CAST(length(body) - 1 AS INT)) = 2"
     twice = rows.select(
-        tried(spark, shared), tried(spark, f"NOT ({shared})"), tried(spark, f"{shared} OR NOT {shared}")
+        guarded_condition(spark, shared),
+        guarded_condition(spark, f"NOT ({shared})"),
+        guarded_condition(spark, f"{shared} OR NOT {shared}"),
     )
     assert sorted(map(tuple, twice.collect())) == sorted([(FAILED,) * 3, (FAILED,) * 3, (TRUE, FALSE, TRUE)])
 
@@ -164,7 +166,7 @@ def test_regular_expressions_answer_as_they_should_on_re2(spark: Any) -> None:
     rows = spark.createDataFrame([("ab",), ("GET 404 http",), ("",), ("5%x\n(c)",), (None,)], "body string")
     rows = rows.selectExpr("*", "17 AS severity_number", """parse_json('{"a": "v1"}') AS attributes""").coalesce(1)
     expected = {sql: [TRUE if answer else FALSE for answer in wanted] for sql, wanted in REGEX_ANSWERS.items()}
-    found = rows.select(*(tried(spark, sql) for sql in REGEX_ANSWERS)).collect()
+    found = rows.select(*(guarded_condition(spark, sql) for sql in REGEX_ANSWERS)).collect()
     assert {sql: [row[number] for row in found] for number, sql in enumerate(REGEX_ANSWERS)} == expected
 
 

@@ -177,5 +177,5 @@ def test_a_layout_is_cut_where_spark_has_to_be_asked() -> None:
     other = Layer((), (Condition("is_0", "length(body) > 3", (0,)),), ())
     assert (needs_spark(simple), needs_spark(other)) == (False, True)
     first, second = execution_stages((simple, other, simple))
-    assert (first.answered, first.steps) == (None, (simple,))
-    assert (second.answered, second.steps) == (other, (simple,))
+    assert (first.spark_layer, first.steps) == (None, (simple,))
+    assert (second.spark_layer, second.steps) == (other, (simple,))

@@ -11,7 +11,7 @@ from tests.pipeline_core.batches import parser, raw
 
 from logboom.bench.router import json_lines
 from logboom.pipeline.event.schema import HEADERS as HEADERS_TYPE
-from logboom.pipeline.parse.json_spans import cut_json
+from logboom.pipeline.parse.json_spans import read_json_columns
 from logboom.pipeline.transforms.parse import ParseTransform
 
 FEW = 16
@@ -118,7 +118,7 @@ def test_columns_give_what_lines_give(name: str, values: list[bytes | None], hea
 
 def test_flat_lines_are_cut_whatever_their_values() -> None:
     lines = list(json_lines(100))
-    (cut,) = cut_json(pa.array([*lines, None, b"no JSON", b'{"a":{}}'], pa.binary()))
+    (cut,) = read_json_columns(pa.array([*lines, None, b"no JSON", b'{"a":{}}'], pa.binary()))
     assert cut.rows.tolist() == list(range(100))
     told = [{column.name: column.texts[row].as_py() for column in cut.columns} for row in cut.rows]
     assert told == [{name: str(value) for name, value in json.loads(line).items()} for line in lines]
@@ -127,13 +127,13 @@ def test_flat_lines_are_cut_whatever_their_values() -> None:
 def test_forms_are_cut_apart_and_rare_ones_left() -> None:
     long, short = [b'{"a":"1","b":2}'] * 40, [b'{"a": true}'] * 50
     mixed = [line for pair in zip(long, short, strict=False) for line in pair] + short[40:] + [b'{"c":1}'] * 5
-    first, second = cut_json(pa.array(mixed, pa.binary()))
+    first, second = read_json_columns(pa.array(mixed, pa.binary()))
     assert [column.name for column in first.columns] == ["a", "b"]
     assert first.rows.tolist() == list(range(0, 80, 2))
     assert second.columns[0].texts.to_pylist() == ["true"] * 50
 
 
 def test_lines_that_are_not_flat_are_left() -> None:
-    assert cut_json(pa.array([b'{"a":{"b":1}}'] * 100, pa.binary())) == []
-    assert cut_json(pa.array([b'{"a":"\\u0041"}'] * 100, pa.binary())) == []
-    assert cut_json(pa.array([b'{"a":"\xff"}'] * 100, pa.binary())) == []
+    assert read_json_columns(pa.array([b'{"a":{"b":1}}'] * 100, pa.binary())) == []
+    assert read_json_columns(pa.array([b'{"a":"\\u0041"}'] * 100, pa.binary())) == []
+    assert read_json_columns(pa.array([b'{"a":"\xff"}'] * 100, pa.binary())) == []

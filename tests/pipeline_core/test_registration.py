@@ -43,7 +43,7 @@ class LabelsRuleModel(RuleModel):
 class LabelsFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="example_labels"):
     absent: str
 
-    def rows(self, values):
+    def read_rows(self, values):
         return [self._row(line) for line in text_lines(values).to_pylist()]
 
     def _row(self, line):

@@ -1,6 +1,6 @@
 """Verdicts on expressions that were checked before, kept in a file, so that a file checked twice starts no JVM.
 
-Knows expressions and one file. Must not know how a settled is come by. What a settled depends on is in the file's name
+Knows expressions and one file. Must not know how a verdict is come by. What a verdict depends on is in the file's name
 (the version of Spark and the code that judges), so a new version of either begins with an empty file. It is a cache:
 where it cannot be read or written, everything is asked anew.
 """
@@ -46,7 +46,7 @@ class VerdictCache:
 
     def keep(self, verdicts: Mapping[Expression, str | None]) -> None:
         """Adds verdicts, for this object and for later processes."""
-        new = {_key(expression): settled for expression, settled in verdicts.items()}
+        new = {_key(expression): verdict for expression, verdict in verdicts.items()}
         self._known.update(new)
         # Another process may have added to the file meanwhile: what it knows is kept.
         entries = {**self._read(), **new}
@@ -65,7 +65,7 @@ class VerdictCache:
 
 
 def _key(expression: Expression) -> str:
-    """Of all that a settled depends on: not of the place where the expression stands."""
+    """Of all that a verdict depends on: not of the place where the expression stands."""
     content = msgspec.json.encode((expression.sql, expression.columns, expression.wants))
     return hashlib.sha256(content).hexdigest()[:32]
 

@@ -1,8 +1,8 @@
-"""What is wrong with the SQL of a pipeline, in one sentence each: Spark's own settled, and what to write instead.
+"""What is wrong with the SQL of a pipeline, in one sentence each: Spark's own verdict, and what to write instead.
 
 Knows what a condition on one record may be. Must not import pyspark, nor know where an expression stands.
 
-Three ways lead to a settled, the cheapest first: an expression that the kernels answer themselves is known to be right;
+Three ways lead to a verdict, the cheapest first: an expression that the kernels answer themselves is known to be right;
 one that was checked before is remembered (`sqlcache`); the rest is asked of Spark's analyser in a bare JVM.
 """
 

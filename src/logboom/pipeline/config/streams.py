@@ -25,7 +25,7 @@ _PLAIN_PATTERN: Final = re.compile(r"(?:[A-Za-z0-9_.-]|[A-Za-z0-9_.)][*+?]|[()|]
 
 def check_pattern(findings: Findings, path: KeyPath, pattern: str) -> bool:
     """Whether a source's pattern is a regular expression; those that Java might read differently are noted for Java's
-    own settled, because Spark matches names with it."""
+    own verdict, because Spark matches names with it."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

@@ -68,17 +68,17 @@ class Flow:
 
     def _with_answers(self, rows: DataFrame, stage: ExecutionStage) -> DataFrame:
         """The rows with Spark's answers to the conditions in front of a stage."""
-        if stage.answered is not None:
-            return self._judged(rows, stage.answered)
+        if stage.spark_layer is not None:
+            return self._with_conditions(rows, stage.spark_layer)
         whens = self._when_columns(stage)
         if not whens:
             return rows
         return rows.withColumn("line", F.col("value").cast("string")).withColumns(whens).drop("line")
 
     def _when_columns(self, stage: ExecutionStage) -> dict[str, Column]:
-        return {column: tried(self._spark, sql) == TRUE for column, sql in record_conditions(stage).items()}
+        return {column: guarded_condition(self._spark, sql) == TRUE for column, sql in record_conditions(stage).items()}
 
-    def _judged(self, rows: DataFrame, layer: Layer) -> DataFrame:
+    def _with_conditions(self, rows: DataFrame, layer: Layer) -> DataFrame:
         """The rows with a column per condition, their new weights, and `attributes` as a variant while it is asked."""
         asked = [condition.sql for condition in layer.conditions] + [weight.sql for weight in layer.weights]
         as_variant = any(_ATTRIBUTES.search(sql) for sql in asked)
@@ -90,15 +90,15 @@ class Flow:
             cases = " ".join(
                 f"WHEN at = {weight.at} AND {weight.column} = {TRUE} THEN {weight.sql}\n" for weight in layer.weights
             )
-            rows = rows.withColumn("weight", _untried(self._spark, f"CASE {cases} ELSE weight END"))
+            rows = rows.withColumn("weight", _unguarded(self._spark, f"CASE {cases} ELSE weight END"))
         return rows.withColumn("attributes", F.col(_TEXT)).drop(_TEXT) if as_variant else rows
 
     def _verdict(self, condition: Condition) -> Column:
         here = F.col(AT).isin(*condition.at)
-        return F.when(here, tried(self._spark, condition.sql)).otherwise(FALSE)
+        return F.when(here, guarded_condition(self._spark, condition.sql)).otherwise(FALSE)
 
 
-def tried(spark: SparkSession, sql: str) -> Column:
+def guarded_condition(spark: SparkSession, sql: str) -> Column:
     """1 where true, 0 where false or null, FAILED where evaluating raises: one record must not stop a batch."""
     settled = _expression(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
     jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
@@ -107,7 +107,7 @@ def tried(spark: SparkSession, sql: str) -> Column:
     return F.coalesce(Column(_bridge(jvm).column(caught)), F.lit(FAILED))
 
 
-def _untried(spark: SparkSession, sql: str) -> Column:
+def _unguarded(spark: SparkSession, sql: str) -> Column:
     """The value of SQL that cannot raise where it is asked for."""
     return Column(_bridge(spark._jvm).column(_expression(spark, sql)))  # noqa: SLF001
 

@@ -68,31 +68,33 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
                 emitter=None,
                 file=self._layout.plan.file,
             )
-            moved = pa.Table.from_batches(list(runner([self._asked(rows, stage)]))).combine_chunks().to_batches()[0]
+            moved = (
+                pa.Table.from_batches(list(runner([self._with_answers(rows, stage)]))).combine_chunks().to_batches()[0]
+            )
             rows = moved.filter(pa.compute.not_equal(moved.column(AT), REPORT_AT))
         return rows
 
     def conditions(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[list[bool]]:
         """By condition and row: whether it is true of the row, dead or alive."""
-        return [[answer == TRUE for answer in answers] for answers in self._tried(rows, sqls, _FOUND_COLUMNS)]
+        return [[answer == TRUE for answer in answers] for answers in self._answers(rows, sqls, _FOUND_COLUMNS)]
 
-    def _asked(self, rows: pa.RecordBatch, stage: ExecutionStage) -> pa.RecordBatch:
+    def _with_answers(self, rows: pa.RecordBatch, stage: ExecutionStage) -> pa.RecordBatch:
         """The rows with what the stage wants to have been said of them."""
-        if stage.answered is not None:
-            return self._judged(rows, stage.answered)
+        if stage.spark_layer is not None:
+            return self._with_conditions(rows, stage.spark_layer)
         asked = record_conditions(stage)
         if not asked:
             return rows
         lines = pa.array([_line(value) for value in rows.column("value").to_pylist()], pa.string())
-        answers = self._tried(rows.append_column("line", lines), list(asked.values()), WHEN_COLUMNS, simple=False)
+        answers = self._answers(rows.append_column("line", lines), list(asked.values()), WHEN_COLUMNS, simple=False)
         for column, found in zip(asked, answers, strict=True):
             rows = rows.append_column(column, pa.array([answer == TRUE for answer in found]))
         return rows
 
-    def _judged(self, rows: pa.RecordBatch, layer: Layer) -> pa.RecordBatch:
+    def _with_conditions(self, rows: pa.RecordBatch, layer: Layer) -> pa.RecordBatch:
         """The rows with a column per condition, and their new weights."""
         at = rows.column(AT).to_pylist()
-        answers = self._tried(rows, [condition.sql for condition in layer.conditions], EVENT_COLUMNS, simple=False)
+        answers = self._answers(rows, [condition.sql for condition in layer.conditions], EVENT_COLUMNS, simple=False)
         verdicts = {
             condition.column: _verdicts(condition, at, found)
             for condition, found in zip(layer.conditions, answers, strict=True)
@@ -116,7 +118,7 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
 
     # --- what Spark answers -----------------------------------------------------------------------------------------
 
-    def _tried(
+    def _answers(
         self, rows: pa.RecordBatch, sqls: Sequence[str], columns: Sequence[Column], *, simple: bool = True
     ) -> list[list[int]]:
         """By condition and row: TRUE, FALSE (also for null), or FAILED where evaluating raises. `simple`: the kernels
@@ -138,7 +140,7 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         return self._spark().evaluate(table, list(zip(*texts, strict=True)), expressions)
 
     def _guarded(self, sql: str) -> Any:
-        """As `flow.tried`: one record must not stop the others."""
+        """As `flow.guarded_condition`: one record must not stop the others."""
         verdict = self._expression(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
         spark = self._spark()
         caught = spark.of("expressions.TryEval")(verdict)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from logboom.pipeline.execute.examples import Collect, Row
-from logboom.pipeline.execute.flow import Flow, tried
+from logboom.pipeline.execute.flow import Flow, guarded_condition
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, RAW_COLUMNS
 from logboom.pipeline.plan.outcomes import TRUE
@@ -28,7 +28,9 @@ def collect_on(spark: SparkSession) -> Collect:
         rows = Flow(spark, layout, keys).rows(given.coalesce(1))
         seen = rows.withColumn("attributes_text", F.col("attributes"))
         seen = seen.withColumn("attributes", F.try_parse_json("attributes"))
-        verdicts = [(tried(spark, sql) == TRUE).alias(f"met_{number}") for number, sql in enumerate(conditions)]
+        verdicts = [
+            (guarded_condition(spark, sql) == TRUE).alias(f"met_{number}") for number, sql in enumerate(conditions)
+        ]
         names = [name for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS) if kind != "variant"]
         found = seen.select(AT, *names, "attributes_text", *verdicts).collect()
         columns: list[Row] = [

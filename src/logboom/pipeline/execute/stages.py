@@ -48,7 +48,7 @@ _FLAT: Final = _schema(())
 class ExecutionStage:
     """Steps that follow each other without Spark. `answered`: the layer in front, if Spark answers its conditions."""
 
-    answered: Layer | None
+    spark_layer: Layer | None
     steps: tuple[Step, ...]
 
 
@@ -59,7 +59,7 @@ def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
         if isinstance(step, Layer) and needs_spark(step):
             found.append(ExecutionStage(step, ()))
         else:
-            found[-1] = ExecutionStage(found[-1].answered, (*found[-1].steps, step))
+            found[-1] = ExecutionStage(found[-1].spark_layer, (*found[-1].steps, step))
     return tuple(found)
 
 
@@ -156,7 +156,7 @@ class _Task:
 
     def through(self, rows: Rows) -> Rows:
         """The rows behind all steps of the stage."""
-        layer = self.runner.stage.answered
+        layer = self.runner.stage.spark_layer
         if layer is not None:
             rows = self._routed(rows, layer, answered=True)
         for step in self.runner.stage.steps:

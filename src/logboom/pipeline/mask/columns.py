@@ -37,17 +37,17 @@ def masker_for(rule: MaskRule, key: bytes | None) -> Masker:
     redact = replacer(msgspec.structs.replace(rule, action="redact"), None)
     detector, replace = detector_for(rule), replacer(rule, key)
 
-    def look(candidate: bytes, is_json: bool) -> bytes | None:
+    def evaluate(candidate: bytes, is_json: bool) -> bytes | None:
         if detector.find(candidate) != [(0, len(candidate))]:
             return None
         return in_json(replace(candidate)) if is_json else replace(candidate)
 
-    remembered = lru_cache(maxsize=_MEMORY_MAX)(look)
+    remembered = lru_cache(maxsize=_MEMORY_MAX)(evaluate)
 
-    def stand_in(candidate: bytes, is_json: bool) -> bytes | None:
-        return (remembered if len(candidate) <= _REMEMBERED_BYTES_MAX else look)(candidate, is_json)
+    def replacement_of(candidate: bytes, is_json: bool) -> bytes | None:
+        return (remembered if len(candidate) <= _REMEMBERED_BYTES_MAX else evaluate)(candidate, is_json)
 
-    return Masker(detector, replace, redact, rule.action != "keep_last", stand_in)
+    return Masker(detector, replace, redact, rule.action != "keep_last", replacement_of)
 
 
 def mask_column_of(
@@ -60,21 +60,21 @@ def mask_column_of(
     they have to look at; no replacement can add a row to these (the compiler refuses those that hold a find).
     """
     rare = [masker for masker in maskers if not (_is_fast(masker, path) or masker.detector.digit_runs)]
-    worth = _rows_to_touch(rare, name, column) if len(rare) > 1 else None
+    candidates_of_rare = _candidate_rows(rare, name, column) if len(rare) > 1 else None
     for masker, count in zip(maskers, counts, strict=True):
         if _is_fast(masker, path):
             column = _mask_context_free(masker, name, column, count)
         elif masker.detector.digit_runs:
             column = _mask_some(rows_with_digit_runs(column), column, count, partial(_mask_rows, masker, name, path))
-        elif worth is None or 2 * len(worth) > len(column):
+        elif candidates_of_rare is None or 2 * len(candidates_of_rare) > len(column):
             column = _mask_rows(masker, name, path, column, count)
         else:
-            column = _within(worth, column, count, partial(_mask_rows, masker, name, path))
+            column = _within(candidates_of_rare, column, count, partial(_mask_rows, masker, name, path))
     return column
 
 
 def _is_fast(masker: Masker, path: tuple[str, ...] | None) -> bool:
-    return masker.detector.context_free and masker.lasting and path is None
+    return masker.detector.context_free and masker.keeps_nothing and path is None
 
 
 def _mask_some(
@@ -103,7 +103,7 @@ def _within(
 def _mask_rows(masker: Masker, name: str, path: tuple[str, ...] | None, column: pa.Array, counts: Counts) -> pa.Array:
     touched: list[int] = []
     texts: list[bytes] = []
-    hits = _rows_to_touch((masker,), name, column)
+    hits = _candidate_rows((masker,), name, column)
     for row, text in zip(hits.tolist(), _bytes_of(column, hits), strict=True):
         masked = _mask_one(masker, name, path, text)
         if masked.finds:
@@ -121,16 +121,16 @@ def _mask_one(masker: Masker, name: str, path: tuple[str, ...] | None, text: byt
     return mask_object(masker, text)
 
 
-def _rows_to_touch(maskers: Sequence[Masker], name: str, column: pa.Array) -> npt.NDArray[np.int64]:
+def _candidate_rows(maskers: Sequence[Masker], name: str, column: pa.Array) -> npt.NDArray[np.int64]:
     """Rows in which one of the rules may have a find."""
-    expression = _watch(tuple(masker.detector for masker in maskers), name == _ATTRIBUTES)
+    expression = _prefilter(tuple(masker.detector for masker in maskers), name == _ATTRIBUTES)
     if expression is None:
         return _rows(column.is_valid())
     return _rows(pc.match_substring_regex(column, expression))
 
 
 @lru_cache(maxsize=256)
-def _watch(detectors: tuple[Detector, ...], in_json: bool) -> str | None:
+def _prefilter(detectors: tuple[Detector, ...], in_json: bool) -> str | None:
     """One expression for all; None where every row has to be looked at. In JSON a backslash can hide a find from an
     expression that looks at what stands around it, and one with anchors means the ends of a value, not of the JSON."""
     parts = [replace_groups(detector.expression, lambda _: "(?:", "(?:") for detector in detectors]
@@ -234,12 +234,12 @@ def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts
     texts: list[bytes] = part.cast(pa.binary()).to_pylist()
     finds = [1] * len(texts)
     is_json = name == _ATTRIBUTES
-    stand_in = masker.stand_in
+    replacement_of = masker.replacement_of
     for index, (text, is_several, start, end) in enumerate(zip(texts, several, starts, ends, strict=True)):
         if is_several or (is_json and not _in_one_value(text, start, end)):
             texts[index], finds[index] = _mask_one(masker, name, None, text)
             continue
-        replacement = stand_in(text[start:end], is_json)
+        replacement = replacement_of(text[start:end], is_json)
         if replacement is None:
             finds[index] = 0
         else:

@@ -27,10 +27,10 @@ class Masker(NamedTuple):
     redact: Replace
     """What stands in where a replacement together with its neighbours would be found again."""
 
-    lasting: bool
+    keeps_nothing: bool
     """Whether a replacement can never be found again: it keeps nothing of the find."""
 
-    stand_in: Callable[[bytes, bool], bytes | None]
+    replacement_of: Callable[[bytes, bool], bytes | None]
     """For a detector that looks at nothing around a candidate: what replaces it (in JSON or not), or None where it is
     no find."""
 

@@ -1,8 +1,14 @@
-"""From the fields of a line to the one shape of an event, a whole batch at a time.
+"""From the fields of a line to the columns of an event, a whole batch at a time.
 
-A format gives rows (`rows`: a dict of fields, or the reason why there are none) or, for many lines of one form, columns
-(`rows.Cut`). `fields` decides which field fills which slot of the event: those that a rule maps, then the names that
-programs commonly use. `times` and `severity` read values, `origin` adds what the record knows beside its line (the
-collector's headers, the timestamp). `event` puts the columns of rows together, `cuts` those of columns; a property test
-holds the two to the same events. What a value is not able to be, it stays: an attribute under its own name.
+A format gives rows (`rows.Row`: a dict of fields, or the reason why there are none) or, for many lines of one form,
+columns (`rows.LineColumns`). What an event should take from them is decided by names, in two steps:
+
+1. `fields` decides which field fills which slot of the event: those that a rule maps (`mapping`), then the names that
+   programs commonly use. It moves the values of slots out of the row; what is left becomes `attributes`.
+2. `times` and `severity` read the values of slots, `origin` adds what the record knows beside its line (the collector's
+   headers, the timestamp). A value that cannot be read as what its name promises is put back: it stays an attribute
+   under its own name.
+
+`event` does this for rows, `columns` for columns; a property test holds the two to the same events. Nothing here knows
+formats, rules' conditions or the graph.
 """

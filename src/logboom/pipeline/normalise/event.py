@@ -1,8 +1,8 @@
-"""From the fields of lines to the one shape of an event, a whole batch at a time.
+"""From the fields of lines to the columns of events, a whole batch at a time.
 
-It knows the shape and how raw values become its columns. It must not know formats or the graph. What cannot be read as
-what it claims to be (a time, a trace id) stays an attribute under its own name; only a time that a rule gives a format
-for makes the line unreadable.
+It knows those columns and how raw values become them. It must not know formats or the graph. A value that cannot be
+read as what its name promises (a time, a trace id) stays an attribute under its own name. The exception is a time for
+which a rule gives formats: a line whose time has none of them is not read by that rule.
 """
 
 import re
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.event.schema import MICROSECONDS
-from logboom.pipeline.normalise.fields import Filled, Values, taker_for
+from logboom.pipeline.normalise.fields import SlotValues, Values, extractor_for
 from logboom.pipeline.normalise.mapping import EventMapping
 from logboom.pipeline.normalise.origin import Origins
 from logboom.pipeline.normalise.rows import Fields, Row
@@ -30,24 +30,26 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Normalised(NamedTuple):
-    """Columns that a line decides, and by row the reason why it is no event after all (None: it is one)."""
+    """The columns of an event that a line decides, and by row the reason why it is no event (None: it is one)."""
 
     columns: dict[str, pa.Array]
     reasons: list[str | None]
 
 
 def normalise(rule: EventMapping, rows: list[Row], origins: Origins) -> Normalised:
-    """The event columns of a batch's rows. Rows are taken apart on the way."""
+    """The event columns of a batch's rows. The rows are changed: the values of slots leave them."""
     reasons: list[str | None] = [row if type(row) is str else None for row in rows]
     _join_headers(rows, origins)
-    taken = taker_for(rule).take(rows)
+    taken = extractor_for(rule).take(rows)
     columns = slot_columns(rule, taken, origins, reasons)
     columns["attributes"] = attributes_column(rows)
     return Normalised(columns, reasons)
 
 
-def slot_columns(rule: EventMapping, taken: Filled, origins: Origins, reasons: list[str | None]) -> dict[str, pa.Array]:
-    """The columns that slots become; `reasons` gets those of rows that are no events after all."""
+def slot_columns(
+    rule: EventMapping, taken: SlotValues, origins: Origins, reasons: list[str | None]
+) -> dict[str, pa.Array]:
+    """The columns that slots become; the reasons of rows that are no events are added to `reasons`."""
     time = _times(rule, taken, origins, reasons)
     number, text = _severities(rule, taken)
     trace_id, span_id = _traces(taken, origins)
@@ -82,7 +84,7 @@ def _default(rule: EventMapping, field: str) -> str | None:
 
 
 def _join_headers(rows: list[Row], origins: Origins) -> None:
-    """What the collector knows of a line and the line does not say itself."""
+    """Adds what the collector's headers say of a line, unless the line has a field of that name."""
     for name, texts, quoted in origins.line_identity():
         for row, text in zip(rows, texts.to_pylist(), strict=True):
             if text is not None and type(row) is dict:
@@ -92,7 +94,7 @@ def _join_headers(rows: list[Row], origins: Origins) -> None:
 # --- time -------------------------------------------------------------------------------------------------------
 
 
-def _times(rule: EventMapping, taken: Filled, origins: Origins, reasons: list[str | None]) -> pa.Array:
+def _times(rule: EventMapping, taken: SlotValues, origins: Origins, reasons: list[str | None]) -> pa.Array:
     values = taken.values["time"]
     times = read_times(values, rule.time_formats, rule.timezone, origins.reference_us)
     for index in np.flatnonzero(~times.read).tolist():
@@ -114,7 +116,7 @@ def _short(value: object) -> str:
 # --- severity ---------------------------------------------------------------------------------------------------
 
 
-def _severities(rule: EventMapping, taken: Filled) -> tuple[pa.Array, pa.Array]:
+def _severities(rule: EventMapping, taken: SlotValues) -> tuple[pa.Array, pa.Array]:
     reader = SeverityReader(rule.severity_texts, rule.severity_scale)
     numbers, texts = _read_severities(reader, taken.values["severity"], _default(rule, "severity"))
     more_texts, more_numbers = _present(taken.values["severity_text"]), _present(taken.values["severity_number"])
@@ -134,7 +136,7 @@ def _severities(rule: EventMapping, taken: Filled) -> tuple[pa.Array, pa.Array]:
 
 
 def _read_severities(reader: SeverityReader, values: Values, default: str | None) -> tuple[pa.Array, pa.Array]:
-    """Numbers and texts; a column has few different severities, so each is read once."""
+    """Severity numbers and texts. A column has few different severities, so each of them is read once."""
     words: list[Any]
     column = _strings(values)
     if column is None:
@@ -166,7 +168,7 @@ def _otel_number(value: object) -> int | None:
 
 
 def _strings(values: Values) -> pa.Array | None:
-    """As a string array; None where some are no texts."""
+    """The values as a string array; None where some are no texts."""
     if isinstance(values, pa.Array):
         return values
     try:
@@ -176,7 +178,7 @@ def _strings(values: Values) -> pa.Array | None:
 
 
 def _texts(values: Values, header: pa.Array | None, default: str | None) -> pa.Array:
-    """A string column; where the line has nothing, the header, then the default."""
+    """A string column: the value, else the header, else the default."""
     column = _strings(values)
     if column is None:
         column = pa.array([None if value is None else _as_text(value) for value in values], pa.string())
@@ -197,7 +199,7 @@ def _as_text(value: object) -> str:
 # --- traces -----------------------------------------------------------------------------------------------------
 
 
-def _traces(taken: Filled, origins: Origins) -> tuple[pa.Array, pa.Array]:
+def _traces(taken: SlotValues, origins: Origins) -> tuple[pa.Array, pa.Array]:
     trace_ids = _valid_ids(taken, "trace_id", 32, _trace_id)
     span_ids = _valid_ids(taken, "span_id", 16, _span_id)
     parents = [(index, value, True) for index, value in _present(taken.values["traceparent"])]
@@ -216,8 +218,8 @@ def _traces(taken: Filled, origins: Origins) -> tuple[pa.Array, pa.Array]:
     return pa.array(traces, pa.string()), pa.array(spans, pa.string())
 
 
-def _valid_ids(taken: Filled, slot: str, digits: int, read: Callable[[object], str | None]) -> pa.Array:
-    """Whole columns of ids as they should be are taken as they are; otherwise each is looked at."""
+def _valid_ids(taken: SlotValues, slot: str, digits: int, read: Callable[[object], str | None]) -> pa.Array:
+    """Ids of `digits` hexadecimal digits. A column of well-formed ids alone is used as it is; else each is read."""
     values = taken.values[slot]
     column = _strings(values)
     if column is not None:

@@ -1,7 +1,11 @@
-"""Which of a line's fields fill which field of the event, and the taking of them out of the line's own.
+"""Which of a line's fields fill which slots of an event, and moves them there; the fields that are left become its
+attributes.
 
-It knows names. It must not know how a value is read. What a rule maps comes first, then the names that programs
-commonly use; the first that is present with a plain value wins, and only the winner leaves the attributes.
+A slot is a value that a line may give to an event (SLOTS). Candidates for a slot are the fields that a rule maps to it,
+then the names that programs commonly use. The first candidate that is present with a plain value is moved; the others
+stay among the fields.
+
+It knows names. It must not know how a value is read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +17,7 @@ from logboom.pipeline.normalise.rows import Fields, Row
 
 Path = tuple[str, ...]
 Values = Any
-"""Of a slot, by row: a list, or a string array."""
+"""The values of a slot by row: a list, or a string array."""
 
 SLOTS: Final = (
     "time",
@@ -27,6 +31,7 @@ SLOTS: Final = (
     "span_id",
     "traceparent",
 )
+"""What a line may give to an event, and what `map` in a rule may fill."""
 
 _COMMON: Final[dict[str, tuple[str, ...]]] = {
     "time": (
@@ -68,7 +73,7 @@ _UNUSABLE: Final = frozenset((dict, list, type(None)))
 
 
 class _Shape(NamedTuple):
-    """What is known from the names of a row's fields alone."""
+    """What the names of a row's fields alone determine. Rows of one shape are handled together."""
 
     simple: tuple[tuple[int, str], ...]
     """Slots whose best candidate is a field on the top level, and its name."""
@@ -77,11 +82,11 @@ class _Shape(NamedTuple):
     """All candidates of a slot that may be there, best first."""
 
     searched: tuple[str, ...]
-    """Slots whose best candidate lies deeper."""
+    """Slots whose best candidate is inside an object, and so may be there in some rows only."""
 
 
-class Filled(Protocol):
-    """Raw values per slot and row, None where there is none, as a list or as a string array."""
+class SlotValues(Protocol):
+    """Raw values by slot and row, None where there is none."""
 
     @property
     def values(self) -> Mapping[str, Values]:
@@ -89,12 +94,12 @@ class Filled(Protocol):
         ...
 
     def put_back(self, slot: str, index: int) -> None:
-        """The value turned out not to be what it seemed: it is an attribute after all."""
+        """The value is not what its slot requires: it becomes an attribute again, and the slot is empty."""
         ...
 
 
-class Taken:
-    """Raw values per slot and row (None where there is none), and where each came from so that it can be put back."""
+class RowSlots:
+    """The `SlotValues` of rows, which remember where each value came from so that it can be put back."""
 
     __slots__ = ("_moved", "_rows", "_seen", "_shapes", "values")
 
@@ -109,7 +114,7 @@ class Taken:
         self._moved: dict[tuple[str, int], Path] = {}
 
     def put_back(self, slot: str, index: int) -> None:
-        """Undo the taking of one value: it is an attribute again."""
+        """Moves a value back among the fields of its row."""
         here, path = self._rows[index], self._path(slot, index)
         assert isinstance(here, dict)
         for step in path[:-1]:
@@ -118,7 +123,7 @@ class Taken:
         self.values[slot][index] = None
 
     def take_next(self, slot: str, index: int) -> None:
-        """Take the first candidate that has a plain value; what stood in the slot before was none."""
+        """Moves the first candidate that has a plain value; the one in the slot before had none."""
         row, shape = self._rows[index], self._shapes[index]
         assert isinstance(row, dict)
         assert shape is not None
@@ -130,8 +135,8 @@ class Taken:
                 self._moved[slot, index] = path
                 return
 
-    def settle(self) -> None:
-        """See to the rows whose best candidate was null, an object or a list."""
+    def replace_unusable(self) -> None:
+        """Puts back values that are null, an object or a list, and moves the next candidate instead."""
         wanted = {slot for shape in self._seen for slot in shape.paths}
         for slot, values in self.values.items():
             if slot not in wanted or set(map(type, values)).isdisjoint(_UNUSABLE):
@@ -153,18 +158,18 @@ class Taken:
         return shape.paths[slot][0]
 
 
-class FieldTaker:
-    """Takes slots out of rows for one rule; remembers the shapes it has seen."""
+class SlotExtractor:
+    """Fills the slots of rows for one rule; remembers the shapes it has seen."""
 
     def __init__(self, rule: EventMapping) -> None:
         own = dict(rule.mapping)
         self._candidates = {slot: _paths((*own.get(slot, ()), *_COMMON[slot])) for slot in SLOTS}
-        # A status that stands for a severity is an attribute of its own as well.
+        # An HTTP status from which the severity is read stays an attribute as well.
         self._severity_stays = rule.severity_scale == "http"
         self._shapes: dict[tuple[str, ...], _Shape] = {}
 
-    def take(self, rows: Sequence[Row]) -> Taken:
-        """Take the slots out of every row that has fields; those rows keep what is left."""
+    def take(self, rows: Sequence[Row]) -> RowSlots:
+        """Moves the values of slots out of every row that has fields."""
         columns: list[list[Any]] = [[None] * len(rows) for _ in SLOTS]
         row_shapes, by_shape = self._shapes_of(rows)
         for shape, indices in by_shape:
@@ -178,24 +183,24 @@ class FieldTaker:
                 for index, row in zip(indices, members, strict=True):
                     column[index] = row.pop(name)
         seen = [shape for shape, _ in by_shape]
-        taken = Taken(rows, dict(zip(SLOTS, columns, strict=True)), row_shapes, seen)
-        taken.settle()
+        slots = RowSlots(rows, dict(zip(SLOTS, columns, strict=True)), row_shapes, seen)
+        slots.replace_unusable()
         if self._severity_stays:
-            for index, value in enumerate(taken.values["severity"]):
+            for index, value in enumerate(slots.values["severity"]):
                 if value is not None:
-                    taken.put_back("severity", index)
-                    taken.values["severity"][index] = value
-        return taken
+                    slots.put_back("severity", index)
+                    slots.values["severity"][index] = value
+        return slots
 
     def plain_slots(self, names: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
         """For rows with these fields and none nested or null: the slots that are filled and by which field; None where
-        that cannot be told from the names."""
+        the names alone do not determine that."""
         if self._severity_stays or len(set(names)) != len(names):
             return None
         shape = self._shapes.get(names) or self._shape(names)
         return None if shape.searched else tuple((SLOTS[slot], name) for slot, name in shape.simple)
 
-    def looks_for(self, name: str) -> bool:
+    def may_use(self, name: str) -> bool:
         """Whether a field of this name may fill a slot."""
         return any(path[0] == name for paths in self._candidates.values() for path in paths)
 
@@ -227,8 +232,8 @@ class FieldTaker:
 
 
 def _rows_by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
-    """The rows that have fields, by the names of these. Neighbours are mostly alike, and comparing is cheaper than
-    hashing a dozen names."""
+    """The rows that have fields, by the names of these. Neighbouring rows mostly have the same names, and comparing two
+    tuples is cheaper than hashing one of a dozen names."""
     members: dict[tuple[str, ...], list[int]] = {}
     last: tuple[str, ...] | None = None
     found: list[int] = []
@@ -243,9 +248,9 @@ def _rows_by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
 
 
 @lru_cache(maxsize=256)
-def taker_for(rule: EventMapping) -> FieldTaker:
-    """One taker per rule and process, so that shapes are learned once."""
-    return FieldTaker(rule)
+def extractor_for(rule: EventMapping) -> SlotExtractor:
+    """One extractor per rule and process, so that shapes are learned once."""
+    return SlotExtractor(rule)
 
 
 def body_names(rule: EventMapping) -> tuple[str, ...]:
@@ -254,7 +259,7 @@ def body_names(rule: EventMapping) -> tuple[str, ...]:
 
 
 def _paths(names: Sequence[str]) -> tuple[Path, ...]:
-    """A name with dots is a field of that name, or a way down into nested ones."""
+    """The paths that names may mean: one with dots is a field of that name, or a path into nested objects."""
     found: dict[Path, None] = {}
     for name in names:
         found[(name,)] = None

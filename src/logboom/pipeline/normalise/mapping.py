@@ -1,4 +1,4 @@
-"""What a rule of a pipeline says about the way from a line's fields to an event. It knows settings alone."""
+"""The settings of a rule of a parse that say how a line's fields become an event. It knows no rows."""
 
 import msgspec
 

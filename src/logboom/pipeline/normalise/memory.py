@@ -1,6 +1,6 @@
-"""How kernels live with Python's garbage collector.
+"""Python's garbage collector while a kernel runs.
 
-It knows that a kernel makes very many small objects that hold no circles. It must not know kernels.
+A kernel makes very many small objects without reference cycles. Knows no kernel.
 """
 
 import gc
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """No collection while a batch is worked on: it would look through all its objects, again and again, in vain."""
+    """Pauses the collector while a batch is processed: its passes over all the new objects would find no cycle."""
     if not gc.isenabled():
         yield
         return

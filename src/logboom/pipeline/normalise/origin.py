@@ -1,4 +1,4 @@
-"""What a record brings along beside its line: where it stood in which stream, when it came, and its headers.
+"""What a record has beside its line: its position in its stream, its timestamp and its headers.
 
 It knows the raw columns. It must not know lines. The headers are those of the collector (`host.name`, LINE_IDENTITY,
 `log.observed_time_ms`) and of services that set `service.name` or `traceparent`.
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.event.schema import MICROSECONDS
-from logboom.pipeline.normalise.rows import CutColumn
+from logboom.pipeline.normalise.rows import FieldColumn
 
 _NO_TIMESTAMP_US: Final = -1_000
 """Kafka's RecordBatch.NO_TIMESTAMP, -1 ms: the producer gave none and the broker set none."""
@@ -24,7 +24,7 @@ _NAMES: Final = ("host.name", "service.name", "traceparent", "log.observed_time_
 
 
 class Origins:
-    """The raw side of a batch; `take` gives that of some of its rows."""
+    """The positions, timestamps and headers of a raw batch."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -32,7 +32,7 @@ class Origins:
         stamps = batch.column("timestamp")
         micros = pc.fill_null(stamps.cast(MICROSECONDS).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         self.reference_us: npt.NDArray[np.int64] = micros
-        """The record's timestamp; in the first year of 1970 and before it tells no year of a line."""
+        """The record's timestamp, 0 where it has none. Values within 1970 and before say nothing of a line's year."""
         missing = stamps.is_null().to_numpy(zero_copy_only=False) | (micros == _NO_TIMESTAMP_US)
         self.arrival: pa.Array = pa.array(micros, mask=missing).cast(MICROSECONDS)
         """The record's timestamp, whatever it is; null where the record has none."""
@@ -41,24 +41,24 @@ class Origins:
         """A header as text by row, or None where no row has it."""
         return self._headers.get(name)
 
-    def line_identity(self) -> list[CutColumn]:
-        """What the collector says of where the lines were read: a column per header that some row has, with nulls."""
+    def line_identity(self) -> list[FieldColumn]:
+        """The collector's headers on where each line was read: a column, with nulls, for each that some row has."""
         found = []
         for name in LINE_IDENTITY:
             texts = self.header(name)
             if texts is not None and name == _POSITION:
                 texts = pc.if_else(pc.match_substring_regex(texts, r"\A(?:0|[1-9][0-9]{0,17})\z"), texts, None)
             if texts is not None:
-                found.append(CutColumn(name, texts, quoted=name != _POSITION))
+                found.append(FieldColumn(name, texts, quoted=name != _POSITION))
         return found
 
     def observed_time(self) -> pa.Array:
         """When the collector read the line, else when the record was made."""
-        told = self.header("log.observed_time_ms")
-        if told is None:
+        observed = self.header("log.observed_time_ms")
+        if observed is None:
             return self.arrival
-        digits = pc.match_substring_regex(told, r"\A[0-9]{1,14}\z")
-        read = pc.if_else(digits, told, None).cast(pa.int64())
+        digits = pc.match_substring_regex(observed, r"\A[0-9]{1,14}\z")
+        read = pc.if_else(digits, observed, None).cast(pa.int64())
         return pc.coalesce(pc.multiply(read, 1000).cast(MICROSECONDS), self.arrival)
 
     def event_ids(self) -> pa.Array:
@@ -88,7 +88,7 @@ def _header_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         positions[rows[::-1]] = at[::-1]  # the first of several headers of one name
         texts = _as_texts(values)
         taken = texts.take(pa.array(positions, mask=positions < 0))
-        found[name] = pc.if_else(pc.equal(taken, ""), None, taken)  # an empty header says nothing
+        found[name] = pc.if_else(pc.equal(taken, ""), None, taken)  # an empty header counts as none
     return found
 
 

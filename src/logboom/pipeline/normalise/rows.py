@@ -1,7 +1,7 @@
-"""What every format gives for a batch: per record either its fields or the reason why it has none. Lines of one form
-may come as columns instead.
+"""What a format gives for a batch: for each record its fields or the reason why it has none, or columns for many lines
+that have the same fields.
 
-It knows that much and no format.
+It knows no format.
 """
 
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ Fields = dict[str, Any]
 """Names and values that JSON can write."""
 
 Row = Fields | str
-"""The fields, or why the line could not be read: the end of a sentence for a person."""
+"""The fields, or why the line could not be read: the end of a sentence in a dead letter."""
 
 Index = npt.NDArray[np.int64]
 
 
-class CutColumn(NamedTuple):
+class FieldColumn(NamedTuple):
     """One field of lines that all have it."""
 
     name: str
@@ -28,9 +28,9 @@ class CutColumn(NamedTuple):
     quoted: bool
 
 
-class Cut(NamedTuple):
+class LineColumns(NamedTuple):
     """Lines with the same fields in the same order, as columns."""
 
     rows: Index
-    """Which of the batch's."""
-    columns: tuple[CutColumn, ...]
+    """The positions of these lines in the batch."""
+    columns: tuple[FieldColumn, ...]

@@ -46,7 +46,7 @@ _SCALES: Final[dict[Scale, Mapping[int, int]]] = {
 
 
 def severity_of_name(text: str) -> int | None:
-    """The number of a word such as `Warning`, `ERROR2` or `E`; None for a word nobody uses for it.
+    """The number of a word such as `Warning`, `ERROR2` or `E`; None for any other word.
 
     >>> severity_of_name("Warning"), severity_of_name("ERROR2"), severity_of_name("soon")
     (13, 18, None)

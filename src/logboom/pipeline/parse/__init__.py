@@ -4,11 +4,11 @@
 each on the rows that are left and that it applies to. The rule's format reads their values, and `normalise` makes
 columns of an event of what was read. A format (`formats`) gives one of two things:
 
-- columns of many values at once (`Format.cuts`), for lines of one form, such as flat JSON (`json_spans`); or
-- a row for each value (`Format.rows`): its fields by name, or the reason why it has none.
+- columns of many values at once (`Format.read_columns`), for lines of one form, such as flat JSON (`json_spans`); or
+- a row for each value (`Format.read_rows`): its fields by name, or the reason why it has none.
 
 A row that a rule has read is done. One that no rule reads keeps its record and all reasons, and becomes a dead letter.
-A line never raises: what an exception would stop is a batch of other people's lines.
+A line never raises: an exception would stop the whole batch.
 
 `grok` makes RE2 expressions of patterns with `%{NAME}`, whose library is `grok_library`; `groups` knows just enough of
 RE2's syntax to rename groups. `bodies` reads a body once more that is itself in a format. `lines` decodes text,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from logboom.pipeline.errors import working_on
 from logboom.pipeline.event.schema import EVENT_SCHEMA
-from logboom.pipeline.normalise.cuts import NormalisedCut, normalise_cut
+from logboom.pipeline.normalise.columns import NormalisedColumns, normalise_columns
 from logboom.pipeline.normalise.event import normalise
 from logboom.pipeline.normalise.mapping import EventMapping
 from logboom.pipeline.normalise.memory import no_collections
@@ -61,7 +61,7 @@ def parse_batch(rules: Sequence[ParseRule], left_over: LeftOver, stage: str, bat
 
     As many rows as came in, in their order. A row no rule reads has `dead_reason`, `stage` as `dead_stage` and its
     original record; every other row has null there. Where blank lines are dropped the column DROPPED is true for them.
-    Batches of more than some 256 MB should be cut before.
+    Batches of more than some 256 MB should be split before.
     """
     with no_collections():
         return _parse(rules, left_over, stage, batch)
@@ -131,30 +131,31 @@ def _read_rows(
     part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
     pieces = _read_columns(rule, part)
     done = np.zeros(len(rows), np.bool_)
-    for cut in pieces:
-        done[cut.rows] = True
+    for piece in pieces:
+        done[piece.rows] = True
     if not done.any():
         return _read_lines(rule, part, rows, reasons)
-    whole = [(rows[cut.rows], cut.columns) for cut in pieces]
+    whole = [(rows[piece.rows], piece.columns) for piece in pieces]
     if not done.all():
         left = np.flatnonzero(~done)
         whole.append(_read_lines(rule, part.take(pa.array(left)), rows[left], reasons))
     return np.sort(np.concatenate([some for some, _ in whole])), _in_order(whole, len(rows))
 
 
-def _read_columns(rule: ParseRule, part: pa.RecordBatch) -> list[NormalisedCut]:
+def _read_columns(rule: ParseRule, part: pa.RecordBatch) -> list[NormalisedColumns]:
     """The lines that the format can read by columns: nearly all JSON of programs is flat and of few forms."""
     if rule.body_format is not None:  # a body is opened in the row that it belongs to
         return []
-    cuts = (normalise_cut(rule, cut, part) for cut in rule.format.cuts(_binary(part.column("value"))))
-    return [cut for cut in cuts if cut is not None and len(cut.rows)]
+    read = rule.format.read_columns(_binary(part.column("value")))
+    pieces = (normalise_columns(rule, columns, part) for columns in read)
+    return [piece for piece in pieces if piece is not None and len(piece.rows)]
 
 
 def _read_lines(
     rule: ParseRule, part: pa.RecordBatch, rows: Rows, reasons: dict[int, list[str]]
 ) -> tuple[Rows, dict[str, pa.Array]]:
-    """The same line by line; `rows` says which rows of the batch these are."""
-    fields = rule.format.rows(_binary(part.column("value")))
+    """Line by line; `rows` are the positions of these lines in the whole batch."""
+    fields = rule.format.read_rows(_binary(part.column("value")))
     open_bodies(rule, fields)
     found = normalise(rule, fields, Origins(part))
     if found.reasons.count(None) == len(rows):
@@ -162,8 +163,8 @@ def _read_lines(
     failed = np.array([reason is not None for reason in found.reasons], np.bool_)
     for row, reason in zip(rows.tolist(), found.reasons, strict=True):
         if reason is not None:
-            several = reason in (NO_VALUE, EMPTY)
-            text = reason if several else f"{rule.label}: {reason}"
+            # These two are the same for every rule, so they are said once and without the name of a rule.
+            text = reason if reason in (NO_VALUE, EMPTY) else f"{rule.label}: {reason}"
             if text not in reasons.setdefault(row, []):
                 reasons[row].append(text)
     fine = pa.array(~failed)
@@ -213,9 +214,9 @@ def _assemble(
     columns |= _dead_columns(batch, dead, stage)
     shaped = [_as_type(columns[field.name], field.type) for field in EVENT_SCHEMA]
     names = list(EVENT_SCHEMA.names)
-    gone = {name for name, _ in RAW_COLUMNS} | answered | set(names)
+    replaced = {name for name, _ in RAW_COLUMNS} | answered | set(names)
     for field in batch.schema:
-        if field.name not in gone:
+        if field.name not in replaced:
             names.append(field.name)
             shaped.append(batch.column(field.name))
     return pa.RecordBatch.from_arrays(shaped, names=names)

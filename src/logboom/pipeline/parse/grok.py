@@ -1,8 +1,8 @@
 """Patterns with `%{NAME:field:type}`: turned into plain RE2 expressions with their fields.
 
 It knows how names are replaced; the names themselves are in `grok_library`. It must not know what a field means. Lines
-are read by pyarrow's copy of RE2, masks and single texts by google-re2's; each is asked when a file is compiled, with
-the very expression that it will be given, so that neither can refuse it in the middle of a batch.
+are read by pyarrow's copy of RE2, masks and single texts by google-re2's. Both compile the final expression when a file
+is checked, so that neither can refuse it in the middle of a batch.
 """
 
 import re
@@ -51,7 +51,7 @@ class Expanded(NamedTuple):
 def compile_line(pattern: str, own: Mapping[str, str]) -> Expanded:
     """The expression for a whole line; raises PatternError. A dot matches line ends too: joined lines are one line."""
     expanded = expand(pattern, own)
-    # What is broken is told before what it lacks: a broken expression may have lost its fields by that.
+    # First whether it is broken: a broken expression may have no fields for that reason alone.
     check_re2(expanded.expression)
     if not expanded.fields:
         raise PatternError("names no field; write %{NAME:field} or (?P<field>...)")
@@ -99,7 +99,10 @@ def check_search(expression: str) -> None:
 
 
 def _check_arrow(function: Callable[[pa.Array, str], pa.Array], expression: str) -> None:
-    """Raise PatternError unless this function of Arrow takes the expression; of no rows it would take any."""
+    """Raise PatternError unless this function of Arrow accepts the expression.
+
+    It is given a row, since Arrow compiles the expression only then.
+    """
     try:
         function(pa.array([""], pa.string()), expression)
     except pa.ArrowInvalid as error:
@@ -107,7 +110,7 @@ def _check_arrow(function: Callable[[pa.Array, str], pa.Array], expression: str)
 
 
 def check_re2(expression: str) -> None:
-    """Raise PatternError unless google-re2 takes the expression."""
+    """Raise PatternError unless google-re2 accepts the expression."""
     if has_single_bytes(expression):
         raise PatternError(r"has \C, a single byte, which is no text")
     try:
@@ -121,7 +124,7 @@ def check_re2(expression: str) -> None:
 
 
 def _quiet() -> re2.Options:
-    """RE2 writes to stderr by itself unless told not to; the error we raise says more."""
+    """By default RE2 also writes its errors to stderr; the exception says more."""
     options = re2.Options()
     options.log_errors = False
     return options

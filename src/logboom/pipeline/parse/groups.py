@@ -2,8 +2,8 @@ r"""The groups of an RE2 expression: where they open, which of them capture, and
 
 It reads just enough of RE2's syntax (https://github.com/google/re2/wiki/Syntax) to tell a parenthesis that opens a
 group from one that stands for itself: escapes (`\(`), quotations (`\Q...\E`), character classes (`[(]`, `[]()]`,
-`[[:alpha:]]`) and references (`%{NAME:field}`) are passed over as they are. Whether the expression is valid is for the
-engines to say.
+`[[:alpha:]]`) and references (`%{NAME:field}`) are passed over as they are. It does not check whether the
+expression is valid; the engines do.
 """
 
 import re
@@ -29,13 +29,13 @@ Branch = tuple[tuple[int, int], ...]
 
 
 class Group(NamedTuple):
-    """A named group and where it stands."""
+    """A named group and its position among the alternatives of the groups around it."""
 
     name: str
     branch: Branch
 
     def excludes(self, other: "Group") -> bool:
-        """Whether the two stand in different alternatives of one group, so that a text fills one of them at most."""
+        """Whether the two are in different alternatives of one group, so that a text fills one of them at most."""
         for mine, others in zip(self.branch, other.branch, strict=False):
             if mine != others:
                 return mine[0] == others[0]

@@ -1,9 +1,14 @@
-"""Flat JSON objects cut into columns where their values begin and end, without making an object of any.
+"""Flat JSON objects read as columns, by the positions at which their values begin and end, without an object per line.
 
-It knows JSON and Arrow's buffers. It must not know what a field means. A line of the batch gives its form: the names,
-and the very bytes between the values. Every other line of that form has the same bytes between its quotes, which is
-asked of all of them at once. What is read here is read as `json_lines` reads it; lines with escapes, with objects or
-lists inside, of rare forms and those in any doubt are left to it.
+It knows JSON and Arrow's buffers. It must not know what a field means.
+
+Programs write their lines by a few templates, so most lines of a batch share a form: the same names in the same order,
+with the same bytes between the values. The first line that is left gives a form. Lines with as many quotes are then
+compared with it all at once: the positions of their quotes say where values begin and end, and the bytes between the
+values must equal those of the form. The values become string columns by their offsets into the batch's own buffer.
+
+The result must be what `json_lines` reads; a property test holds the two together. Lines with escapes, with objects or
+lists inside, of rare forms, and every doubtful one are left to it.
 """
 
 import re
@@ -15,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logboom.pipeline.normalise.rows import Cut, CutColumn, Index
+from logboom.pipeline.normalise.rows import FieldColumn, Index, LineColumns
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -41,26 +46,26 @@ class _Form(NamedTuple):
     names: tuple[str, ...]
     quoted: tuple[bool, ...]
     between: tuple[bytes, ...]
-    """What stands before the first value, between any two, and behind the last."""
+    """The bytes before the first value, between any two, and behind the last."""
 
     @property
     def quotes(self) -> int:
         return 2 * len(self.names) + 2 * sum(self.quoted)
 
 
-def cut_json(values: pa.Array) -> list[Cut]:
-    """Those rows of a binary array that can be cut, by form; each row is in one cut at most."""
-    if len(values) < _ROWS_MIN or not _may_be_cut(values):
+def read_json_columns(values: pa.Array) -> list[LineColumns]:
+    """Those rows of a binary array that can be read as columns, by form; each row is in one of the results at most."""
+    if len(values) < _ROWS_MIN or not _may_be_columns(values):
         return []
     try:
         lines = values.cast(pa.string())
     except pa.ArrowInvalid:
         return []
-    return list(_Cutter(lines).cuts())
+    return list(_ColumnReader(lines).read())
 
 
-def _may_be_cut(values: pa.Array) -> bool:
-    """Whether any of some lines has a form: where all are nested nothing more is spent on them."""
+def _may_be_columns(values: pa.Array) -> bool:
+    """Whether any line of a small sample has a form: where all are nested, no time is spent on the others."""
     some = range(0, len(values), max(len(values) // 4, 1))
     return any(_form_of(line) is not None for row in some if (line := values[row].as_py()) is not None)
 
@@ -91,7 +96,7 @@ def _form_of(line: bytes) -> _Form | None:
     return _Form(texts, tuple(quoted), (*between, line[before:]))
 
 
-class _Cutter:
+class _ColumnReader:
     """The bytes of all lines and where their quotes are."""
 
     def __init__(self, lines: pa.Array) -> None:
@@ -103,7 +108,7 @@ class _Cutter:
         self._quotes: Offsets = np.flatnonzero(self._text == _QUOTE).astype(np.int32)
         self._first: Offsets = np.searchsorted(self._quotes, self._ends).astype(np.int32)
 
-    def cuts(self) -> Iterator[Cut]:
+    def read(self) -> Iterator[LineColumns]:
         left = self._plain_rows()
         counts = np.diff(self._first)
         for _ in range(_FORMS_MAX):
@@ -113,12 +118,12 @@ class _Cutter:
             if form is None:
                 left = left[1:]
                 continue
-            cut = self._cut(form, left[counts[left] == form.quotes])
-            if cut is None:
+            columns = self._columns(form, left[counts[left] == form.quotes])
+            if columns is None:
                 left = left[1:]
                 continue
-            yield cut
-            left = np.setdiff1d(left, cut.rows, assume_unique=True)
+            yield columns
+            left = np.setdiff1d(left, columns.rows, assume_unique=True)
 
     def _plain_rows(self) -> Index:
         """Rows without escapes and without control characters, which no text of JSON may hold as they are."""
@@ -130,7 +135,7 @@ class _Cutter:
             rows &= self._lines.is_valid().to_numpy(zero_copy_only=False)
         return np.flatnonzero(rows)
 
-    def _cut(self, form: _Form, rows: Index) -> Cut | None:
+    def _columns(self, form: _Form, rows: Index) -> LineColumns | None:
         """The rows of this form among these; None where they are too few."""
         if len(rows) < _ROWS_MIN:
             return None
@@ -142,19 +147,21 @@ class _Cutter:
             return None
         parts = pa.StringArray.from_buffers(offsets.size - 1, pa.py_buffer(np.ascontiguousarray(offsets)), self._data)
         fine = _same_between(form, parts, len(rows))
+        # A value without quotes may turn out to be none (`tru`), which shows only now: its row is taken out, and the
+        # rest is read again.
         columns = []
         for number, (name, quoted) in enumerate(zip(form.names, form.quoted, strict=True)):
             texts = parts.take(_every(2 * number + 1, offsets))
             if not quoted:
                 texts, read = _plain_values(texts)
                 fine &= read
-            columns.append(CutColumn(name, texts, quoted))
+            columns.append(FieldColumn(name, texts, quoted))
         if fine.all():
-            return Cut(rows, tuple(columns))
-        return self._cut(form, rows[fine])
+            return LineColumns(rows, tuple(columns))
+        return self._columns(form, rows[fine])
 
     def _offsets(self, form: _Form, rows: Index) -> Offsets:
-        """By row: where it begins, where each value begins and ends, and where it ends itself."""
+        """By row, as positions in the text of all rows: its start, start and end of each value, and its end."""
         quotes = self._quotes_of(rows, form.quotes)
         offsets = np.empty((len(rows), 2 * len(form.names) + 2), np.int32)
         offsets[:, 0], offsets[:, -1] = self._ends[rows], self._ends[rows + 1]
@@ -172,7 +179,7 @@ class _Cutter:
         return offsets
 
     def _quotes_of(self, rows: Index, count: int) -> Offsets:
-        """By row its quotes, of which all these rows have as many."""
+        """By row the positions of its quotes; all these rows have `count` of them."""
         if len(rows) * count == len(self._quotes):
             return self._quotes.reshape(len(rows), count)
         quotes: Offsets = self._quotes[self._first[rows][:, None] + np.arange(count, dtype=np.int32)]
@@ -180,7 +187,7 @@ class _Cutter:
 
 
 def _every(part: int, offsets: Offsets) -> pa.Array:
-    """The numbers of one part of each row, where rows lie behind one another with what is between them."""
+    """The indices of one part of each row, in an array of the parts of all rows."""
     return pa.array(np.arange(part, offsets.size, offsets.shape[1]))
 
 
@@ -194,7 +201,7 @@ def _lengths_fit(form: _Form, offsets: Offsets) -> Mask:
 
 
 def _same_between(form: _Form, parts: pa.Array, rows: int) -> Mask:
-    """By row: whether what stands between its values is what the form says."""
+    """By row: whether the bytes between its values are those of the form."""
     wide = 2 * len(form.names) + 2
     at = np.arange(rows)[:, None] * wide + np.arange(0, wide, 2)
     found = parts.take(pa.array(at.ravel()))
@@ -209,17 +216,18 @@ def _same_between(form: _Form, parts: pa.Array, rows: int) -> Mask:
 
 
 def _plain_values(texts: pa.Array) -> tuple[pa.Array, Mask]:
-    """Numbers, true, false and null as JSON writes them, and which rows hold such a thing."""
+    """Numbers, true, false and null as JSON writes them, and which rows hold one of these."""
     if _are_whole_numbers(texts):
         return texts, np.ones(len(texts), np.bool_)
-    coded = texts.cast(pa.binary()).dictionary_encode()  # a cut may have gone through a character
+    # As bytes: in a row of another form an offset may be inside a character.
+    coded = texts.cast(pa.binary()).dictionary_encode()
     written = pa.array([_written(text) for text in coded.dictionary.to_pylist()], pa.string())
     found = written.take(coded.indices)
     return found, found.is_valid().to_numpy(zero_copy_only=False)
 
 
 def _are_whole_numbers(texts: pa.Array) -> bool:
-    """Whether all are digits, written as JSON writes a number: then they stay as they are."""
+    """Whether all are whole numbers as JSON writes them, without leading zeros: then they are used as they are."""
     ends = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     lengths = np.diff(ends)
     if (lengths > _INT_DIGITS_MAX).any():
@@ -229,7 +237,7 @@ def _are_whole_numbers(texts: pa.Array) -> bool:
 
 
 def _written(text: bytes) -> str | None:
-    """As `json_lines` and the encoder would write it; None for what is no plain value."""
+    """The value as the encoder writes it after `json_lines` has read it; None for anything but a plain value."""
     try:
         value: Any = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
 """From a record's bytes to the text of a line, for every format that is text.
 
 It knows bytes and line ends. It must not know any format. Defined here: a byte order mark at the start and blanks and
-line ends at the end belong to nobody; bytes that are no UTF-8 become U+FFFD; NUL stays; no value is None.
+line ends at the end are left out; bytes that are no UTF-8 become U+FFFD; NUL stays; no value is None.
 """
 
 import pyarrow as pa

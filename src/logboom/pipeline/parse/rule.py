@@ -1,4 +1,4 @@
-"""A rule of a parse, as it stands in the plan. Knows settings and that a format reads; no particular format."""
+"""A rule of a parse, as it is in the plan. Knows settings and that a format reads lines; no particular format."""
 
 from logboom.pipeline.normalise.mapping import EventMapping
 from logboom.pipeline.parse.formats.base import Format

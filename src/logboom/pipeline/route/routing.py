@@ -84,9 +84,9 @@ def _spread(outcome: Outcome, here: Index, verdicts: Verdicts) -> Iterator[tuple
         case Emit(codes):
             yield from ((here, code) for code in codes)
         case Choice(column, then, otherwise, failed):
-            settled = verdicts[column][here]
+            verdict = verdicts[column][here]
             for value, part in ((TRUE, then), (FALSE, otherwise), (FAILED, failed)):
-                yield from _spread(part, here[settled == value], verdicts)
+                yield from _spread(part, here[verdict == value], verdicts)
         case Branches(branches, unmatched, failed):
             yield from _spread_branches(branches, unmatched, failed, here, verdicts)
         case Union(parts):
@@ -99,9 +99,9 @@ def _spread_branches(
 ) -> Iterator[tuple[Index, int]]:
     nothing, any_failed = np.ones(len(here), np.bool_), np.zeros(len(here), np.bool_)
     for column, part in branches:
-        settled = verdicts[column][here]
-        yield from _spread(part, here[settled == TRUE], verdicts)
-        nothing &= settled == FALSE
-        any_failed |= settled == FAILED
+        verdict = verdicts[column][here]
+        yield from _spread(part, here[verdict == TRUE], verdicts)
+        nothing &= verdict == FALSE
+        any_failed |= verdict == FAILED
     yield from _spread(failed, here[any_failed], verdicts)
     yield from _spread(unmatched, here[nothing], verdicts)

@@ -5,7 +5,7 @@ keys that a rule of it takes, how these become its node in the plan, and the nod
 collects them; nothing else lists them, so a new format is one new file here and its line in docs/pipeline.md.
 
 A node (`base.Format`) reads the values of a whole batch at once: for each it gives the line's fields by name, or the
-reason why the line has none, in the words of a dead letter. It says nothing of what a field means: that is the work of
-`logboom.pipeline.normalise`, by the names that fields have. One line's fault never raises. A node is frozen and small:
-it is pickled to executors and written into the plan.
+reason why the line has none, in the words of a dead letter. What a field means is decided by its name, in
+`logboom.pipeline.normalise`. A line that cannot be read never raises. A node is frozen and small: it is pickled to
+executors and written into the plan.
 """

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from logboom.base.settings import Settings, Texts
 from logboom.pipeline.findings import Part
-from logboom.pipeline.normalise.rows import Cut, Fields, Row
+from logboom.pipeline.normalise.rows import Fields, LineColumns, Row
 from logboom.pipeline.normalise.severity import Scale
 
 Model = TypeVar("Model", bound="RuleModel")
@@ -67,20 +67,23 @@ class Format:
 
     __slots__ = ()
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         """For each value of a binary array: its fields, or the reason why it has none as the end of a sentence.
 
-        A null value is `lines.NO_VALUE`, one of blanks alone `lines.EMPTY`.
+        The reason of a null value is `lines.NO_VALUE`, of one of blanks alone `lines.EMPTY`.
         """
         raise NotImplementedError
 
-    def cuts(self, values: pa.Array) -> list[Cut]:
-        """Those values that can be read as whole columns, each in one cut at most; the others come through `rows`."""
+    def read_columns(self, values: pa.Array) -> list[LineColumns]:
+        """Those values of a binary array that can be read as whole columns, each in one of the results at most.
+
+        The others come through `read_rows`. What can be read both ways must give the same fields.
+        """
         return []
 
 
 class RuleDefaults(NamedTuple):
-    """What a rule of this format says where the file says nothing."""
+    """The settings of a rule of this format that the file leaves out."""
 
     time_formats: tuple[str, ...] = ()
     mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()

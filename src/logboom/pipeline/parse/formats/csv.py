@@ -32,7 +32,7 @@ class CsvFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="csv"):
     columns: tuple[str, ...]
     delimiter: str = ","
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         return [_row(line, self.columns, self.delimiter) for line in text_lines(values).to_pylist()]
 
 

@@ -5,20 +5,20 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from logboom.pipeline.normalise.rows import Cut, Fields, Row
+from logboom.pipeline.normalise.rows import Fields, LineColumns, Row
 from logboom.pipeline.parse.formats.base import Format, plain_format
 from logboom.pipeline.parse.json_lines import object_of, read_json
-from logboom.pipeline.parse.json_spans import cut_json
+from logboom.pipeline.parse.json_spans import read_json_columns
 
 
 class JsonFormat(Format, msgspec.Struct, frozen=True, tag="json"):
-    """One JSON object per record. Lines of one form are cut into columns, all others decoded one by one."""
+    """One JSON object per record. Flat lines of one form are read as columns, all others decoded one by one."""
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         return read_json(values)
 
-    def cuts(self, values: pa.Array) -> list[Cut]:
-        return cut_json(values)
+    def read_columns(self, values: pa.Array) -> list[LineColumns]:
+        return read_json_columns(values)
 
 
 def _read_body(text: str) -> Fields | None:

@@ -36,7 +36,7 @@ class KeyValueFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="key
     pair_separator: str = " "
     key_value_separator: str = "="
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         return [
             NO_VALUE if line is None else _Line(line, self.pair_separator, self.key_value_separator).read()
             for line in text_lines(values).to_pylist()

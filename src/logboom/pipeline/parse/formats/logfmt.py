@@ -26,7 +26,7 @@ _PAIR: Final = re.compile(
 class LogfmtFormat(Format, msgspec.Struct, frozen=True, tag="logfmt"):
     """`key=value key="quoted value" flag`."""
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         return [_logfmt(line) for line in text_lines(values).to_pylist()]
 
 

@@ -37,7 +37,7 @@ class PatternFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="patt
     label: str = "pattern"
     """What the reason of a line that nothing matches names."""
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         return _read(text_lines(values), self)
 
 

@@ -11,7 +11,7 @@ from logboom.pipeline.parse.formats.pattern import PatternFormat, compile_patter
 
 
 class Layout(NamedTuple):
-    """What `format: NAME` stands for; everything a rule says itself wins over it."""
+    """What `format: NAME` is short for; what a rule itself says wins over it."""
 
     patterns: tuple[str, ...]
     """The first that matches a whole line gives its fields."""

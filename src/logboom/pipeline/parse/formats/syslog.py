@@ -53,7 +53,7 @@ class SyslogFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="syslo
 
     rfc: Literal[3164, 5424]
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         lines = text_lines(values)
         if self.rfc == 5424:
             return _read(lines, _RFC5424, _fields_5424)

@@ -13,7 +13,7 @@ from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 class TextFormat(Format, msgspec.Struct, frozen=True, tag="text"):
     """The whole line becomes the body."""
 
-    def rows(self, values: pa.Array) -> list[Row]:
+    def read_rows(self, values: pa.Array) -> list[Row]:
         return [
             {"body": line} if line else NO_VALUE if line is None else EMPTY for line in text_lines(values).to_pylist()
         ]
