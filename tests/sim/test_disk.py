@@ -63,6 +63,16 @@ def test_what_a_failed_sync_was_about_stays_in_doubt_also_after_a_restart() -> N
     assert written(disk.power_cut(Always(survives=True))) == b"doubtful"
 
 
+def test_a_directory_whose_removal_was_not_synced_may_be_back_with_its_files() -> None:
+    disk = SimDisk()
+    disk.make_dir("d/e")
+    disk.open("d/e/a", create=True)
+    disk.sync_dir("d/e")
+    disk.remove_tree("d")
+    assert not disk.exists("d")
+    assert disk.power_cut(LOST).list("d/e") == ["a"]
+
+
 # --- syncs beside the event loop ------------------------------------------------------------------------------------
 
 

@@ -9,10 +9,12 @@ AIO) alike. A `SimNode` is such a process with the real broker and its real Kafk
 the broker takes its clock, ids, threads and disk through ports (`base.ports`, `broker.runtime`), and timers and sockets
 from its event loop.
 
-A `Scenario` runs a node, producers, consumers and faults (`faults`), writes down what clients were told (`history`),
-and checks it as Jepsen's workload for Kafka does. `logboom sim run --seed N` runs one. All chance comes from the seed
-through `Simulation.fork`, a stream of its own for each part, so that a run can be repeated: same seed, same trace.
-Whatever ends a run, a violated promise or an exception, is told with the seed.
+A `Scenario` runs a node, clients and faults (`faults`), writes down what clients were told (`history`), and checks it
+as Jepsen's workload for Kafka does. Clients are producers with every kind of acks and consumers (`workload`), members
+of a group (`members`), one that creates and deletes streams (`streams`) and one that deletes records (`trimming`); one
+stream has a retention, so the broker deletes records too. `logboom sim run --seed N` runs one. All chance comes from
+the seed through `Simulation.fork`, a stream of its own for each part, so that a run can be repeated: same seed, same
+trace. Whatever ends a run, a violated promise or an exception, is told with the seed.
 
 What simulated code must not do, since the same seed would no longer give the same run:
 
@@ -25,10 +27,12 @@ What simulated code must not do, since the same seed would no longer give the sa
   it: the simulation stops there (as the real event loop would, if more briefly);
 - wait on the event loop for anything at all.
 
-What is not simulated: CPU time (callbacks take none, so nothing is found here that only a busy loop shows), reads that
-take time or hang (storage reads under the lock of an index), allocation failures, the HTTP door (threads of the
-standard library's server), real sockets, and real file systems. tests/faults has those with real processes.
+What is not simulated: CPU time (callbacks take none but for writes on the loop, so nothing is found here that only a
+busy loop shows), allocation failures, the HTTP door (threads of the standard library's server), real sockets, and real
+file systems. Reads can hang, but take no time yet (`device.DiskTiming.read_s`), because the log reads under the lock of
+an index. tests/faults has all of those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
-`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `workload`, `faults`, `scenario`.
+`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `session`, `workload`, `members`, `streams`,
+`trimming`, `faults`, `scenario`.
 """

@@ -30,6 +30,7 @@ _INIT_PRODUCER_ID: Final[Api] = (22, 1)
 
 _ANSWER_S: Final = 5.0
 _LATEST: Final = -1
+_EARLIEST: Final = -2
 _FETCH_BYTES: Final = 1 << 20
 _RECORDS_BYTES_MAX: Final = 1 << 26
 
@@ -90,10 +91,7 @@ class SimClient:
 
         A list of dictionaries stands for entities inside the request.
         """
-        request, body = _entity(request_class(*api), fields), io.BytesIO()
-        entity_writer(type(request))(body, request)
-        self._correlation += 1
-        self._writer.writelines(framed(api, self._correlation, self._client_id, [body.getvalue()]))
+        self._send(api, fields)
         try:
             async with asyncio.timeout(answer_s):
                 payload = await self._answer()
@@ -103,6 +101,12 @@ class SimClient:
         entity, size = entity_reader(response_class(*api))(payload, 0)
         assert size == len(payload), "an answer with bytes behind it"
         return entity
+
+    def _send(self, api: Api, fields: Mapping[str, Any]) -> None:
+        request, body = _entity(request_class(*api), fields), io.BytesIO()
+        entity_writer(type(request))(body, request)
+        self._correlation += 1
+        self._writer.writelines(framed(api, self._correlation, self._client_id, [body.getvalue()]))
 
     async def _answer(self) -> bytes:
         while data := await self._reader.read(1 << 16):
@@ -118,23 +122,35 @@ class SimClient:
         settings = [{"name": key, "value": value} for key, value in config.items()]
         topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
         answer = await self.ask(_CREATE_TOPICS, topics=[{**topic, "assignments": []}])
-        _check(answer.topics[0].error_code, ErrorCode.topic_already_exists)
+        check(answer.topics[0].error_code, ErrorCode.topic_already_exists)
 
     async def new_producer(self) -> tuple[int, int]:
         """Id and epoch of an idempotent producer."""
         answer = await self.ask(_INIT_PRODUCER_ID, transactional_id=None, transaction_timeout=milliseconds(60_000))
-        _check(answer.error_code)
+        check(answer.error_code)
         return answer.producer_id, answer.producer_epoch
 
-    async def produce(self, where: Where, batch: bytes, acks: int = -1) -> int:
-        """Append a batch; its base offset. Raises RefusedError."""
+    async def produce(self, where: Where, batch: bytes, acks: int = -1) -> int | None:
+        """Append a batch; its base offset, or None with acks=0, which has no answer. Raises RefusedError."""
         parts = [{"index": where.partition, "records": batch}]
         topics = [{"name": where.stream, "partition_data": parts}]
-        wait = milliseconds(int(_ANSWER_S * 1_000))
-        answer = await self.ask(_PRODUCE, acks=acks, timeout=wait, topic_data=topics)
+        fields: dict[str, Any] = {"acks": acks, "timeout": milliseconds(int(_ANSWER_S * 1_000)), "topic_data": topics}
+        if acks == 0:
+            self._send(_PRODUCE, fields)
+            await self._drained()
+            return None
+        answer = await self.ask(_PRODUCE, **fields)
         part = answer.responses[0].partition_responses[0]
-        _check(part.error_code)
+        check(part.error_code)
         return int(part.base_offset)
+
+    async def _drained(self) -> None:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self._writer.drain()
+        except (OSError, TimeoutError) as error:
+            self._writer.transport.abort()
+            raise AskError(f"not taken: {error!r}") from error
 
     async def fetch(self, where: Where, offset: Offset, wait_ms: int) -> Polled:
         """Committed records from an offset on, waiting for some. Raises RefusedError."""
@@ -147,36 +163,51 @@ class SimClient:
             topics=[{"topic": where.stream, "partitions": parts}],
             forgotten_topics_data=[],
         )
-        _check(answer.error_code)
+        check(answer.error_code)
         found = answer.responses[0].partitions[0]
-        _check(found.error_code)
+        check(found.error_code)
         return _polled(found.records or b"", offset, Offset(found.high_watermark))
 
     async def end_offset(self, where: Where) -> Offset:
-        """The high-water mark."""
-        parts = [{"partition_index": where.partition, "timestamp": _LATEST}]
+        """The high-water mark. Raises RefusedError."""
+        return await self._offset_at(where, _LATEST)
+
+    async def start_offset(self, where: Where) -> Offset:
+        """The log start offset. Raises RefusedError."""
+        return await self._offset_at(where, _EARLIEST)
+
+    async def _offset_at(self, where: Where, timestamp: int) -> Offset:
+        parts = [{"partition_index": where.partition, "timestamp": timestamp}]
         topics = [{"name": where.stream, "partitions": parts}]
         answer = await self.ask(_LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=topics)
         found = answer.topics[0].partitions[0]
-        _check(found.error_code)
+        check(found.error_code)
         return Offset(found.offset)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    async def commit(self, group: str, where: Where, offset: Offset) -> None:
-        """Commit an offset as a consumer without a group membership does. Raises RefusedError."""
+    async def commit(
+        self, group: str, where: Where, offset: Offset, *, member_id: str = "", generation: int = -1
+    ) -> None:
+        """Commit an offset, as a member of a generation or as a consumer without membership. Raises RefusedError."""
         parts = [{"partition_index": where.partition, "committed_offset": offset, "committed_metadata": None}]
         topics = [{"name": where.stream, "partitions": parts}]
-        answer = await self.ask(_OFFSET_COMMIT, group_id=group, member_id="", topics=topics)
-        _check(answer.topics[0].partitions[0].error_code)
+        answer = await self.ask(
+            _OFFSET_COMMIT,
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            topics=topics,
+        )
+        check(answer.topics[0].partitions[0].error_code)
 
     async def committed(self, group: str, where: Where) -> Offset:
         """The committed offset; -1 where there is none. Raises RefusedError."""
         topics = [{"name": where.stream, "partition_indexes": (where.partition,)}]
         answer = await self.ask(_OFFSET_FETCH, group_id=group, topics=topics)
-        _check(answer.error_code)
+        check(answer.error_code)
         found = answer.topics[0].partitions[0]
-        _check(found.error_code)
+        check(found.error_code)
         return Offset(found.committed_offset)
 
 
@@ -189,7 +220,8 @@ def _entity(cls: Any, fields: Mapping[str, Any]) -> Any:
     return make(cls, **made)
 
 
-def _check(code: ErrorCode, *accepted: ErrorCode) -> None:
+def check(code: ErrorCode, *accepted: ErrorCode) -> None:
+    """Raise RefusedError for an error that is not accepted."""
     if code is not ErrorCode.none and code not in accepted:
         raise RefusedError(code)
 

@@ -300,6 +300,8 @@ class SimDisk:
                 names.pop(name, None)
                 if name in self.nodes:
                     names[name] = self.nodes[name]
+        # A file whose removal did not reach the disk is found in its directory, whose removal did not either.
+        after.directories.update(parent for name in names for parent in _parents(name))
         after.nodes = {name: node.after_power_cut(chance) for name, node in names.items()}
         after.durable_names = dict(after.nodes)
         return after
@@ -382,8 +384,7 @@ class SimDisk:
 
     def make_dir(self, path: str) -> None:
         self.fault("make_dir", path)
-        parts = path.split("/")
-        self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
+        self.directories.update((*_parents(path), path))
 
     def rename(self, source: str, target: str) -> None:
         self.fault("rename", target)
@@ -431,6 +432,11 @@ class SimDisk:
                 self.durable_names[name] = self.nodes[name]
             else:
                 self.durable_names.pop(name, None)
+
+
+def _parents(path: str) -> Iterator[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:count]) for count in range(1, len(parts)))
 
 
 def _moved(name: str, source: str, target: str) -> str:

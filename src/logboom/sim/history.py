@@ -9,7 +9,8 @@ up to the high-water mark holds one record:
 - order: the records of one producer lie in the order in which it sent them;
 - phantom: nothing is read that nobody sent;
 - poll skip, and polls that go back: a consumer that continues sees every offset once;
-- committed offsets: an acknowledged commit is there later, or a newer one.
+- committed offsets: an acknowledged commit is there later, or a newer one;
+- deleted records: the log start is never above what may be deleted, and never goes back.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,10 @@ class History:
     """What polls and acknowledgements said of each offset, first of all."""
     violations: list[str] = field(default_factory=list)
     """What was found wrong on the way."""
+    starts: dict[Where, Offset] = field(default_factory=dict)
+    """The highest log start offset that a client was told of."""
+    starts_max: dict[Where, Offset] = field(default_factory=dict)
+    """How far clients have asked to delete, where nothing else deletes; without an entry, nothing may be deleted."""
     polls: int = 0
     commits: int = 0
 
@@ -68,6 +73,19 @@ class History:
                 self.violated(f"phantom in {_text(where)}: {value} at {offset} was never sent there")
             self._note(where, offset, value, "read")
 
+    def start_seen(self, where: Where, start: Offset) -> None:
+        """A client was told the log start offset; deleted records never come back."""
+        if start < self.starts.get(where, Offset(0)):
+            self.violated(f"the log start of {_text(where)} went back from {self.starts[where]} to {start}")
+        if start > self.starts_max.get(where, Offset(0)):
+            self.violated(f"{_text(where)} starts at {start}, which nobody asked for")
+        self.starts[where] = max(start, self.starts.get(where, Offset(0)))
+
+    @property
+    def deleted(self) -> int:
+        """How many acknowledged records lie below the log start."""
+        return sum(offset < self.starts.get(where, 0) for where, offset in self.acked.values())
+
     def _note(self, where: Where, offset: Offset, value: Value, how: str) -> None:
         known = self.seen.setdefault((where, offset), value)
         if known != value:
@@ -76,7 +94,7 @@ class History:
             )
 
     def check(self, final: Final) -> list[str]:
-        """All that was wrong with the run."""
+        """All that was wrong with the run; the last `start_seen` of each partition is the one of its final records."""
         return shortened([*self.violations, *_lost(self, final), *_duplicates(final), *_disorder(self, final)])
 
 
@@ -91,6 +109,8 @@ def _lost(history: History, final: Final) -> Iterator[str]:
     held = {(where, offset): value for where, records in final.items() for offset, value in records}
     acked = {(where, offset) for where, offset in history.acked.values()}
     for (where, offset), value in history.seen.items():
+        if offset < history.starts.get(where, Offset(0)):
+            continue  # deleted
         if held.get((where, offset)) != value:
             how = "acknowledged" if (where, offset) in acked else "read"
             yield f"lost write in {_text(where)}: {value} was {how} at {offset}, where {held.get((where, offset))} is"

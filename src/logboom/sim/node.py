@@ -20,6 +20,7 @@ from logboom.sim.process import Process
 from logboom.sim.simulation import Simulation
 
 _STOP_GRACE_S: Final = 2.5
+_PORT: Final = 9092
 
 
 class SimNode:
@@ -42,13 +43,13 @@ class SimNode:
         self.broker: Broker | None = None
         self.door: KafkaDoor | None = None
         self.process: Process | None = None
-        self.address = (name, 0)
+        self.address = (name, _PORT)
         self.flush_rounds = self.inline_flush_rounds = 0
         """Group commits of all its processes that have ended, and those of them that were made on the event loop."""
         self._simulation = simulation
         self._power_chance = simulation.fork(f"{name}/power")
         self._broker_config = BrokerConfig(data_dir=Path(f"/{name}"), **(broker or {}))
-        self._kafka_config = {"listen": f"{name}:9092", **(kafka or {})}
+        self._kafka_config = {"listen": f"{name}:{_PORT}", **(kafka or {})}
 
     @property
     def running(self) -> bool:

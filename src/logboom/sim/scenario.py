@@ -2,21 +2,31 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
+from logboom.base.ids import Offset
+from logboom.base.units import KIB
 from logboom.sim.client import RefusedError, SimClient, Where
 from logboom.sim.device import DiskTiming
 from logboom.sim.disk import SimDisk
 from logboom.sim.faults import FAULTS, Trouble
 from logboom.sim.history import History, shortened
+from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
+from logboom.sim.session import Phase
 from logboom.sim.simulation import Simulation
-from logboom.sim.workload import Consumer, Phase, Producer, read_all
+from logboom.sim.streams import StreamMaker
+from logboom.sim.trimming import Trimmer
+from logboom.sim.workload import Consumer, Producer, read_all
 
 _STREAM: Final = "work"
+_TRIMMED: Final = "trimmed"
+_AGED: Final = "aged"
+_AGED_CONFIG: Final = {"segment.bytes": "16384", "retention.bytes": "32768"}
+_NO_LIMIT: Final = Offset(2**63 - 1)
 _CALM_MAX_S: Final = 120.0
 _RUN_MAX_S: Final = 3_600.0
 
@@ -28,16 +38,31 @@ class Scenario:
     troubled_s: float = 10.0
     """For how long, in simulated seconds, things go wrong."""
     partitions: int = 3
+    """Of the stream whose records all must stay."""
+    trimmed_partitions: int = 1
+    """Of a stream of which clients delete records; 0 for none."""
+    aged_partitions: int = 1
+    """Of a stream of which the broker deletes what is above its retention; 0 for none."""
     idempotent_producers: int = 2
-    plain_producers: int = 1
+    plain_producers: int = 2
+    """Producers that send each batch once; every other one of them asks for no acks (acks=0), the others for acks=1."""
     consumers: int = 2
+    members: int = 3
+    """Consumers that share the partitions of the first stream as one group."""
+    made_streams: int = 3
+    """Streams that are created, deleted and created again; 0 for none."""
     producer_pause_max_s: float = 0.05
     trouble_pause_max_s: float = 2.0
     faults: tuple[str, ...] = tuple(FAULTS)
     """Names of what may go wrong."""
     stream_config: Mapping[str, str] = field(default_factory=dict)
     broker_config: Mapping[str, Any] = field(
-        default_factory=lambda: {"stream_defaults": {"segment_bytes": 64 * 1024}, "checkpoint_interval_s": 1.0}
+        default_factory=lambda: {
+            "stream_defaults": {"segment_bytes": 64 * KIB},
+            "checkpoint_interval_s": 1.0,
+            "retention_check_interval_s": 0.5,
+            "groups": {"session_timeout_min_ms": SESSION_MS, "initial_rebalance_delay_ms": 100},
+        }
     )
     make_disk: Callable[[], SimDisk] = SimDisk
     disk_timing: DiskTiming = field(default_factory=DiskTiming)
@@ -56,6 +81,11 @@ class Outcome:
     faults: Mapping[str, int]
     records_acked: int
     records_final: int
+    records_deleted: int
+    """Acknowledged records below the log start at the end."""
+    streams_deleted: int
+    generations: int
+    """Of the consumer group."""
     polls: int
     commits: int
     flush_rounds: int
@@ -85,6 +115,9 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
         faults=run.trouble.counts,
         records_acked=len(run.history.acked),
         records_final=run.records_final,
+        records_deleted=run.history.deleted,
+        streams_deleted=run.maker.deletions,
+        generations=run.group.generations,
         polls=run.history.polls,
         commits=run.history.commits,
         flush_rounds=run.node.flush_rounds,
@@ -113,53 +146,87 @@ class _Run:
             disk=scenario.make_disk(),
             timing=scenario.disk_timing,
         )
-        self._partitions = [Where(_STREAM, n) for n in range(scenario.partitions)]
+        self._kept = [Where(_STREAM, n) for n in range(scenario.partitions)]
+        self._trimmed = [Where(_TRIMMED, n) for n in range(scenario.trimmed_partitions)]
+        self._aged = [Where(_AGED, n) for n in range(scenario.aged_partitions)]
+        self._partitions = [*self._kept, *self._trimmed, *self._aged]
+        self.history.starts_max = dict.fromkeys(self._aged, _NO_LIMIT)
+        self.group = GroupHistory(self.history)
+        self.maker = StreamMaker(
+            "maker",
+            self.node.address,
+            scenario.made_streams,
+            self.history,
+            self._phase,
+            simulation.fork("maker"),
+        )
         self.trouble = Trouble(simulation, self.node, simulation.fork("trouble"))
 
     async def main(self) -> list[str]:
         """The run; what was wrong with it."""
         await self.node.start()
         await self._as_client(self._create)
-        producers, consumers = self._start_clients()
+        writers, readers = self._start_writers(), self._start_readers()
         loop, scenario = asyncio.get_running_loop(), self._scenario
         kinds = {name: FAULTS[name] for name in scenario.faults}
         await self.trouble.run(loop.time() + scenario.troubled_s, kinds, scenario.trouble_pause_max_s)
         await self.trouble.heal()
         self._phase.producing = False
         async with asyncio.timeout(_CALM_MAX_S):
-            await asyncio.gather(*producers)
+            await asyncio.gather(*writers)
         self._phase.consuming = False
         async with asyncio.timeout(_CALM_MAX_S):
-            await asyncio.gather(*consumers)
+            await asyncio.gather(*readers)
         # What was acknowledged must also survive a power failure now.
         self.node.cut_power()
         await self.node.start()
         final = await self._as_client(self._read)
+        await self._as_client(self.maker.check_all)
         self.records_final = sum(map(len, final.values()))
         return self.history.check(final)
 
-    def _start_clients(self) -> tuple[list["asyncio.Future[None]"], list["asyncio.Future[None]"]]:
-        scenario, address = self._scenario, self.node.address
-        common = (address, self._partitions, self.history, self._phase)
-        total = scenario.idempotent_producers + scenario.plain_producers
-        producers = []
-        for number in range(total):
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
+        return self._simulation.process(name).run(work)
+
+    def _start_writers(self) -> list["asyncio.Future[None]"]:
+        """Producers, and clients that delete: each a process of its own."""
+        scenario, address, started = self._scenario, self.node.address, []
+        acks = [-1] * scenario.idempotent_producers + [(1, 0)[n % 2] for n in range(scenario.plain_producers)]
+        for number, one_acks in enumerate(acks):
             name = f"producer-{number}"
             producer = Producer(
                 name,
-                *common,
+                address,
+                self._partitions,
+                self.history,
+                self._phase,
                 self._simulation.fork(name),
-                values=count(number, total),
-                idempotent=number < scenario.idempotent_producers,
+                values=count(number, len(acks)),
+                acks=one_acks,
                 pause_max_s=scenario.producer_pause_max_s,
             )
-            producers.append(self._simulation.process(name).run(producer.run()))
-        consumers = []
-        for number in range(scenario.consumers):
+            started.append(self._start(name, producer.run()))
+        if self._trimmed:
+            chance = self._simulation.fork("trimmer")
+            trimmer = Trimmer("trimmer", address, self._trimmed, self.history, self._phase, chance)
+            started.append(self._start("trimmer", trimmer.run()))
+        if scenario.made_streams:
+            started.append(self._start("maker", self.maker.run()))
+        return started
+
+    def _start_readers(self) -> list["asyncio.Future[None]"]:
+        """Consumers by themselves, and members of a group."""
+        address, started = self.node.address, []
+        for number in range(self._scenario.consumers):
             name = f"consumer-{number}"
-            consumer = Consumer(name, *common, self._simulation.fork(name))
-            consumers.append(self._simulation.process(name).run(consumer.run()))
-        return producers, consumers
+            chance = self._simulation.fork(name)
+            consumer = Consumer(name, address, self._partitions, self.history, self._phase, chance)
+            started.append(self._start(name, consumer.run()))
+        for number in range(self._scenario.members):
+            name = f"member-{number}"
+            member = Member(name, address, self._kept, self.group, self._phase, self._simulation.fork(name))
+            started.append(self._start(name, member.run()))
+        return started
 
     async def _as_client(self, work: Callable[[SimClient], Any]) -> Any:
         client = await SimClient.connect(self.node.address, "director")
@@ -169,13 +236,18 @@ class _Run:
             client.close()
 
     async def _create(self, client: SimClient) -> None:
-        await client.create_stream(_STREAM, self._scenario.partitions, self._scenario.stream_config)
+        scenario = self._scenario
+        await client.create_stream(_STREAM, scenario.partitions, scenario.stream_config)
+        if self._trimmed:
+            await client.create_stream(_TRIMMED, len(self._trimmed), {"segment.bytes": "16384"})
+        if self._aged:
+            await client.create_stream(_AGED, len(self._aged), _AGED_CONFIG)
 
     async def _read(self, client: SimClient) -> dict[Where, Any]:
         final: dict[Where, Any] = {}
         for where in self._partitions:
             try:
-                final[where] = await read_all(client, where)
+                final[where] = await read_all(client, where, self.history)
             except RefusedError as error:
                 self.history.violated(f"{where.stream}-{where.partition} cannot be read at the end: {error.code.name}")
                 final[where] = []

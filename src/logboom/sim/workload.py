@@ -1,12 +1,12 @@
-"""Producers and consumers of a run: each a process of its own with one connection, which it makes anew when it breaks.
+"""Producers and consumers of a run.
 
 Everything they do and see goes into the History. A producer keeps one batch under way. An idempotent one sends it until
-it is acknowledged; one without an id sends it once, and whether an unacknowledged record is in the log stays open.
+it is acknowledged; one without an id sends it once, and whether an unacknowledged record is in the log stays open: with
+acks=0 that is so for all of its records. On one node acks=1 promises what acks=all does.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Final
@@ -17,10 +17,11 @@ from logboom.base.ids import Offset, ProducerEpoch, ProducerId
 from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, RefusedError, SimClient, Where
 from logboom.sim.history import History, Value
+from logboom.sim.session import Phase, Session
 
-_PAUSE_AFTER_ERROR_S: Final = 0.05
 _POLL_WAIT_MS: Final = 200
 _COMMIT_CHANCE: Final = 0.2
+_ALL: Final = -1
 
 _FENCED: Final = frozenset(
     (
@@ -33,55 +34,8 @@ _FENCED: Final = frozenset(
 )
 """With one batch under way, an idempotent producer must never be told any of these."""
 
-_PASSING: Final = frozenset(
-    (
-        ErrorCode.kafka_storage_error,
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.not_enough_replicas,
-        ErrorCode.not_enough_replicas_after_append,
-        ErrorCode.leader_not_available,
-        ErrorCode.request_timed_out,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.not_coordinator,
-        ErrorCode.unknown_topic_or_partition,
-    )
-)
-"""Refusals that a broker in trouble may give."""
-
-
-@dataclass
-class Phase:
-    """What the clients are told to do; changed by the scenario."""
-
-    producing: bool = True
-    consuming: bool = True
-
-
-class Session:
-    """A client's connection to the broker, made anew after each error."""
-
-    def __init__(self, address: tuple[str, int], name: str) -> None:
-        self._address = address
-        self._name = name
-        self._client: SimClient | None = None
-
-    async def client(self) -> SimClient:
-        """The connection. Raises AskError where none can be had."""
-        if self._client is None:
-            self._client = await SimClient.connect(self._address, self._name)
-        return self._client
-
-    def close(self) -> None:
-        """Hang up."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    async def failed(self) -> None:
-        """The last request failed: hang up, and wait a little."""
-        self.close()
-        await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+_PADDING_BYTES: Final = (0, 0, 0, 100, 500)
+"""How many bytes longer than its number the values of one batch are."""
 
 
 class Producer:
@@ -97,17 +51,18 @@ class Producer:
         chance: Random,
         *,
         values: "count[Value]",
-        idempotent: bool,
+        acks: int,
         pause_max_s: float,
     ) -> None:
+        """`acks` is all (-1) for an idempotent producer; others send each batch once."""
         self.name = name
-        self._session = Session(address, name)
+        self._session = Session(address, name, history)
         self._partitions = partitions
         self._history = history
         self._phase = phase
         self._chance = chance
         self._values = values
-        self._idempotent = idempotent
+        self._acks = acks
         self._pause_max_s = pause_max_s
         self._id: tuple[int, int] | None = None
         self._sequences: dict[Where, int] = {}
@@ -117,7 +72,7 @@ class Producer:
         while self._phase.producing:
             where = self._chance.choice(self._partitions)
             values = [next(self._values) for _ in range(self._chance.randint(1, 20))]
-            if self._idempotent:
+            if self._acks == _ALL:
                 await self._send_until_acked(where, values)
             else:
                 await self._send_once(where, values)
@@ -128,14 +83,14 @@ class Producer:
         self._history.send(self.name, where, values)
         try:
             client = await self._session.client()
-            base_offset = await client.produce(where, self._batch(where, values))
+            base_offset = await client.produce(where, self._batch(where, values), self._acks)
         except AskError:
             await self._session.failed()
         except RefusedError as error:
-            self._check(error)
-            await self._session.failed()
+            await self._session.refused(error)
         else:
-            self._history.acknowledge(where, base_offset, values)
+            if base_offset is not None:
+                self._history.acknowledge(where, base_offset, values)
 
     async def _send_until_acked(self, where: Where, values: Sequence[Value]) -> None:
         sent = False
@@ -147,12 +102,13 @@ class Producer:
                 if not sent:
                     self._history.send(self.name, where, values)
                     sent = True
-                base_offset = await client.produce(where, self._batch(where, values))
+                    batch = self._batch(where, values)
+                base_offset = await client.produce(where, batch)
+                assert base_offset is not None
             except AskError:
                 await self._session.failed()
             except RefusedError as error:
-                self._check(error)
-                await self._session.failed()
+                await self._session.refused(error)
                 if error.code in _FENCED:
                     self._id = None
                     self._sequences.clear()
@@ -162,12 +118,9 @@ class Producer:
                 self._sequences[where] = self._sequences.get(where, 0) + len(values)
                 return
 
-    def _check(self, error: RefusedError) -> None:
-        if error.code not in _PASSING:
-            self._history.violated(f"{self.name} was refused for {error.code.name}")
-
     def _batch(self, where: Where, values: Sequence[Value]) -> bytes:
-        records = [Record(Offset(n), 0, None, b"%d" % value, ()) for n, value in enumerate(values)]
+        padding = bytes(self._chance.choice(_PADDING_BYTES)).replace(b"\0", b" ")
+        records = [Record(Offset(n), 0, None, b"%d" % value + padding, ()) for n, value in enumerate(values)]
         if self._id is None:
             return bytes(build_batch(records))
         number, epoch = self._id
@@ -195,7 +148,7 @@ class Consumer:
         chance: Random,
     ) -> None:
         self.name = name
-        self._session = Session(address, name)
+        self._session = Session(address, name, history)
         self._history = history
         self._phase = phase
         self._chance = chance
@@ -215,16 +168,11 @@ class Consumer:
             except AskError:
                 await self._session.failed()
             except RefusedError as error:
-                if error.code not in _PASSING:
-                    self._history.violated(f"{self.name} was refused for {error.code.name}")
-                await self._session.failed()
+                await self._session.refused(error)
         self._session.close()
 
     async def _poll(self, client: SimClient, where: Where) -> None:
-        position = self._positions[where]
-        polled = await client.fetch(where, position, _POLL_WAIT_MS)
-        self._history.poll(where, position, [(offset, int(value)) for offset, value in polled.records])
-        self._positions[where] = polled.next_offset
+        self._positions[where] = await poll(client, where, self._positions[where], self._history)
 
     async def _commit(self, client: SimClient, where: Where) -> None:
         acked, sent = self._committed.get(where, (Offset(-1), Offset(-1)))
@@ -238,13 +186,39 @@ class Consumer:
         self._history.commits += 1
 
 
-async def read_all(client: SimClient, where: Where) -> list[tuple[Offset, Value]]:
-    """Every committed record of a partition."""
-    end = await client.end_offset(where)
-    records: list[tuple[Offset, Value]] = []
-    position = Offset(0)
-    while position < end:
+async def poll(client: SimClient, where: Where, position: Offset, history: History) -> Offset:
+    """Read on from a position; the next one, which is the log's start where the position was deleted."""
+    try:
         polled = await client.fetch(where, position, _POLL_WAIT_MS)
-        records += [(offset, int(value)) for offset, value in polled.records]
-        position = polled.next_offset
-    return records
+    except RefusedError as error:
+        if error.code is not ErrorCode.offset_out_of_range:
+            raise
+        start = await client.start_offset(where)
+        history.start_seen(where, start)
+        if start <= position:
+            history.violated(f"{where} starts at {start}, and {position} was out of range")
+        return start
+    history.poll(where, position, [(offset, int(value)) for offset, value in polled.records])
+    return polled.next_offset
+
+
+async def read_all(client: SimClient, where: Where, history: History) -> list[tuple[Offset, Value]]:
+    """Every committed record of a partition from its start on, which retention may move meanwhile."""
+    records: list[tuple[Offset, Value]] = []
+    end = await client.end_offset(where)
+    position = start = Offset(0)
+    while position < end:
+        try:
+            polled = await client.fetch(where, position, _POLL_WAIT_MS)
+        except RefusedError as error:
+            if error.code is not ErrorCode.offset_out_of_range:
+                raise
+            start = await client.start_offset(where)
+            if start <= position:
+                raise
+            position = start
+        else:
+            records += [(offset, int(value)) for offset, value in polled.records]
+            position = polled.next_offset
+    history.start_seen(where, start)
+    return [(offset, value) for offset, value in records if offset >= start]

@@ -1,0 +1,73 @@
+"""What all clients of a run share: a connection that is made anew when it breaks, and what a broker in trouble may say.
+
+A client is a process of its own. Each of its requests has one of three outcomes: it is answered, it is refused with an
+error that passes (`TRANSIENT`), or nobody knows (AskError). Any other refusal is a violation.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from logboom.sim.client import RefusedError, SimClient
+from logboom.sim.history import History
+
+_PAUSE_AFTER_ERROR_S: Final = 0.05
+
+TRANSIENT: Final = frozenset(
+    (
+        ErrorCode.kafka_storage_error,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.leader_not_available,
+        ErrorCode.request_timed_out,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.not_coordinator,
+    )
+)
+"""Refusals that a broker in trouble may give."""
+
+
+@dataclass
+class Phase:
+    """What the clients are told to do; changed by the scenario."""
+
+    producing: bool = True
+    """Whether anything is still written, created or deleted."""
+    consuming: bool = True
+
+
+class Session:
+    """A client's connection to the broker, made anew after each error."""
+
+    def __init__(self, address: tuple[str, int], name: str, history: History) -> None:
+        self.name = name
+        self._address = address
+        self._history = history
+        self._client: SimClient | None = None
+
+    async def client(self) -> SimClient:
+        """The connection. Raises AskError where none can be had."""
+        if self._client is None:
+            self._client = await SimClient.connect(self._address, self.name)
+        return self._client
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    async def failed(self) -> None:
+        """The last request failed: hang up, and wait a little."""
+        self.close()
+        await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+
+    async def refused(self, error: RefusedError) -> None:
+        """The same where the broker answered with an error, which must be one that passes."""
+        if error.code not in TRANSIENT:
+            self._history.violated(f"{self.name} was refused for {error.code.name}")
+        await self.failed()

@@ -1,0 +1,76 @@
+"""A client that deletes the oldest records of partitions (DeleteRecords) while others write and read them."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from logboom.base.ids import Offset
+from logboom.client.messages import Api
+from logboom.kafka.wire.messages import milliseconds
+from logboom.sim.client import AskError, RefusedError, SimClient, Where, check
+from logboom.sim.history import History
+from logboom.sim.session import Phase, Session
+
+_DELETE_RECORDS: Final[Api] = (21, 1)
+_PAUSE_MAX_S: Final = 1.0
+
+
+class Trimmer:
+    """Deletes records and writes down how far it asked and what it was told."""
+
+    def __init__(
+        self,
+        name: str,
+        address: tuple[str, int],
+        partitions: Sequence[Where],
+        history: History,
+        phase: Phase,
+        chance: Random,
+    ) -> None:
+        self._session = Session(address, name, history)
+        self._partitions = partitions
+        self._history = history
+        self._phase = phase
+        self._chance = chance
+
+    async def run(self) -> None:
+        """Delete until the phase ends."""
+        while self._phase.producing:
+            await asyncio.sleep(self._chance.uniform(0, _PAUSE_MAX_S))
+            try:
+                await self._delete(await self._session.client(), self._chance.choice(self._partitions))
+            except AskError:
+                await self._session.failed()
+            except RefusedError as error:
+                await self._session.refused(error)
+        self._session.close()
+
+    async def _delete(self, client: SimClient, where: Where) -> None:
+        history = self._history
+        start, end = await client.start_offset(where), await client.end_offset(where)
+        history.start_seen(where, start)
+        if end == start:
+            return
+        upto = self._chance.randint(start, end)
+        history.starts_max[where] = Offset(max(upto, history.starts_max.get(where, 0)))
+        history.start_seen(where, await self._delete_before(client, where, upto))
+        if self._chance.random() < 0.1:
+            # Records above the high-water mark are not committed, so nobody may delete them.
+            try:
+                await self._delete_before(client, where, end + 1_000_000)
+            except RefusedError as error:
+                if error.code is not ErrorCode.offset_out_of_range:
+                    raise
+            else:
+                history.violated(f"records of {where} were deleted beyond its end")
+
+    async def _delete_before(self, client: SimClient, where: Where, offset: int) -> Offset:
+        parts = [{"partition_index": where.partition, "offset": offset}]
+        topics = [{"name": where.stream, "partitions": parts}]
+        answer: Any = await client.ask(_DELETE_RECORDS, topics=topics, timeout=milliseconds(5_000))
+        result = answer.topics[0].partitions[0]
+        check(result.error_code)
+        return Offset(result.low_watermark)

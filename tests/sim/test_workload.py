@@ -1,0 +1,158 @@
+"""The clients of a run find what they are there to find."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from logboom.base.ids import Offset
+from logboom.kafka.wire.messages import milliseconds
+from logboom.records import Record, build_batch
+from logboom.sim.client import SimClient, Where
+from logboom.sim.history import History
+from logboom.sim.members import GroupHistory
+from logboom.sim.node import SimNode
+from logboom.sim.scenario import Scenario, run_seed
+from logboom.sim.session import Phase
+from logboom.sim.simulation import Simulation
+from logboom.sim.streams import StreamMaker
+from logboom.sim.trimming import Trimmer
+
+A, B = Where("s", 0), Where("s", 1)
+
+
+def records(*values: bytes) -> bytes:
+    return bytes(build_batch([Record(Offset(n), 0, None, value, ()) for n, value in enumerate(values)]))
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def test_two_owners_of_a_partition_in_one_generation() -> None:
+    group = GroupHistory(History())
+    group.assigned(1, "x", [A])
+    group.assigned(1, "y", [B])
+    group.assigned(2, "y", [A, B])
+    assert group.history.violations == []
+    group.assigned(2, "x", [B])
+    assert group.history.violations == [f"{B} belongs to y and x in generation 2"]
+
+
+def test_committed_offsets_that_go_back_or_that_nobody_sent() -> None:
+    group = GroupHistory(History())
+    group.found(A, Offset(-1), Offset(-1))
+    group.sent[A] = Offset(9)
+    group.found(A, Offset(7), Offset(7))
+    group.found(A, Offset(9), Offset(7))
+    assert group.history.violations == []
+    group.found(A, Offset(6), Offset(7))
+    group.found(A, Offset(10), Offset(7))
+    assert len(group.history.violations) == 2
+
+
+def test_a_coordinator_that_takes_commits_of_former_members_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = Scenario(
+        troubled_s=30.0,
+        partitions=4,
+        trimmed_partitions=0,
+        aged_partitions=0,
+        plain_producers=0,
+        producer_pause_max_s=0.5,
+        consumers=0,
+        members=2,
+        made_streams=0,
+        faults=("cut",),
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("logboom.groups.offsets.Offsets._validate", staticmethod(lambda group, commit: None))
+        found = next((seed for seed in range(2, 12) if run_seed(seed, busy).violations), None)
+    assert found is not None
+    outcome = run_seed(found, busy)
+    assert outcome.violations == ()
+    assert outcome.generations > 2
+
+
+# --- streams and deleted records --------------------------------------------------------------------------------------
+
+
+def with_client(work: Callable[[SimNode, SimClient, Simulation, Phase], Awaitable[None]]) -> None:
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        node = SimNode(simulation, "n1")
+        await node.start()
+        client = await SimClient.connect(node.address, "test")
+        await work(node, client, simulation, Phase())
+        client.close()
+
+    simulation.run(main(), max_s=300)
+
+
+@pytest.mark.parametrize("tampering", ["deleted", "replaced"])
+def test_a_stream_that_is_gone_or_has_lost_records_is_found(tampering: str) -> None:
+    async def work(node: SimNode, client: SimClient, simulation: Simulation, phase: Phase) -> None:
+        history = History()
+        maker = StreamMaker("maker", node.address, 1, history, phase, simulation.fork("maker"))
+        while maker.deletions < 2 or not maker.acked("made-0"):
+            phase.producing = True
+            running = asyncio.ensure_future(maker.run())
+            await asyncio.sleep(0.5)
+            phase.producing = False
+            await running
+        await maker.check_all(client)
+        assert history.violations == []
+        await client.ask((20, 3), topic_names=("made-0",), timeout=milliseconds(1_000))
+        if tampering == "replaced":
+            await client.create_stream("made-0", 1, {})
+        await maker.check_all(client)
+        said = "is missing" if tampering == "deleted" else "lost writes"
+        assert [said in violation for violation in history.violations] == [True]
+
+    with_client(work)
+
+
+def test_a_log_start_that_moves_by_itself_or_back_is_found() -> None:
+    history = History()
+    history.starts_max[A] = Offset(5)
+    history.start_seen(A, Offset(5))
+    history.start_seen(A, Offset(5))
+    assert history.violations == []
+    history.start_seen(A, Offset(4))
+    history.start_seen(A, Offset(6))
+    history.start_seen(B, Offset(1))
+    assert history.violations == [
+        "the log start of s-0 went back from 5 to 4",
+        "s-0 starts at 6, which nobody asked for",
+        "s-1 starts at 1, which nobody asked for",
+    ]
+
+
+def test_the_trimmer_deletes_what_it_asks_for_and_no_more() -> None:
+    async def work(node: SimNode, client: SimClient, simulation: Simulation, phase: Phase) -> None:
+        history = History()
+        await client.create_stream("s", 1, {})
+        trimmer = Trimmer("trimmer", node.address, [A], history, phase, simulation.fork("trimmer"))
+        running = asyncio.ensure_future(trimmer.run())
+        for number in range(20):
+            await client.produce(A, records(b"%d" % number))
+            await asyncio.sleep(0.5)
+        phase.producing = False
+        await running
+        assert history.violations == []
+        assert 0 < history.starts[A] == history.starts_max[A] == await client.start_offset(A)
+
+    with_client(work)
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_every_client_of_a_run_has_its_share() -> None:
+    outcome = run_seed(3, replace(Scenario(), troubled_s=8.0, faults=("cut", "kill")))
+    assert outcome.violations == ()
+    assert outcome.records_acked > 500
+    assert outcome.records_deleted > 100
+    assert outcome.streams_deleted > 0
+    assert outcome.generations > 1
+    assert outcome.commits > 20
