@@ -20,7 +20,7 @@ from tests.support.server import BrokerProcess
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(900)]
 
-EVENTS = 4_800
+EVENTS = 3_200
 PARTITIONS = 2
 PIPELINE = """
 name: kill
