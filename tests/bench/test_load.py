@@ -1,14 +1,13 @@
 """`logboom bench` against a real broker: short runs whose figures hold together and whose streams are gone after."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
 
 from logboom.bench.consume import run_consume
@@ -74,9 +73,9 @@ def test_latency_of_the_client_alone(tmp_path: Path, reader: str) -> None:
 
 
 def test_the_command_writes_data_and_a_picture(broker: BrokerProcess, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "logboom.cli", "bench", "latency", "-b", broker.kafka, "--seconds", "1", "--alone"]
-    command.append("--json")
-    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=120, check=True)
+    command = ["bench", "latency", "-b", broker.kafka, "--seconds", "1", "--alone", "--json", "--out", str(tmp_path)]
+    done = run_logboom(command, timeout_s=120)
+    assert done.returncode == 0, done.stderr[-3_000:]
     told = json.loads(done.stdout)
     assert [name for name in told if name.endswith("alone")]
     folder = Path(told["folder"])

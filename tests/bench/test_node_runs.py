@@ -1,18 +1,16 @@
 """`logboom bench fanout|idle|restart`, short: they start a broker of their own, measure it, and leave nothing."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.support.commands import run_logboom
 
 
 def bench(directory: Path, *arguments: str) -> Any:
     """The result of one run."""
-    command = [sys.executable, "-m", "logboom.cli", "bench", *arguments, "--json"]
-    command += ["--data", str(directory), "--out", str(directory / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=os.environ)
+    command = ["bench", *arguments, "--json", "--data", str(directory), "--out", str(directory / "out")]
+    done = run_logboom(command, timeout_s=200)
     assert done.returncode == 0, done.stderr[-3_000:]
     assert [path.name for path in directory.iterdir()] == ["out"]
     return json.loads(done.stdout.splitlines()[-1])

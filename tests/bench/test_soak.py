@@ -115,7 +115,7 @@ def test_gaps_are_passed_over_and_short_times_are_not_judged() -> None:
 
 
 def test_a_soak_of_some_seconds_holds(tmp_path: Path) -> None:
-    load = SoakLoad(minutes=0.2, rate=0.3, restart_every_s=3, member_life_s=(1.0, 4.0), churn_pause_s=0.5)
+    load = SoakLoad(minutes=0.12, rate=0.3, restart_every_s=2, member_life_s=(1.0, 3.0), churn_pause_s=0.5)
     outcome = run_soak(load, tmp_path, lambda _: None)
     assert outcome.ledger.faults == []
     assert outcome.held

@@ -45,7 +45,10 @@ def test_killed_while_it_deletes(tmp_path: Path) -> None:
         first = -1
         try:
             for _ in range(ROUNDS):
-                time.sleep(0.5 + chance.random())
+                goal, deadline = len(acked) + chance.randrange(300, 1_000), time.monotonic() + 60
+                while len(acked) < goal:
+                    assert time.monotonic() < deadline, "nothing is acked any more"
+                    time.sleep(0.001)
                 broker.kill9()
                 ran = logboom("log", "verify", str(data), "--json")
                 assert (ran.code, ran.json["damage"]) == (0, []), ran.out

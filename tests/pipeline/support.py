@@ -124,6 +124,22 @@ def ledger(checkpoint: Path) -> dict[str, Any]:
     return entry
 
 
+def descendants(root: int) -> set[int]:
+    """Process ids of a process and of all below it."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue  # it ended meanwhile
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
 class Said:
     """A display that remembers."""
 

@@ -8,6 +8,7 @@ import pytest
 from tests.pipeline.support import (
     RouterProcess,
     archive_ids,
+    descendants,
     header,
     ledger,
     make_stream,
@@ -81,7 +82,11 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
                 seen = count(queries)
                 wait_until(lambda: count(queries) >= seen + more or not router.alive(), "a batch")  # noqa: B023
                 assert router.alive(), router.log_text()[-2_000:]
+                started = descendants(router.process.pid)
+                assert len(started) >= 2, "the driver and its JVM"
                 router.kill9(group=group)
+                # Nothing outlives a driver: the JVM and its workers notice that it is gone.
+                wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "all end", 30)  # noqa: B023
         load.join()
         with RouterProcess(file, broker.kafka, "--once") as router:
             assert router.wait() == 0, router.log_text()[-3_000:]

@@ -83,7 +83,7 @@ LETTERS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(LETTERS, st.booleans(), st.integers(1, 5)), max_size=6))
 def test_letters_come_back_whole_through_attempts_that_were_cut_short(
     given_letters: Sequence[tuple[Letter, bool, int]],
@@ -99,7 +99,7 @@ def test_letters_come_back_whole_through_attempts_that_were_cut_short(
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(LETTERS)
 def test_every_record_of_a_letter_is_taken_by_its_stream(letter: Letter) -> None:
     for record in letter.records(LIMIT):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, wait_until
+from tests.pipeline.support import RouterProcess, descendants, make_stream, needs_java, publish, wait_until
 from tests.support.server import BrokerProcess
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
@@ -25,27 +25,12 @@ sinks:
 """
 
 
-def _descendants(root: int) -> set[int]:
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue  # it ended meanwhile
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
 def _to_group(pid: int) -> None:
     os.killpg(pid, signal.SIGTERM)
 
 
 def _to_each(pid: int) -> None:
-    for one in _descendants(pid):
+    for one in descendants(pid):
         os.kill(one, signal.SIGTERM)
 
 
@@ -66,7 +51,7 @@ def test_the_running_batch_comes_to_its_end(
     with RouterProcess(file, broker.kafka) as router:
         pinned = checkpoint / "pins" / "batches" / "0.json"
         wait_until(lambda: pinned.exists() or not router.alive(), "a batch begins")
-        started = _descendants(router.process.pid)
+        started = descendants(router.process.pid)
         assert len(started) >= 2, "the driver and its JVM"
         send(router.process.pid)
         assert router.wait() == 0, router.log_text()[-2_000:]
@@ -74,16 +59,3 @@ def test_the_running_batch_comes_to_its_end(
         wait_until(
             lambda: not any(Path(f"/proc/{pid}").exists() for pid in started - {router.process.pid}), "all ended"
         )
-
-
-def test_nothing_outlives_a_driver_that_was_killed(broker: BrokerProcess, tmp_path: Path) -> None:
-    file = tmp_path / "killed.yaml"
-    file.write_text(PIPELINE.replace("NAME", "signal-killed"))
-    make_stream(broker.kafka, "signal-killed-web", 1)
-    publish(broker.kafka, "signal-killed-web", [b'{"msg": "one"}'], 1)
-    with RouterProcess(file, broker.kafka) as router:
-        pinned = tmp_path / "checkpoints" / "signal-killed" / "pins" / "batches" / "0.json"
-        wait_until(lambda: pinned.exists() or not router.alive(), "a batch begins")
-        started = _descendants(router.process.pid)
-        router.kill9(group=False)
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "the JVM and its workers end", 30)
