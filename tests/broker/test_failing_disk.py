@@ -102,7 +102,7 @@ def test_a_full_disk_is_said_once_in_a_while_and_so_is_its_end() -> None:
         ("error", "the disk is full: writes are refused", 1),
         ("error", "file handles have run out: writes are refused", 50),
         ("error", "the disk is full: writes are refused", 2),
-        ("info", "writes are taken again", None),
+        ("info", "writes accepted again", None),
     ]
 
 
@@ -118,9 +118,9 @@ def test_notes_that_find_no_room_hold_nobody_up_and_are_one_line_a_round(tmp_pat
             for index in range(5):
                 await append(broker.replicas.find("orders", index), b"a")
             async with asyncio.timeout(30):
-                while not said(log, "background write left for later"):
+                while not said(log, "background write postponed"):
                     await asyncio.sleep(0.01)
-            (line, *_) = said(log, "background write left for later")
+            (line, *_) = said(log, "background write postponed")
             assert line["more"] > 0
             assert broker.health.log_dir().failure is None
             disk.mend()

@@ -61,14 +61,14 @@ def test_what_a_crash_leaves_of_a_deleted_stream_goes_and_copies_of_it_stay(tmp_
     run(body)
 
 
-def test_strangers_stay_and_are_named(tmp_path: Path) -> None:
+def test_unknown_files_and_directories_are_left_and_logged(tmp_path: Path) -> None:
     async def body() -> None:
         streams = tmp_path / "streams"
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders")
             await append(broker.replicas.find("orders", 0), b"a")
-        strangers = ["orders-0.bak", "orders-7", "0" * 32 + "-0.deleted", "other.deleted"]
-        for name in strangers:
+        unknown = ["orders-0.bak", "orders-7", "0" * 32 + "-0.deleted", "other.deleted"]
+        for name in unknown:
             shutil.copytree(streams / "orders-0", streams / name)
         (streams / "orders-7" / "owner.json").write_bytes(b"{")
         (streams / "notes.txt").write_text("mine")
@@ -82,7 +82,7 @@ def test_strangers_stay_and_are_named(tmp_path: Path) -> None:
             async with running(tmp_path) as broker:
                 assert names(tmp_path) == before
                 assert await values_of(broker.replicas.find("orders", 0)) == [b"a"]
-                for name in (*strangers, "notes.txt", "todo.txt", "notes.tmp", "5.log", "99999999999999999999.log"):
+                for name in (*unknown, "notes.txt", "todo.txt", "notes.tmp", "5.log", "99999999999999999999.log"):
                     assert name in said(broker)
         assert (inside / "notes.tmp").read_text() == "mine"
         assert not (inside / "durable-end.tmp").exists()
@@ -90,7 +90,7 @@ def test_strangers_stay_and_are_named(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_new_stream_moves_a_stranger_out_of_its_way(tmp_path: Path) -> None:
+def test_a_new_stream_moves_an_unknown_directory_aside(tmp_path: Path) -> None:
     async def body() -> None:
         streams = tmp_path / "streams"
         long_name = "n" * 249
@@ -104,7 +104,7 @@ def test_a_new_stream_moves_a_stranger_out_of_its_way(tmp_path: Path) -> None:
             await broker.catalog.create_stream(long_name)
             await append(broker.replicas.find("new", 0), b"b")
             assert await values_of(broker.replicas.find("new", 0)) == [b"b"]
-            assert "makes way" in said(broker)
+            assert "moved aside" in said(broker)
         aside = {name.split("-0.set-aside-")[0] for name in names(tmp_path) if "-0.set-aside-" in name}
         assert aside == {"new", long_name[:180]}
         (moved,) = streams.glob("new-0.set-aside-*")

@@ -229,12 +229,12 @@ def test_a_checkpoint_without_an_epoch_is_read() -> None:
 def test_files_that_are_not_a_logs_are_named_and_left_alone() -> None:
     disk = SimDisk()
     batches = written(disk)
-    strangers = {f"{DIRECTORY}/{name}" for name in ("notes.txt", "00000000000000000000.log.bak", "7.log", "core")}
-    for name in strangers:
+    unknown = {f"{DIRECTORY}/{name}" for name in ("notes.txt", "00000000000000000000.log.bak", "7.log", "core")}
+    for name in unknown:
         disk.nodes[name] = settled(b"mine")
     reports = Reports()
     log = open_log(disk, CONFIG, reports=reports)
-    assert {notice.path for notice in reports.notices} == strangers
+    assert {notice.path for notice in reports.notices} == unknown
     assert [read_one(log, base) for base in batches] == list(batches.values())
     log.close()
-    assert all(bytes(disk.nodes[name].data) == b"mine" for name in strangers)
+    assert all(bytes(disk.nodes[name].data) == b"mine" for name in unknown)

@@ -115,6 +115,6 @@ def test_small_writes_to_a_full_disk_lose_nothing_and_resume(small_disk: Path, t
         broker.start()
         with Talk(broker.kafka) as talk:
             assert talk.read_all("orders") == acked
-        assert "writes are taken again" in broker.log_text()
+        assert "writes accepted again" in broker.log_text()
         assert "damage" not in broker.log_text()
         assert broker.sigterm() == 0

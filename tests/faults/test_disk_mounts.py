@@ -133,7 +133,7 @@ def test_a_full_disk_from_end_to_end(loop: Loop, tmp_path: Path) -> None:
             value = chance.randbytes(50_000)
             acked[until_taken(talk, value).offset] = value
             assert talk.read_all("orders") == acked
-        assert "writes are taken again" in broker.log_text()
+        assert "writes accepted again" in broker.log_text()
         assert broker.sigterm() == 0
         broker.start()
         with Talk(broker.kafka) as talk:

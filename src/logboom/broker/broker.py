@@ -163,9 +163,7 @@ class Broker:
             ids=runtime.ids,
         )
         if data_dir.unknown_entries:
-            log.warning(
-                "entries of the data directory that Logboom did not make are left alone", names=data_dir.unknown_entries
-            )
+            log.warning("unknown entries in the data directory left in place", names=data_dir.unknown_entries)
         try:
             report = partial(_report_metadata, log)
             metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, runtime.clock, report)
@@ -185,7 +183,7 @@ class Broker:
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas
-            self.catalog.shorten_soon()
+            self.catalog.snapshot_soon()
         except BaseException:  # a cancelled start too: its threads end and its files are closed
             await self._close(StorageError("the broker did not start"))
             raise
@@ -205,7 +203,7 @@ class Broker:
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
-            self.log.error("background work ended by a fault in Logboom", exc_info=fault)
+            self.log.error("background task failed on an internal error", exc_info=fault)
 
     # --- following the metadata (catalog.MetadataFollower) ------------------------------------------------------
 
@@ -237,7 +235,7 @@ class Broker:
         self.open_files.limit = config.max_open_log_files
 
     def _log_dir_failed(self, error: StorageError) -> None:
-        self.log.critical("the log dir takes no more writes", path=str(self._data_dir.path), reason=str(error))
+        self.log.critical("log dir offline", path=str(self._data_dir.path), reason=str(error))
         self.replicas.go_offline(error)
 
     # --- stop ---------------------------------------------------------------------------------------------------

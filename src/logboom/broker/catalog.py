@@ -334,7 +334,7 @@ class Catalog:
         await self._follower.apply(delta)
         for callback in self._quota_watchers if delta.quotas_changed else ():
             callback()
-        self.shorten_soon()
+        self.snapshot_soon()
 
     async def _in_order(self, change: Callable[[], Awaitable[Result]]) -> Result:
         """Run one change after the other, each to its end even if its caller is cancelled in the middle."""
@@ -356,7 +356,7 @@ class Catalog:
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not warn where the caller is gone
 
-    def shorten_soon(self) -> None:
+    def snapshot_soon(self) -> None:
         """Take a snapshot in the background where the log has grown long."""
         running = self._snapshot is not None and not self._snapshot.done()
         if not running and self._commit_port.is_long(self._image, self._config.now.metadata_snapshot_records):
@@ -368,9 +368,9 @@ class Catalog:
                 records = await self._commit_port.take_snapshot(self._image)
             except (LogboomError, OSError) as error:
                 # Nothing is lost: the records before are still there, and a later commit tries again.
-                self._log.warning("the metadata log could not be shortened", reason=str(error))
+                self._log.warning("metadata snapshot failed", reason=str(error))
                 return
-            self._log.info("metadata log shortened", records=records)
+            self._log.info("metadata snapshot taken", records=records)
 
 
 class ProducerIds:

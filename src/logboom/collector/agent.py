@@ -4,9 +4,9 @@
                              >-- OrderedSource -> Delivery -> the log
     sockets  -> Intake -> DiskBuffer --/
 
-A turn looks at the files, reads while the delivery has room, takes what was acknowledged, and now and then writes the
-positions down. A position moves only past what the log has acknowledged, so whatever dies at whatever moment, what was
-not acknowledged is read again.
+A turn looks at the files, reads while the delivery has room, takes acknowledgements, and writes the checkpoint when it
+is due. A position moves only past what the log has acknowledged: after a crash of either side, at any moment,
+everything that was not acknowledged is read again.
 """
 
 import itertools
@@ -123,7 +123,7 @@ class Agent:
             self.delivery.poll(0.0 if moved else _IDLE_WAIT_S)
             if every_s is not None and time.monotonic() >= next_line_s:
                 next_line_s += every_s
-                self._log.info("so_far", **self.snapshot().line())
+                self._log.info("progress", **self.snapshot().line())
             if not moved and self._is_done():
                 break
             if self.buffered_inputs and not self._intake.is_alive:
@@ -145,7 +145,7 @@ class Agent:
             one.close()
         self._data_dir.close()
         if left:
-            self._log.warning("stopped_before_all_was_acknowledged", records_sent_again_next_time=left)
+            self._log.warning("stopped_with_unacknowledged_records", records_to_resend=left)
 
     def snapshot(self) -> Snapshot:
         """What it says of itself. From any thread."""
@@ -269,7 +269,7 @@ class Agent:
             self._data_dir.save({**self._other_files, **files}, {**self._other_buffers, **buffers}, ids)
         except OSError as error:
             self.checkpoint_errors += 1
-            self._log.error("positions_not_written", reason=error.strerror)
+            self._log.error("checkpoint_not_written", reason=error.strerror)
             return
         self._dirty = False
         for generation in itertools.chain.from_iterable(files.values()):

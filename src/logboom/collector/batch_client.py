@@ -1,8 +1,8 @@
-"""A producer of whole batches: it makes record batches of lines a block at a time and sends them itself.
+"""A producer of whole batches: it encodes a block of lines as one record batch and sends it itself.
 
-It says the same as librdkafka's idempotent, gapless producer, for much less work per line: what it was handed is
-acknowledged in order, each record once, or the client comes to its end and says so, and a new one begins. It speaks
-plain connections alone; where options ask for more, librdkafka is the way.
+It promises what librdkafka's idempotent, gapless producer does, for much less work per line: records are acknowledged
+in order, each once, or the client reports a fatal error and a new one takes over. It speaks plaintext connections only;
+`record_client` is used where the options ask for TLS, SASL or anything else.
 
 One thread calls all of this. Nothing waits but `poll`, and the making of a connection.
 """

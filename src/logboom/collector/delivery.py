@@ -1,8 +1,8 @@
-"""Sends lines through a client and tells when they are safe. It never gives up, and never loses the order of a source.
+"""Sends lines through a client and reports which are acknowledged. Retries for ever and keeps the order of each source.
 
-The client is an idempotent producer without gaps: nothing overtakes what failed. Where it comes to its end it is made
-anew and everything that was not acknowledged is sent again, from memory, in order. A record that the broker refuses
-for what it is (too large, invalid) is found by sending less and less at a time, counted, and left out.
+The client is an idempotent producer without gaps: after a batch that failed it sends no later one. After a fatal error
+a new client is made, and everything that was not acknowledged is sent again, from memory, in order. A record that the
+broker rejects for its content (too large, invalid) is found by halving what is sent, counted, and skipped.
 
 One thread calls all of this. Nothing waits but `poll`.
 """

@@ -1,8 +1,8 @@
 """All files of one input: looked at for growth and rotation, read in turn, acknowledged.
 
 Nothing here waits: `poll` looks at what changed, `next_batch` reads one block of one file. Cutting lines is `tail`'s,
-the states of a file and what goes with their changes `watch`'s and `lifecycle`'s, expanding globs `finder`'s, finding
-rotated content `rotation`'s.
+the states of a file and what goes with their changes `watch`'s and `lifecycle`'s, expanding globs `prospector`'s,
+finding rotated content `rotation`'s.
 """
 
 import os
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from structlog.typing import FilteringBoundLogger
 
 from logboom.collector.discover import Discovery, look
-from logboom.collector.finder import FileFinder
 from logboom.collector.lifecycle import FileCounters, FileLifecycle
+from logboom.collector.prospector import Prospector
 from logboom.collector.tail import FileBatch, Generation, Reading, ReadRule
 from logboom.collector.watch import Watch, WatchRule
 
@@ -34,16 +34,16 @@ class FileInput:
         self._discovery = discovery
         self._rule = watch_rule
         self._lifecycle = FileLifecycle(discovery, read_rule, watch_rule, log)
-        self._watched = self._lifecycle.watched
+        self._registry = self._lifecycle.registry
         self._handles = self._lifecycle.handles
-        self._finder = FileFinder(discovery, watch_rule, self._lifecycle, saved, log)
+        self._prospector = Prospector(discovery, watch_rule, self._lifecycle, saved, log)
 
     # --- the agent's calls ---
 
     def poll(self, now_ms: int) -> None:
         """Find new files, notice growth and rotation, hand on events that waited too long for their next line."""
-        self._finder.find(now_ms)
-        for watch in [watch for watch in self._watched if watch.due_ms <= now_ms]:
+        self._prospector.find(now_ms)
+        for watch in [watch for watch in self._registry if watch.due_ms <= now_ms]:
             if watch.is_ended:  # by the look at another file of this turn
                 continue
             try:
@@ -73,26 +73,26 @@ class FileInput:
         generation = batch.generation
         generation.acked = batch.mark
         generation.outstanding -= 1
-        self._watched.drop_if_finished(generation)
+        self._registry.drop_if_finished(generation)
 
     def generations(self) -> list[Generation]:
         """What a checkpoint has to hold."""
-        return [*self._finder.resting_generations, *self._watched.generations]
+        return [*self._prospector.resting_generations, *self._registry.generations]
 
     @property
     def changed(self) -> bool:
         """Whether more than an acknowledgement changed what a checkpoint has to hold."""
-        return self._watched.changed
+        return self._registry.changed
 
     def note_checkpoint(self) -> None:
         """`generations` were made durable."""
-        self._watched.changed = False
+        self._registry.changed = False
 
     def read_to_end(self, now_ms: int) -> bool:
         """Whether every file was read to its end; then unfinished last lines and events are handed on as well."""
-        if self._lifecycle.ready or not self._finder.has_settled:
+        if self._lifecycle.ready or not self._prospector.has_settled:
             return False
-        for watch in self._watched:
+        for watch in self._registry:
             self._lifecycle.flush(watch.tail.finish(now_ms))
         return not self._lifecycle.flushed
 
@@ -104,12 +104,12 @@ class FileInput:
     @property
     def lag_bytes(self) -> int:
         """Bytes that are in the files and not acknowledged yet, as of the last look at each."""
-        return sum(max(0, watch.size - watch.tail.generation.acked.position) for watch in self._watched)
+        return sum(max(0, watch.size - watch.tail.generation.acked.position) for watch in self._registry)
 
     @property
     def files_watched(self) -> int:
         """Files that are followed."""
-        return len(self._watched)
+        return len(self._registry)
 
     @property
     def handles_open(self) -> int:
@@ -128,7 +128,7 @@ class FileInput:
             return
         if (status.st_size, status.st_mtime_ns) != (watch.size, watch.mtime_ns):
             watch.size, watch.mtime_ns, watch.changed_ms = status.st_size, status.st_mtime_ns, now_ms
-            self._watched.changed = True
+            self._registry.changed = True
             # Truncated and grown beyond its old size between two looks, a file only shows it by its first bytes.
             if watch.tail.is_open and watch.tail.is_replaced():
                 self._lifecycle.truncate(watch, now_ms)
@@ -152,9 +152,9 @@ class FileInput:
             if not self._lifecycle.detach(watch):
                 return None
             # The file that took its place is followed at once: waiting for the globs would delay its lines.
-            is_new = found is not None and found.identity not in self._watched.by_identity
+            is_new = found is not None and found.identity not in self._registry.by_identity
             if found is not None and is_new and self._discovery.is_wanted(found.path):
-                self._finder.follow_new(found, now_ms)
+                self._prospector.follow_new(found, now_ms)
         return watch.tail.stat()
 
     # --- reading ---

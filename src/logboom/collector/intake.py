@@ -1,8 +1,8 @@
 """The thread that takes lines from inputs that cannot be read again into their disk buffers.
 
 A turn reads everything that is ready, then makes it durable with one sync per buffer; while one sync runs, writers fill
-the kernel's own buffers for the next. When a buffer is full its sources are left alone (`block`), or read and dropped
-(`drop_newest`). It knows sources and buffers; where lines go from there is the agent's business.
+the kernel's own buffers for the next. When a buffer is full its sources are not read (`block`), or read and their lines
+dropped (`drop_newest`). Knows sources and buffers, not where lines go from there.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 `watch` names the states; here is what goes with each change of state: handles, the queue of files to read, lines that
 are handed on because no more will follow them, and the generations of the checkpoint. When to change state is decided
-by `finder` (what the globs find) and by `files` (what a look at a file shows).
+by `prospector` (what the globs find) and by `files` (what a look at a file shows).
 """
 
 from collections import deque
@@ -13,10 +13,10 @@ from structlog.typing import FilteringBoundLogger
 from logboom.collector.discover import Discovery, Found
 from logboom.collector.fingerprint import Fingerprint
 from logboom.collector.handles import OpenHandles
+from logboom.collector.registry import FileRegistry
 from logboom.collector.rotation import find_copy, find_renamed
 from logboom.collector.tail import FileBatch, FileTail, Generation, ReadRule, last_line_start
 from logboom.collector.watch import State, Watch, WatchRule
-from logboom.collector.watched import Watched
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class FileLifecycle:
         self._discovery = discovery
         self._read_rule = read_rule
         self._log = log
-        self.watched = Watched()
+        self.registry = FileRegistry()
         self.handles = OpenHandles(watch_rule.max_open_files)
         self.ready: deque[Watch] = deque()
         """Watches whose files may hold unread bytes, in the order of their turns."""
@@ -81,12 +81,12 @@ class FileLifecycle:
 
     def rename(self, watch: Watch, path: str) -> None:
         """A glob found the file under another path."""
-        self.watched.rename(watch, path)
+        self.registry.rename(watch, path)
         self._rotate(watch, State.ROTATED)
 
     def detach(self, watch: Watch) -> bool:
         """No path leads to it: read on by its handle. False if it has none and the file cannot be found again."""
-        self.watched.forget_path(watch)
+        self.registry.forget_path(watch)
         self._rotate(watch, State.DETACHED)
         if not watch.tail.is_open:
             found = find_renamed(watch.tail.location, watch.identity, watch.tail.content())
@@ -107,7 +107,7 @@ class FileLifecycle:
     def end(self, watch: Watch) -> None:
         """Nothing more is read from it."""
         self.handles.release(watch)
-        self.watched.end(watch)
+        self.registry.end(watch)
 
     def truncate(self, watch: Watch, now_ms: int) -> None:
         """The file was truncated in place: what a copy still holds is read first, then its new content from the start.
@@ -118,18 +118,18 @@ class FileLifecycle:
         self.counters.truncations += 1
         self.handles.forget(watch)
         state = watch.state
-        self.watched.end_truncated(watch)
+        self.registry.end_truncated(watch)
         old = watch.tail
         handle = old.detach()
         if not self._follow_copy(old, now_ms):
             self._count_lost(watch)
             self.flush(old.finish(now_ms))
-            self.watched.close(old.generation)
+            self.registry.close(old.generation)
         content = Generation(old.generation.path, watch.identity, Fingerprint())
         tail = FileTail(content, old.location, self._read_rule, handle, 0)
         renewed = self._add(Watch(tail, watch.identity, watch.path, changed_ms=now_ms, state=state))
         if renewed.is_detached:
-            self.watched.forget_path(renewed)
+            self.registry.forget_path(renewed)
         self.queue(renewed)
 
     def log_unreadable(self, path: str, error: OSError) -> None:
@@ -140,7 +140,7 @@ class FileLifecycle:
             self._log.warning("file_not_readable", path=path, error=error.strerror)
 
     def _add(self, watch: Watch) -> Watch:
-        self.watched.add(watch)
+        self.registry.add(watch)
         self.handles.add(watch)
         return watch
 
@@ -154,7 +154,7 @@ class FileLifecycle:
 
     def _follow_copy(self, old: FileTail, now_ms: int) -> bool:
         """Read on in the copy that was made before the truncation, if there is one."""
-        found = find_copy(old.location, old.content(), besides=self.watched.by_identity)
+        found = find_copy(old.location, old.content(), besides=self.registry.by_identity)
         if found is None:
             return False
         before, old.generation.identity = old.generation.identity, found.identity
@@ -164,7 +164,7 @@ class FileLifecycle:
             return False
         copy.move_to(State.ROTATED)
         if not self._discovery.is_wanted(found.path):
-            self.watched.forget_path(copy)
+            self.registry.forget_path(copy)
             copy.move_to(State.DETACHED)
         self.queue(copy)
         return True

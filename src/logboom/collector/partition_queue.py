@@ -1,4 +1,4 @@
-"""The records of one partition on their way: cut into batches, sealed with their sequences, reported when they are in.
+"""The records of one partition: cut into batches, given their sequence numbers, reported once they are acknowledged.
 
 Pure but for the encoding of batches: it knows no sockets and no clock. Sequences, resending and the meaning of answers
 are `logboom.client.producer`'s. What a broker refuses for good is handed back with all that lies behind it, so that

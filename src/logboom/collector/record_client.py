@@ -1,7 +1,7 @@
-"""librdkafka as a producer of lines, one record after the other: the way out that speaks TLS, SASL and all else.
+"""librdkafka as a producer of lines, record by record: for outputs with TLS, SASL or other options of librdkafka.
 
-The producer is idempotent and gapless: an error that would leave a gap is fatal to it, so nothing overtakes what
-failed. Whoever uses it then makes a new one.
+The producer is idempotent and gapless: an error that would leave a gap is fatal, so that no later record overtakes the
+one that failed. The delivery then makes a new producer.
 """
 
 import logging

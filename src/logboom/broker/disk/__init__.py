@@ -3,7 +3,7 @@
     flusher         group commit, on the loop: rounds, back pressure, outcomes. Implements broker.group_commit
     commit_thread   the thread that writes and syncs, and runs every job that changes a log's files
     inline_commit   small rounds of one log without that thread: written on the loop, synced by the kernel beside it
-    outcomes        what came of a flush, and which logs are not flushed any more
+    flush_runner    runs a flush, sorts its errors, and knows which logs are not flushed any more
     failure         the first failure of the log dir, which is final
     rejections      the log lines and counters of a full disk and of exhausted file handles
     maintenance     background work: checkpoints, syncs for flush=none, retention, the watch for a disk that hangs

@@ -15,7 +15,7 @@ from logboom.base.errors import RetriableStorageError, StorageError
 from logboom.base.ids import Offset
 from logboom.base.ports import Mailbox
 from logboom.broker.disk.failure import LogDirFailure
-from logboom.broker.disk.outcomes import Outcome, Outcomes
+from logboom.broker.disk.flush_runner import FlushRunner, Outcome
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
 from logboom.broker.runtime import Runtime
@@ -52,7 +52,7 @@ class CommitThread:
         runtime: Runtime,
         threads: int,
         failure: LogDirFailure,
-        outcomes: Outcomes,
+        runner: FlushRunner,
         counters: Counters,
         deliver: Callable[[list[Outcome], int], None],
         on_settled: Callable[[], None],
@@ -62,7 +62,7 @@ class CommitThread:
         self._clock = runtime.clock
         self._failure = failure
         self._counters = counters
-        self._outcomes = outcomes
+        self._runner = runner
         self._deliver = deliver
         self._on_settled = on_settled
         self._put_count = self._ended_count = 0
@@ -136,7 +136,7 @@ class CommitThread:
 
     def _flush_some(self, targets: list[FlushTarget], size_bytes: int, *, ended: int = 0) -> None:
         self._busy_since_ns = started_ns = self._clock.monotonic_ns()
-        outcomes = self._flush_all([target for target in targets if target not in self._outcomes.blocked])
+        outcomes = self._flush_all([target for target in targets if target not in self._runner.blocked])
         self._counters.flush_rounds += 1
         self._counters.flushed_partitions += len(outcomes)
         self._counters.flush_ns += self._clock.monotonic_ns() - started_ns
@@ -156,7 +156,7 @@ class CommitThread:
 
     def _flush_lane(self, targets: list[FlushTarget]) -> list[Outcome]:
         return [
-            self._outcomes.of(
+            self._runner.run(
                 target, partial(target.log.flush, sync=target.syncs, on_part=partial(self._part_flushed, target))
             )
             for target in targets
@@ -173,7 +173,7 @@ class CommitThread:
         They do so on the loop and under the log's lock, for which the loop would wait as long as a job of that log
         holds it; on a disk that hangs that is for ever. Nor may a job write what is about to be taken back.
         """
-        if self._outcomes.blocked:
+        if self._runner.blocked:
             self._loop.call_soon_threadsafe(self._caught_up.put, None)
             self._caught_up.get()
 

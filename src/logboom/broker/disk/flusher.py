@@ -18,8 +18,8 @@ from logboom.base.errors import LogboomError, RetriableStorageError, StorageErro
 from logboom.base.units import KIB
 from logboom.broker.disk.commit_thread import CommitThread, Job, Round
 from logboom.broker.disk.failure import LogDirFailure
+from logboom.broker.disk.flush_runner import FlushRunner, Outcome, internal_error
 from logboom.broker.disk.inline_commit import InlineCommit
-from logboom.broker.disk.outcomes import Outcome, Outcomes, fault_error
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
 from logboom.broker.runtime import Runtime
@@ -63,12 +63,12 @@ class Flusher:
         self._scheduled = False
         self._draining = False
         self._held: list[Job] = []
-        self._outcomes = Outcomes(self._failure, log)
+        self._runner = FlushRunner(self._failure, log)
         self._inline: InlineCommit | None = None
         if inline:
             self._inline = InlineCommit(
                 clock=runtime.clock,
-                outcomes=self._outcomes,
+                runner=self._runner,
                 counters=counters,
                 deliver=self._deliver,
                 begin_next=self._begin_next_round,
@@ -77,7 +77,7 @@ class Flusher:
             runtime=runtime,
             threads=threads,
             failure=self._failure,
-            outcomes=self._outcomes,
+            runner=self._runner,
             counters=counters,
             deliver=self._deliver,
             on_settled=self._send_waiting,
@@ -126,15 +126,15 @@ class Flusher:
         try:
             return target.drain()
         except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
-            self._log.error("staging failed by a fault in Logboom", exc_info=error)
+            self._log.error("staging failed on an internal error", exc_info=error)
             self._stop_target(target, error)
             return 0
 
     def _stop_target(self, target: FlushTarget, fault: Exception) -> None:
         """End a target in which there is a bug; its appends are answered so, and all other targets go on."""
-        self._outcomes.blocked.add(target)
+        self._runner.blocked.add(target)
         try:
-            target.flush_failed(fault_error(fault))
+            target.flush_failed(internal_error(fault))
         except Exception as error:  # noqa: BLE001 - outermost, as above
             self._log.error("answering the appends of a stopped partition failed", exc_info=error)
 
@@ -233,11 +233,11 @@ class Flusher:
                 if isinstance(outcome, LogboomError):
                     target.flush_failed(outcome)
                     if isinstance(outcome, RetriableStorageError):
-                        self._outcomes.blocked.discard(target)
+                        self._runner.blocked.discard(target)
                 else:
                     target.flushed(outcome)
             except Exception as error:  # noqa: BLE001 - outermost: a fault in one partition must not stop the others
-                self._log.error("completing a flush failed by a fault in Logboom", exc_info=error)
+                self._log.error("completing flush failed on an internal error", exc_info=error)
                 self._stop_target(target, error)
         self._send_waiting()
 

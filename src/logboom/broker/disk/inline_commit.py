@@ -18,7 +18,7 @@ from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.base.ports import Clock
 from logboom.base.units import KIB
-from logboom.broker.disk.outcomes import Outcome, Outcomes
+from logboom.broker.disk.flush_runner import FlushRunner, Outcome
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
 
@@ -71,7 +71,7 @@ class InlineCommit:
         self,
         *,
         clock: Clock,
-        outcomes: Outcomes,
+        runner: FlushRunner,
         counters: Counters,
         deliver: Callable[[list[Outcome], int], None],
         begin_next: Callable[[], None],
@@ -81,7 +81,7 @@ class InlineCommit:
         self.busy = False
         """Whether a sync is under way. Nothing else may change the log until it has ended."""
         self._clock = clock
-        self._outcomes = outcomes
+        self._runner = runner
         self._counters = counters
         self._deliver = deliver
         self._begin_next = begin_next
@@ -98,7 +98,7 @@ class InlineCommit:
         return (
             size_bytes <= ROUND_BYTES_MAX
             and target.syncs
-            and target not in self._outcomes.blocked
+            and target not in self._runner.blocked
             and self._policy.allows(self._clock.monotonic_ns())
         )
 
@@ -111,7 +111,7 @@ class InlineCommit:
             self._policy.leave(began_ns)
             return False
         except Exception as fault:  # noqa: BLE001 - outermost, as on the thread: a bug of ours stops one log
-            self._deliver([self._outcomes.fault(target, fault)], size_bytes)
+            self._deliver([self._runner.failed(target, fault)], size_bytes)
             return True
         now_ns = self._clock.monotonic_ns()
         self._policy.wrote(now_ns - began_ns, now_ns)
@@ -131,7 +131,7 @@ class InlineCommit:
         self._counters.inline_flush_rounds += 1
         self._counters.flushed_partitions += 1
         self._counters.flush_ns += now_ns - began_ns
-        outcome = self._outcomes.of(target, partial(_complete, target, error))
+        outcome = self._runner.run(target, partial(_complete, target, error))
         self.busy = False
         if not isinstance(outcome[1], LogboomError):
             self._begin_next()

@@ -95,7 +95,7 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
             try:
                 gone = await partition.deletion.enforce_retention(partition.config)
             except LogboomError as error:  # also where the stream was deleted meanwhile
-                log.warning("old segments left for later", partition=str(partition), reason=str(error))
+                log.warning("retention postponed", partition=str(partition), reason=str(error))
                 continue
             if gone:
                 start = partition.log_start_offset
@@ -140,7 +140,7 @@ class _Deferred:
     def report(self, log: FilteringBoundLogger) -> None:
         if self._partitions:
             log.warning(
-                "background write left for later",
+                "background write postponed",
                 partition=self._partitions[0],
                 more=len(self._partitions) - 1,
                 reason=self._reason,

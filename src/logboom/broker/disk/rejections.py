@@ -48,5 +48,5 @@ class WriteRejections:
         """A write got through; logged once after each line of refusals."""
         if self._logged:
             self._logged = False
-            self._log.info("writes are taken again", refused_since_the_last_line=self._refused)
+            self._log.info("writes accepted again", refused_since_last_line=self._refused)
             self._refused = 0

@@ -164,7 +164,7 @@ class PartitionStore:
             if why is None:
                 unknown.append(name)
                 continue
-            self._log.info("removing a directory", directory=directory, reason=why)
+            self._log.info("removing a leftover directory", directory=directory, reason=why)
             self._disk.remove_tree(directory)
             removed += 1
         if removed:
@@ -181,7 +181,7 @@ class PartitionStore:
                 f"({logs[0]}, ...); bring the metadata directory back, or move them away"
             )
         self._log.warning(
-            "no stream owns these; they are left alone",
+            "unknown directories left in place",
             directory=STREAMS_DIR,
             names=unknown[:_NAMED_MAX],
             count=len(unknown),
@@ -234,7 +234,7 @@ class PartitionStore:
             self._disk.remove_tree(directory)
             return
         aside = set_aside_directory_of(stream, index)
-        self._log.warning("no stream owns this; it makes way for a new stream", directory=directory, moved_to=aside)
+        self._log.warning("unknown directory moved aside for a new stream", directory=directory, moved_to=aside)
         self._disk.rename(directory, aside)
         self._disk.sync_dir(STREAMS_DIR)
 
@@ -257,7 +257,7 @@ class PartitionStore:
             self._disk.sync_dir(STREAMS_DIR)
         except OSError as error:
             self._report_failed_sync(error)
-            self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
+            self._log.warning("files of a deleted partition not removed; the next start retries", reason=str(error))
             return False
         return True
 
@@ -271,7 +271,7 @@ class PartitionStore:
         try:
             await self._on_openers(partial(self._disk.remove_tree, directory))
         except OSError as error:
-            self._log.warning("a deleted partition's files stay until the next start", reason=str(error))
+            self._log.warning("files of a deleted partition not removed; the next start retries", reason=str(error))
 
     # --- end ----------------------------------------------------------------------------------------------------
 

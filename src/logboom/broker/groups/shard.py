@@ -135,7 +135,7 @@ class GroupShard:
         self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=record_count)
 
     def _report(self, what: str) -> None:
-        self._log.warning("offsets stream", problem=what)
+        self._log.warning("offsets stream damaged", reason=what)
 
     @property
     def serves(self) -> bool:

@@ -1,4 +1,9 @@
-"""What came of a flush: an end that is safe, or an error, sorted by what it means for the log and its log dir."""
+"""Runs flushes and sorts their errors by what they mean: for one log, or for the whole log dir.
+
+RetriableStorageError           room or a file handle is lacking: the log takes back what it staged and goes on
+StorageError, OSError           the disk failed: the log dir is offline for the life of the process
+anything else                   a bug: one log is flushed no more, all others are
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -14,7 +19,7 @@ Outcome: TypeAlias = tuple[FlushTarget, Offset | LogboomError]
 """A log that was flushed, and its safe end or what went wrong."""
 
 
-class Outcomes:
+class FlushRunner:
     """Runs flushes of one log dir. Life: that of the flusher; on the loop and on the threads that flush."""
 
     def __init__(self, failure: LogDirFailure, log: FilteringBoundLogger) -> None:
@@ -24,7 +29,7 @@ class Outcomes:
         self._failure = failure
         self._log = log
 
-    def of(self, target: FlushTarget, flush: Callable[[], Offset]) -> Outcome:
+    def run(self, target: FlushTarget, flush: Callable[[], Offset]) -> Outcome:
         """Call `flush`, unless the log dir has failed."""
         error: LogboomError
         if self._failure.error is not None:
@@ -37,17 +42,17 @@ class Outcomes:
             except (StorageError, OSError) as fault:
                 error = self._failure.report(fault)
             except Exception as fault:  # noqa: BLE001 - the outermost loop of a thread: a bug of ours stops one log
-                return self.fault(target, fault)
+                return self.failed(target, fault)
         self.blocked.add(target)
         return target, error
 
-    def fault(self, target: FlushTarget, fault: Exception) -> Outcome:
-        """The outcome of a flush that met a bug: its log is flushed no more, all others are."""
-        self._log.error("a flush failed by a fault in Logboom", exc_info=fault)
+    def failed(self, target: FlushTarget, fault: Exception) -> Outcome:
+        """The outcome of a flush that met a bug; its log is flushed no more."""
+        self._log.error("flush failed on an internal error", exc_info=fault)
         self.blocked.add(target)
-        return target, fault_error(fault)
+        return target, internal_error(fault)
 
 
-def fault_error(fault: Exception) -> StorageError:
+def internal_error(fault: Exception) -> StorageError:
     """What clients are told of a bug that stopped their partition."""
-    return StorageError(f"a fault in Logboom stopped this partition: {fault!r}")
+    return StorageError(f"an internal error took this partition offline: {fault!r}")

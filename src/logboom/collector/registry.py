@@ -1,6 +1,7 @@
-"""Which files of an input are watched now: by path, by identity, and by the path their lines were written under.
+"""The registry of an input: its followed files by path, by identity, and by the path their lines were written under.
 
-Knows watches and generations; opens and reads nothing.
+It also holds the generations that the next checkpoint has to name. Knows watches and generations; opens and reads
+nothing.
 """
 
 from collections.abc import Iterator
@@ -9,18 +10,18 @@ from logboom.collector.tail import Generation, Identity
 from logboom.collector.watch import Watch
 
 
-class Watched:
-    """The watches of one input, and the generations a checkpoint must hold because of them."""
+class FileRegistry:
+    """The followed files of one input, and the generations that a checkpoint must name because of them."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, Watch] = {}
-        """Watches that a path leads to."""
+        """Files that a path of the input names."""
         self.by_identity: dict[Identity, Watch] = {}
-        """Every watch that has not ended."""
+        """Every file that has not ended."""
         self._latest: dict[str, Watch] = {}
         self._generations: dict[Generation, None] = {}
         self.changed = False
-        """Set when more than an acknowledgement changed what a checkpoint has to hold."""
+        """Whether anything but an acknowledgement changed what the checkpoint has to name."""
 
     def __iter__(self) -> Iterator[Watch]:
         return iter(list(self.by_identity.values()))
@@ -30,11 +31,11 @@ class Watched:
 
     @property
     def generations(self) -> list[Generation]:
-        """Contents that were not wholly read and acknowledged."""
+        """Those that were not read and acknowledged to their end."""
         return list(self._generations)
 
     def add(self, watch: Watch) -> None:
-        """Begin to watch. Lines that were written under its path before, in another file, come first."""
+        """Follow a file. Lines written under the same path before, in another file, are sent first."""
         origin = watch.tail.generation.path
         previous = self._latest.get(origin)
         if previous is not None and previous is not watch:

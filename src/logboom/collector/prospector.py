@@ -1,7 +1,8 @@
-"""What the globs of an input find, matched with what is watched and with what the last run left in its checkpoint.
+"""Expands the globs of an input and decides about each file that they find; Filebeat calls this part the prospector.
 
-A found file is one of: watched already; watched under another path (renamed); known to the checkpoint (resumed where it
-was acknowledged); a copy in the making of a file that may be truncated next (left alone until it stands still); new.
+A found file is one of: followed already; followed under another path (renamed); known to the checkpoint (resumed where
+it was acknowledged); a copy in the making of a file that may be truncated next (not followed until it stops growing);
+new.
 """
 
 import os
@@ -27,7 +28,7 @@ class _PossibleCopy:
     until_ms: int
 
 
-class FileFinder:
+class Prospector:
     """See the module. `saved` are the generations of the last run, None if there was none."""
 
     def __init__(
@@ -41,7 +42,7 @@ class FileFinder:
         self._discovery = discovery
         self._rule = rule
         self._lifecycle = lifecycle
-        self._watched = lifecycle.watched
+        self._registry = lifecycle.registry
         self._log = log
         self._unclaimed = list(saved or ())
         self._unwanted: list[Generation] = []
@@ -57,26 +58,28 @@ class FileFinder:
     @property
     def has_settled(self) -> bool:
         """Whether the globs were expanded and no found file waits to be followed."""
-        watched = self._watched.by_identity
-        return bool(self._next_ms) and all(copy.identity in watched for copy in self._possible_copies.values())
+        followed = self._registry.by_identity
+        return bool(self._next_ms) and all(copy.identity in followed for copy in self._possible_copies.values())
 
     def find(self, now_ms: int) -> None:
         """Expand the globs when it is time to."""
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + self._rule.discover_ms
-        found_files = list(self._discovery.files(besides=self._watched.by_path))
+        found_files = list(self._discovery.files(besides=self._registry.by_path))
         # The list grows while it is walked: a file that took a renamed one's place is new as well.
         for found in found_files:
             found_files += self._relocate(found)
         if self._unclaimed:
             self._claim(found_files, now_ms)
         for found in found_files:
-            if found.path not in self._watched.by_path and found.identity not in self._watched.by_identity:
+            if found.path not in self._registry.by_path and found.identity not in self._registry.by_identity:
                 self._follow_unless_copy(found, now_ms)
         self._starts_at_end = False
         self._possible_copies = {
-            path: copy for path, copy in self._possible_copies.items() if copy.identity not in self._watched.by_identity
+            path: copy
+            for path, copy in self._possible_copies.items()
+            if copy.identity not in self._registry.by_identity
         }
 
     def follow_new(self, found: Found, now_ms: int) -> None:
@@ -88,7 +91,7 @@ class FileFinder:
 
     def _relocate(self, found: Found) -> list[Found]:
         """A watched file may be at another path now; what took its place at the old one, if anything did."""
-        watch = self._watched.by_identity.get(found.identity)
+        watch = self._registry.by_identity.get(found.identity)
         if watch is None or (watch.path == found.path and not watch.is_detached):
             return []
         successor = None if watch.is_detached else look(watch.path)
@@ -107,13 +110,13 @@ class FileFinder:
         # Of two contents of one inode, the longer one that still matches is the file's own: an empty one matches all.
         for generation in sorted(unclaimed, key=lambda one: -one.acked.position):
             found = by_identity.get(generation.identity)
-            if found and generation.identity not in self._watched.by_identity and holds(found, generation.acked):
+            if found and generation.identity not in self._registry.by_identity and holds(found, generation.acked):
                 unchanged.setdefault(generation.identity, generation)
         for generation in unclaimed:  # in the order in which they began, so that older lines are read first
             if unchanged.get(generation.identity) is generation:
                 self._resume(by_identity[generation.identity], generation, now_ms)
             else:
-                self._find_again(generation, {*self._watched.by_identity, *unchanged}, now_ms)
+                self._find_again(generation, {*self._registry.by_identity, *unchanged}, now_ms)
 
     def _find_again(self, generation: Generation, taken: set[Identity], now_ms: int) -> None:
         """Look for a rotated file beside the path under which its lines were written."""
@@ -142,7 +145,7 @@ class FileFinder:
             self._unclaimed.append(generation)  # perhaps not mounted yet: look again at the next turn
         elif not generation.acked.says_nothing:
             self._log.warning(
-                "file_gone_while_away",
+                "file_missing_after_restart",
                 path=generation.path,
                 read_to=generation.acked.position,
                 compressed=compressed_beside(generation.path),
@@ -173,6 +176,6 @@ class FileFinder:
         directory = os.path.dirname(found.path)
         return any(
             may_become_copy(found, path, watch.tail.content())
-            for path, watch in self._watched.by_path.items()
+            for path, watch in self._registry.by_path.items()
             if os.path.dirname(path) == directory
         )
