@@ -197,7 +197,7 @@ def test_validate_only_changes_nothing(tmp_path: Path) -> None:
     run(body)
 
 
-def test_one_of_many_who_create_the_same_stream_wins(tmp_path: Path) -> None:
+def test_one_of_many_concurrent_creations_of_a_stream_wins(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             tries = await asyncio.gather(
@@ -208,7 +208,7 @@ def test_one_of_many_who_create_the_same_stream_wins(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_change_is_carried_through_when_the_asker_goes(tmp_path: Path) -> None:
+def test_a_creation_completes_when_its_caller_is_cancelled(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             asker = asyncio.ensure_future(broker.catalog.create_stream("orders"))
@@ -277,7 +277,7 @@ def test_a_damaged_batch_answers_an_error_and_everything_else_stays(tmp_path: Pa
     run(body)
 
 
-def test_damaged_metadata_stops_the_start_by_name(tmp_path: Path) -> None:
+def test_damaged_metadata_stops_the_start_with_a_clear_error(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders")
@@ -292,7 +292,7 @@ def test_damaged_metadata_stops_the_start_by_name(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_full_disk_refuses_a_new_stream_whole_and_deleting_one_helps(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_a_new_stream_and_deleting_one_makes_room(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
@@ -356,7 +356,7 @@ def test_an_unknown_id_and_an_unknown_partition_are_told_apart(tmp_path: Path) -
     run(body)
 
 
-def test_background_work_makes_loose_streams_durable_and_writes_checkpoints(tmp_path: Path) -> None:
+def test_background_work_syncs_streams_without_flush_and_writes_checkpoints(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, background_sync_interval_s=0.05, checkpoint_interval_s=1) as broker:
             await broker.catalog.create_stream("loose", config={"logboom.flush": "none"})

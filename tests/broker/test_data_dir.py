@@ -20,7 +20,7 @@ def opened(path: Path, broker_id: int = 1, cluster_id: str | None = None) -> Dat
     return DataDir.open(path, OsDisk(path), broker_id=BrokerId(broker_id), cluster_id=cluster_id, ids=SystemIds())
 
 
-def test_it_is_made_once_and_keeps_its_identity(tmp_path: Path) -> None:
+def test_a_data_directory_is_created_once_and_keeps_its_identity(tmp_path: Path) -> None:
     first = opened(tmp_path / "deep" / "data")
     first.close()
     second = opened(tmp_path / "deep" / "data")
@@ -38,7 +38,7 @@ def test_a_given_cluster_id_is_kept(tmp_path: Path) -> None:
         opened(tmp_path, cluster_id="theirs")
 
 
-def test_two_brokers_cannot_share_it(tmp_path: Path) -> None:
+def test_two_brokers_cannot_share_a_data_directory(tmp_path: Path) -> None:
     first = opened(tmp_path)
     with pytest.raises(DataDirError, match=r"in use by another broker \(process \d+\)"):
         opened(tmp_path)
@@ -81,7 +81,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "one"}', "{"])
-def test_a_format_file_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_garbled_format_file_is_refused(tmp_path: Path, text: str) -> None:
     opened(tmp_path).close()
     (tmp_path / "format.json").write_text(text)
     with pytest.raises(FormatVersionError):
@@ -95,14 +95,14 @@ def test_a_directory_with_other_things_is_no_data_directory(tmp_path: Path) -> N
     assert not (tmp_path / "format.json").exists()
 
 
-def test_a_lost_identity_is_not_made_up_again(tmp_path: Path) -> None:
+def test_a_used_directory_without_its_identity_file_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / "node.json").unlink()
     with pytest.raises(DataDirError, match="is missing"):
         opened(tmp_path)
 
 
-def test_a_start_that_was_cut_off_is_carried_on(tmp_path: Path) -> None:
+def test_an_interrupted_first_start_is_completed(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / "format.json.new").write_text("{")
     with contextlib.closing(opened(tmp_path)) as first:
@@ -111,7 +111,7 @@ def test_a_start_that_was_cut_off_is_carried_on(tmp_path: Path) -> None:
         assert again.identity == first.identity
 
 
-def test_it_needs_nothing_but_the_disk_port() -> None:
+def test_a_data_directory_uses_the_disk_port_alone() -> None:
     disk, path = SimDisk(), Path("nowhere")
 
     def open_on(disk: SimDisk) -> DataDir:

@@ -82,7 +82,7 @@ def test_partitions_that_are_offline_are_named(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_full_disk_is_said_once_in_a_while_and_so_is_its_end() -> None:
+def test_a_full_disk_and_its_end_are_logged_with_a_rate_limit() -> None:
     clock = ManualClock(100.0)
     counters, log = Counters(), structlog.testing.CapturingLogger()
     says: Any = WriteRejections(counters, clock, structlog.wrap_logger(log, processors=[]))
@@ -107,7 +107,7 @@ def test_a_full_disk_is_said_once_in_a_while_and_so_is_its_end() -> None:
 
 
 @pytest.mark.parametrize("lack", [errno.ENOSPC, errno.EMFILE])
-def test_notes_that_find_no_room_hold_nobody_up_and_are_one_line_a_round(tmp_path: Path, lack: int) -> None:
+def test_background_writes_without_room_block_nothing_and_log_one_line_a_round(tmp_path: Path, lack: int) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         log: Any = structlog.testing.CapturingLogger()
@@ -155,7 +155,7 @@ def test_a_broker_stops_on_a_full_disk(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_stream_that_cannot_be_made_leaves_nothing_however_often_it_is_tried(tmp_path: Path) -> None:
+def test_failed_creations_of_a_stream_leave_nothing_behind(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:

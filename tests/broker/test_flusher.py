@@ -258,7 +258,7 @@ def test_a_failed_sync_is_never_tried_again_and_stops_the_whole_log_dir(fault: E
     run(body)
 
 
-def test_a_fault_of_ours_stops_one_log_only() -> None:
+def test_a_bug_stops_one_log_only() -> None:
     async def body(house: House) -> None:
         target, other = Target(), Target()
         target.log.fault = AssertionError("cannot be")

@@ -146,7 +146,7 @@ def test_what_is_refused_on_the_loop_is_done_by_the_thread(tmp_path: Path, refus
     run(body)
 
 
-def test_an_error_of_a_write_on_the_loop_is_the_threads_to_judge(tmp_path: Path) -> None:
+def test_a_write_error_on_the_loop_is_tried_again_by_the_thread(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
@@ -194,7 +194,7 @@ def test_a_sync_that_fails_beside_the_loop_is_final(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rounds_of_both_ways_and_jobs_between_them_keep_every_promise(tmp_path: Path, seed: int) -> None:
+def test_inline_rounds_thread_rounds_and_jobs_interleave_safely(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 
     async def body() -> None:
@@ -253,7 +253,7 @@ _TIMES = st.lists(st.tuples(st.sampled_from(["write", "sync"]), st.integers(0, 2
 
 
 @given(_TIMES)
-def test_a_slow_disk_is_left_alone_for_a_bounded_while(times: list[tuple[str, int, int]]) -> None:
+def test_a_slow_disk_turns_inline_writes_off_for_a_bounded_time(times: list[tuple[str, int, int]]) -> None:
     policy, now_ns, not_before_ns = InlinePolicy(), 0, 0
     for what, took_ns, idle_ns in times:
         now_ns += idle_ns
@@ -270,7 +270,7 @@ def test_a_slow_disk_is_left_alone_for_a_bounded_while(times: list[tuple[str, in
             assert policy.allows(now_ns + QUIET_MAX_MS * MS)
 
 
-def test_the_quiet_time_doubles_while_it_stays_slow_and_shrinks_while_it_is_quick() -> None:
+def test_the_backoff_doubles_while_the_disk_is_slow_and_shrinks_while_it_is_quick() -> None:
     policy, now_ns, quiet_ms = InlinePolicy(), 0, []
     for _ in range(8):
         policy.wrote(SLOW_WRITE_MS * MS, now_ns)

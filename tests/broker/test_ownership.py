@@ -20,7 +20,7 @@ def names(path: Path) -> set[str]:
     return {entry.name for entry in (path / "streams").iterdir() if not entry.name.startswith("__")}
 
 
-def test_what_a_crash_leaves_of_a_new_stream_goes(tmp_path: Path) -> None:
+def test_leftovers_of_a_creation_that_crashed_are_removed(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders")
@@ -37,7 +37,7 @@ def test_what_a_crash_leaves_of_a_new_stream_goes(tmp_path: Path) -> None:
     run(body)
 
 
-def test_what_a_crash_leaves_of_a_deleted_stream_goes_and_copies_of_it_stay(tmp_path: Path) -> None:
+def test_leftovers_of_a_deletion_that_crashed_are_removed_and_copies_are_kept(tmp_path: Path) -> None:
     async def body() -> None:
         streams = tmp_path / "streams"
         async with running(tmp_path) as broker:
@@ -117,7 +117,7 @@ def test_a_new_stream_moves_an_unknown_directory_aside(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_partition_in_anothers_place_is_not_served_as_it(tmp_path: Path) -> None:
+def test_a_directory_of_another_partition_is_refused(tmp_path: Path) -> None:
     async def body() -> None:
         streams = tmp_path / "streams"
         async with running(tmp_path) as broker:

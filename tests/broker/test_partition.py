@@ -249,7 +249,7 @@ def test_watchers_are_called_when_something_was_committed(tmp_path: Path) -> Non
     run(body)
 
 
-def test_a_deleted_stream_tells_everybody(tmp_path: Path) -> None:
+def test_waiting_appends_reads_and_watchers_learn_of_a_deletion(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders")
@@ -267,7 +267,7 @@ def test_a_deleted_stream_tells_everybody(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("both_ways")
-def test_a_full_disk_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
+def test_appends_refused_by_a_full_disk_are_undone_and_later_ones_succeed(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
@@ -332,7 +332,7 @@ async def _only_acked(path: Path) -> None:
         await append(partition, b"again")
 
 
-def test_stopping_answers_what_was_taken_and_refuses_what_comes_later(tmp_path: Path) -> None:
+def test_a_stop_completes_queued_appends_and_refuses_later_ones(tmp_path: Path) -> None:
     async def body() -> None:
         broker = await start(tmp_path)
         await broker.catalog.create_stream("orders")
@@ -347,7 +347,7 @@ def test_stopping_answers_what_was_taken_and_refuses_what_comes_later(tmp_path: 
 
 
 @pytest.mark.usefixtures("both_ways")
-def test_a_lack_of_handles_is_told_taken_back_and_forgotten(tmp_path: Path) -> None:
+def test_appends_refused_for_want_of_handles_are_undone_and_later_ones_succeed(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
@@ -387,7 +387,7 @@ def test_what_got_onto_the_disk_before_it_was_full_is_acked(tmp_path: Path) -> N
     run(body)
 
 
-def test_a_run_that_spans_the_lack_is_told_batch_by_batch(tmp_path: Path) -> None:
+def test_a_run_cut_by_a_full_disk_is_answered_batch_by_batch(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
@@ -404,7 +404,7 @@ def test_a_run_that_spans_the_lack_is_told_batch_by_batch(tmp_path: Path) -> Non
     run(body)
 
 
-def test_a_fault_of_ours_while_staging_stops_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_while_staging_stops_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders", partitions=2)

@@ -19,7 +19,7 @@ def test_as_much_as_a_window_holds_may_come_at_once() -> None:
     assert meter.charge(1_000, 10**6) == 0, "a long silence pays off everything"
 
 
-def test_a_wait_has_a_bound() -> None:
+def test_throttle_times_are_bounded() -> None:
     assert Meter(1, WINDOW_MS).charge(1e15, 0) == THROTTLE_MS_MAX
     assert Meter(1, WINDOW_MS, throttle_ms_max=1_000).charge(1e15, 0) == 1_000
 
@@ -53,7 +53,7 @@ def test_a_new_bound_holds_for_what_is_not_paid_off_too() -> None:
     st.lists(st.tuples(st.integers(1, 1_000_000), st.integers(0, 30_000)), min_size=1, max_size=120),
 )
 @settings(max_examples=200)
-def test_whoever_waits_as_told_is_held_to_the_rate(bound: int, requests: list[tuple[int, int]]) -> None:
+def test_a_client_that_waits_its_throttle_time_gets_its_rate(bound: int, requests: list[tuple[int, int]]) -> None:
     """However requests and pauses fall, when a wait is over no more has come than the rate and one window allow."""
     meter, now_ms, sent = Meter(bound, WINDOW_MS), 0, 0
     for size, pause_ms in requests:
@@ -68,7 +68,7 @@ def test_whoever_waits_as_told_is_held_to_the_rate(bound: int, requests: list[tu
     st.lists(st.tuples(st.integers(1, 1_000_000), st.integers(0, 30_000)), min_size=1, max_size=120),
 )
 @settings(max_examples=200)
-def test_nobody_waits_longer_than_the_rate_asks_for(bound: int, requests: list[tuple[int, int]]) -> None:
+def test_throttle_times_never_exceed_what_the_rate_requires(bound: int, requests: list[tuple[int, int]]) -> None:
     """A millisecond before the wait is over it would not be over."""
     meter, now_ms = Meter(bound, WINDOW_MS), 0
     for size, pause_ms in requests:
@@ -99,7 +99,7 @@ def test_replies_that_wait_never_pass_the_rate_and_always_come(bound: int, sizes
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 3_000)), min_size=1, max_size=100))
 @settings(max_examples=100)
-def test_whoever_stays_below_the_rate_never_waits(steps: list[tuple[int, int]]) -> None:
+def test_a_client_below_its_rate_is_never_throttled(steps: list[tuple[int, int]]) -> None:
     """The rate may even be passed by as much as a window holds."""
     meter, now_ms, used = Meter(500, WINDOW_MS), 0, 0.0
     for amount, pause_ms in steps:

@@ -65,7 +65,7 @@ def _agrees(partition: Partition, offset: Offset, max_bytes: int) -> None:
         assert bytes(found) == bytes(expected)
 
 
-def test_many_who_read_the_same_are_one_read(tmp_path: Path) -> None:
+def test_consumers_that_read_the_same_share_one_read(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("s")
@@ -104,7 +104,7 @@ def test_a_reader_that_goes_on_finds_the_next_read_ready(tmp_path: Path) -> None
     run(body)
 
 
-def test_nothing_of_a_deleted_stream_is_given(tmp_path: Path) -> None:
+def test_a_deleted_stream_is_not_served_from_the_cache(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("s")
@@ -119,7 +119,7 @@ def test_nothing_of_a_deleted_stream_is_given(tmp_path: Path) -> None:
     run(body)
 
 
-def test_what_nobody_asks_for_again_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_that_are_not_repeated_leave_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         import asyncio
 
@@ -136,7 +136,7 @@ def test_what_nobody_asks_for_again_is_let_go(tmp_path: Path, monkeypatch: pytes
     run(body)
 
 
-def test_a_lone_reader_holds_little(tmp_path: Path) -> None:
+def test_a_single_reader_holds_few_bytes_in_the_cache(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("s")
@@ -151,7 +151,7 @@ def test_a_lone_reader_holds_little(tmp_path: Path) -> None:
     run(body)
 
 
-def test_none_is_kept_where_none_is_allowed(tmp_path: Path) -> None:
+def test_a_cache_of_size_zero_keeps_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, shared_read_bytes=0) as broker:
             await broker.catalog.create_stream("s")

@@ -86,7 +86,7 @@ def test_an_id_that_was_given_out_holds_a_rebalance_until_its_session_ends() -> 
     assert harness.joined(rejoin).generation == 2
 
 
-def test_an_id_that_nobody_comes_back_with_leaves_no_group_behind() -> None:
+def test_a_member_id_that_is_never_used_leaves_no_group_behind() -> None:
     harness = Harness()
     harness.join(v4=True, session_ms=6_000)
     assert harness.coordinator.describe(G) is not None
@@ -104,7 +104,7 @@ def test_members_that_do_not_rejoin_in_time_are_out() -> None:
     assert [member.member_id for member in harness.group().members] == [stays.member_id]
 
 
-def test_a_leader_that_does_not_rejoin_loses_its_office() -> None:
+def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
     harness = Harness()
     _leader, follower = harness.form(None, None, rebalance_ms=5_000, session_ms=30_000)
     changed = (Protocol("range", subscription("clicks", "views")),)
@@ -113,7 +113,7 @@ def test_a_leader_that_does_not_rejoin_loses_its_office() -> None:
     assert harness.joined(rejoin).leader == follower.member_id
 
 
-def test_a_session_without_heartbeats_ends_and_the_others_share_anew() -> None:
+def test_a_session_without_heartbeats_ends_and_the_others_rebalance() -> None:
     harness = Harness()
     alive, _dead = harness.form(None, None, session_ms=10_000)
     for _ in range(4):
@@ -153,7 +153,7 @@ def test_a_new_member_that_waits_too_long_in_its_join_is_given_up() -> None:
     assert kind(harness.joined(waiting).error) is UnknownMemberError
 
 
-def test_who_syncs_never_is_removed_when_the_rebalance_timeout_ends() -> None:
+def test_a_member_that_never_syncs_is_removed_at_the_rebalance_timeout() -> None:
     harness = Harness()
     tokens = [harness.join(rebalance_ms=5_000), harness.join(rebalance_ms=5_000)]
     harness.sleep(5_000)
@@ -191,7 +191,7 @@ def test_during_a_rebalance_syncs_and_heartbeats_are_told_to_rejoin() -> None:
     assert kind(harness.synced(harness.sync(second)).error) is RebalanceInProgressError
 
 
-def test_a_join_in_the_sync_phase_sends_those_who_wait_back() -> None:
+def test_a_join_in_the_sync_phase_makes_waiting_members_rejoin() -> None:
     harness = Harness()
     tokens = [harness.join(), harness.join()]
     harness.sleep(6_000)
@@ -278,7 +278,7 @@ def test_bounds_of_sessions_names_and_sizes() -> None:
     assert kind(harness.joined(harness.join(group_id="second")).error) is PolicyViolationError
 
 
-def test_a_full_group_takes_nobody_but_those_it_has() -> None:
+def test_a_full_group_accepts_only_its_own_members() -> None:
     harness = Harness(GroupLimits(group_members_max=2))
     first, second = harness.form(None, None)
     assert kind(harness.joined(harness.join()).error) is GroupMaxSizeReachedError
@@ -552,7 +552,7 @@ def test_a_crash_in_the_sync_phase_falls_back_to_the_generation_before() -> None
     assert harness.joined(harness.join(only.member_id)).generation == 2
 
 
-def test_a_group_above_a_limit_that_was_lowered_sheds_the_last_to_come() -> None:
+def test_a_group_above_a_lowered_limit_drops_its_newest_members() -> None:
     harness = Harness()
     replies = harness.form(None, None, None)
     harness.limits = GroupLimits(group_members_max=2)
@@ -563,7 +563,7 @@ def test_a_group_above_a_limit_that_was_lowered_sheds_the_last_to_come() -> None
     assert len(harness.group().members) == 2
 
 
-def test_resigning_answers_all_who_wait() -> None:
+def test_resigning_answers_all_waiting_requests() -> None:
     harness = Harness()
     first, _second = harness.form(None, None)
     waiting = harness.join(first.member_id)

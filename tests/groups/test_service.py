@@ -111,7 +111,7 @@ def test_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
     run(body)
 
 
-def test_requests_are_refused_while_groups_load_but_heartbeats_are_welcome(tmp_path: Path) -> None:
+def test_requests_are_refused_while_groups_load_but_heartbeats_are_accepted(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as broker:
             loading = CoordinatorLoadInProgressError
@@ -205,7 +205,7 @@ def test_a_broken_disk_refuses_for_good_and_offsets_stay_readable(tmp_path: Path
     run(body)
 
 
-def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_damage_in_the_offsets_stream_is_skipped_and_logged(tmp_path: Path) -> None:
     place = partition_of_group(G, 1)
 
     async def body() -> None:
@@ -230,7 +230,7 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
     run(body)
 
 
-def test_garbage_in_the_stream_is_passed_over(tmp_path: Path) -> None:
+def test_garbage_in_the_offsets_stream_is_skipped(tmp_path: Path) -> None:
     async def body() -> None:
         one = QUICK | {"groups": QUICK["groups"] | {"offsets_partitions": 1}}
         async with running(tmp_path, **one) as broker:
@@ -281,7 +281,7 @@ def test_deleting_a_stream_deletes_its_offsets(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_broker_that_stops_answers_all_who_wait(tmp_path: Path) -> None:
+def test_a_stopping_broker_answers_all_waiting_requests(tmp_path: Path) -> None:
     async def body() -> None:
         broker = await start(tmp_path, **QUICK)
         await broker.groups.loaded()
@@ -298,7 +298,7 @@ def test_a_broker_that_stops_answers_all_who_wait(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_join_whose_connection_went_away_harms_nobody(tmp_path: Path) -> None:
+def test_a_join_whose_connection_closed_leaves_the_group_working(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as broker:
             await broker.groups.loaded()
@@ -327,7 +327,7 @@ async def commit_often(broker: Broker, groups: int, times: int) -> None:
     await asyncio.gather(*(one(f"g{index}") for index in range(groups)))
 
 
-def test_the_offsets_stream_is_kept_short_and_nothing_is_forgotten(tmp_path: Path) -> None:
+def test_the_offsets_stream_is_rewritten_and_no_offset_is_lost(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **short()) as broker:
             await broker.catalog.create_stream("clicks")
@@ -351,7 +351,7 @@ def test_the_offsets_stream_is_kept_short_and_nothing_is_forgotten(tmp_path: Pat
     run(body)
 
 
-def test_a_long_offsets_stream_is_shortened_at_the_next_start(tmp_path: Path) -> None:
+def test_a_long_offsets_stream_is_rewritten_at_the_next_start(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **short(10_000)) as broker:
             await broker.catalog.create_stream("clicks")
@@ -371,7 +371,7 @@ def test_a_long_offsets_stream_is_shortened_at_the_next_start(tmp_path: Path) ->
     run(body)
 
 
-def test_a_full_disk_puts_the_shortening_off(tmp_path: Path) -> None:
+def test_a_full_disk_postpones_the_rewrite_of_the_offsets_stream(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
         async with running(tmp_path, open_disk=lambda _: disk, **short()) as broker:
@@ -394,7 +394,7 @@ def test_a_full_disk_puts_the_shortening_off(tmp_path: Path) -> None:
     run(body)
 
 
-def test_after_a_standstill_heartbeats_are_read_before_sessions_end(tmp_path: Path) -> None:
+def test_after_the_loop_was_blocked_heartbeats_are_read_before_sessions_end(tmp_path: Path) -> None:
     """A process that was stopped finds all sessions over, and heartbeats that say otherwise still in its sockets."""
 
     async def body() -> None:

@@ -113,7 +113,7 @@ def test_room_is_reserved(disk: OsDisk) -> None:
     assert file.read(0, 5) == b"abc\0\0"
 
 
-def test_a_deleted_file_is_read_to_the_end_by_who_has_it(disk: OsDisk) -> None:
+def test_an_open_file_can_be_read_after_its_deletion(disk: OsDisk) -> None:
     file = disk.open("a", create=True)
     file.write(0, [b"abc"])
     disk.unlink("a")

@@ -18,7 +18,7 @@ def told(broker: Broker, partition_series_max: int) -> Values:
     }
 
 
-def test_above_a_number_of_partitions_streams_are_told_of(tmp_path: Path) -> None:
+def test_above_a_number_of_partitions_metrics_are_per_stream(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
             broker = node.broker

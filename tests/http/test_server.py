@@ -68,12 +68,12 @@ def test_it_answers(server: BoundedServer) -> None:
     ],
     ids=["method", "long line", "tls", "many headers"],
 )
-def test_what_is_no_short_get_is_refused(server: BoundedServer, data: bytes, status: bytes) -> None:
+def test_anything_but_a_short_get_is_refused(server: BoundedServer, data: bytes, status: bytes) -> None:
     assert status in raw(server, data)
     assert ask(server, "GET", "/") == (200, b"hello")
 
 
-def test_peer_that_says_nothing_is_let_go_of(server: BoundedServer) -> None:
+def test_a_silent_peer_is_disconnected(server: BoundedServer) -> None:
     assert raw(server, b"GET / HT") == b""
 
 

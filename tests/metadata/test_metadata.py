@@ -76,13 +76,13 @@ def test_a_stream_is_created_with_its_own_settings_over_the_defaults() -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a" * 250, "with space", "umlaut-ü", "slash/y", "new\nline", "end\n", "__offsets", "nul\0"]
 )
-def test_names_no_stream_may_have(name: str) -> None:
+def test_invalid_stream_names(name: str) -> None:
     with pytest.raises(InvalidStreamNameError):
         check_name(name)
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 249, "...", "_one", "A.b-c_9", "-"])
-def test_names_a_stream_may_have(name: str) -> None:
+def test_valid_stream_names(name: str) -> None:
     assert check_name(name) == name
 
 
@@ -111,7 +111,7 @@ def test_internal_names_are_for_the_node() -> None:
         (CreateStream("new", 1, 1, {"cleanup.policy": "compact"}), InvalidConfigError),
     ],
 )
-def test_streams_that_cannot_be_had(command: CreateStream, error: type[LogboomError]) -> None:
+def test_invalid_stream_creations(command: CreateStream, error: type[LogboomError]) -> None:
     image = with_stream(with_stream(Image(), "orders"), "shop.eu")
     with pytest.raises(error):
         create_stream(image, command, stream_id(9), LIMITS)
@@ -267,7 +267,7 @@ def test_settings_of_brokers_are_kept_by_broker_and_nothing_is_left_of_empty_one
     assert image.broker_configs == {"": {"a": "3"}}
 
 
-def test_there_are_only_so_many_streams() -> None:
+def test_the_number_of_streams_is_limited() -> None:
     image = Image()
     for number in range(LIMITS.streams_max):
         image = with_stream(image, f"s-{number}")

@@ -79,7 +79,7 @@ def test_an_address_has_its_own_kind_of_quota() -> None:
         change_quotas({}, address, {"producer_byte_rate": 5.0}, LIMITS)
 
 
-def test_there_are_only_so_many() -> None:
+def test_the_number_of_quotas_is_limited() -> None:
     image = Image()
     for name in "abc":
         image = changed(image, quota_entity([("client-id", name)]), producer_byte_rate=1.0)

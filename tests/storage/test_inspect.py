@@ -42,7 +42,7 @@ def looked(disk: SimDisk) -> tuple[LogTotals, list[Damage], list[Notice]]:
 
 @pytest.mark.parametrize("config", [SMALL, PLAIN, LogConfig(segment_bytes=4000)])
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_good_log_is_good(config: LogConfig, closed: bool) -> None:
+def test_verify_accepts_a_good_log(config: LogConfig, closed: bool) -> None:
     disk, log = filled(config)
     if closed:
         log.close()
@@ -128,7 +128,7 @@ def test_missing_and_cut_files_are_damage() -> None:
     assert [one.path for one in looked(copy)[1]] == [paths[0]]
 
 
-def test_what_can_be_made_again_is_only_noted() -> None:
+def test_damaged_auxiliary_files_are_notices_and_no_damage() -> None:
     disk, log = filled()
     log.close()
     for name in list(disk.nodes):
@@ -186,7 +186,7 @@ def test_segments_that_go_under_way_are_no_damage() -> None:
 
 
 @pytest.mark.parametrize("fill", [0, 1, 2, 255])
-def test_an_offset_that_no_crc_covers_leads_nobody_astray(fill: int) -> None:
+def test_a_changed_base_offset_which_no_crc_covers_is_detected(fill: int) -> None:
     """Damage that reaches into the next batch's base offset: the good batch behind both is still found."""
     disk, log = filled()
     segment = log.segments[-1]

@@ -87,7 +87,7 @@ def test_an_unknown_producer_may_go_on_in_the_middle() -> None:
     assert table().check(header(500)) is None
 
 
-def test_the_silent_are_forgotten() -> None:
+def test_silent_producers_expire() -> None:
     producers = table()
     send(producers, header(0, producer=1), 0, now_ms=0)
     send(producers, header(0, producer=2), 1, now_ms=500)
@@ -96,7 +96,7 @@ def test_the_silent_are_forgotten() -> None:
     assert [producer for producer, _ in producers] == [1]
 
 
-def test_the_one_silent_for_longest_goes_when_there_are_too_many() -> None:
+def test_the_longest_silent_producer_is_evicted_above_the_limit() -> None:
     producers = table()
     for producer in (1, 2, 3):
         send(producers, header(0, producer=producer), 0)

@@ -181,7 +181,7 @@ def test_a_killed_process_loses_nothing_that_was_written(made: tuple[SimDisk, Hi
 
 @given(made=histories(all_synced=True), data=st.data())
 @many
-def test_a_flipped_bit_is_told_or_harmless(made: tuple[SimDisk, History, LogConfig], data: st.DataObject) -> None:
+def test_a_flipped_bit_is_reported_or_harmless(made: tuple[SimDisk, History, LogConfig], data: st.DataObject) -> None:
     disk, history, config = made
     if data.draw(st.booleans()):
         history.log.close()
@@ -255,7 +255,7 @@ def damaged_log(change: int, at: int) -> tuple[PartitionLog, Reports, list[bytea
 
 
 @pytest.mark.parametrize("field_at", [0, 7, 8, 10, 11, 12, 15, 16, 17, 21, 23, 26, 57, 60, 61, 100])
-def test_damage_is_told_with_its_place_and_everything_around_it_is_read(field_at: int) -> None:
+def test_damage_is_reported_with_its_place_and_everything_around_it_is_read(field_at: int) -> None:
     size = len(batch(2, 50))
     log, reports, batches = damaged_log(0x40, 7 * size + field_at)
     assert reports.seen == []
@@ -266,7 +266,7 @@ def test_damage_is_told_with_its_place_and_everything_around_it_is_read(field_at
     assert "offset 14" in str(reports.damage[0])
 
 
-def test_a_torn_tail_is_cut_and_told() -> None:
+def test_a_torn_tail_is_cut_and_reported() -> None:
     disk = SimDisk()
     log = open_log(disk, PLAIN)
     append(log, batch(2, 50))

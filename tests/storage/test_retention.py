@@ -97,7 +97,7 @@ def test_the_newest_time_of_an_old_segment_is_known_without_its_index_and_with_a
     assert [segment.max_timestamp for segment in open_log(disk.copy()).segments] == times
 
 
-def test_a_quiet_log_lets_go_of_its_last_segment_too() -> None:
+def test_retention_also_removes_the_last_segment_of_an_idle_log() -> None:
     disk = SimDisk()
     log = open_log(disk, PLAIN)
     assert not log.roll(), "an empty segment is not ended"
