@@ -35,11 +35,15 @@ def on_node(body: Callable[[SimNode, SimClient], Awaitable[None]], timing: DiskT
     simulation.run(main(), max_s=300)
 
 
-def test_a_read_that_hangs_holds_up_nothing_but_itself() -> None:
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "after a start, which leaves indexes unread"])
+def test_a_read_that_hangs_holds_up_nothing_but_itself(restarted: bool) -> None:
     async def body(node: SimNode, client: SimClient) -> None:
-        assert node.broker is not None
         for number in range(5):
             await client.produce(WHERE, records(b"%d" % number))
+        if restarted:
+            node.kill()
+            await node.start()
+            client = await SimClient.connect(node.address, "test")
         node.device.hanging = frozenset(("read",))
         reader = await SimClient.connect(node.address, "reader")
         reading = asyncio.ensure_future(reader.fetch(WHERE, Offset(0), 100))

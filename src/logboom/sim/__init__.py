@@ -29,8 +29,7 @@ What simulated code must not do, since the same seed would no longer give the sa
 
 What is not simulated: CPU time (callbacks take none but for writes on the loop, so nothing is found here that only a
 busy loop shows), allocation failures, the HTTP door (threads of the standard library's server), real sockets, and real
-file systems. Reads can hang, but take no time yet (`device.DiskTiming.read_s`), because the log reads under the lock of
-an index. tests/faults has all of those with real processes.
+file systems. tests/faults has those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
 `process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `session`, `workload`, `members`, `streams`,

@@ -31,7 +31,7 @@ class DiskTiming:
 
     write_s: Range = (5e-6, 300e-6)
     sync_s: Range = (50e-6, 20e-3)
-    read_s: Range = (0.0, 0.0)
+    read_s: Range = (20e-6, 5e-3)
     read_cached_refused: float = 0.2
     """The share of reads that are not in the page cache."""
     write_nowait_refused: float = 0.002
@@ -63,6 +63,7 @@ class DiskTiming:
 SLOW: Final = DiskTiming(
     write_s=(100e-6, 50e-3),
     sync_s=(5e-3, 1.0),
+    read_s=(1e-3, 0.5),
     read_cached_refused=0.8,
     write_nowait_refused=0.2,
 )

@@ -139,6 +139,16 @@ async def _disk_hangs(trouble: Trouble) -> None:
     trouble.node.device.mend()
 
 
+async def _reads_hang(trouble: Trouble) -> None:
+    """A read does not return; everything that needs none goes on."""
+    trouble.node.device.hanging = frozenset(("read",))
+    await trouble.pause(8.0)
+    if trouble.chance.random() < _EARLY_END_CHANCE:
+        trouble.end()
+        await trouble.start()
+    trouble.node.device.mend()
+
+
 async def _disk_slow(trouble: Trouble) -> None:
     """Writes and syncs take so long that small rounds go by the thread, and come back to the loop afterwards."""
     trouble.node.device.slow = True
@@ -159,6 +169,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "eio": _disk_fails,
     "full": _disk_full,
     "hang": _disk_hangs,
+    "reads": _reads_hang,
     "slow": _disk_slow,
     "cut": _cut_connections,
 }
