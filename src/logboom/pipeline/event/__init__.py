@@ -5,5 +5,5 @@ members in the same order. `reading` reads that JSON back; it lets `spans` cut w
 and decodes the rest row by row.
 
 What the columns mean is in docs/pipeline.md, which columns there are in `plan.nodes`. Nothing here knows where an event
-came from or who will read it.
+comes from or goes.
 """

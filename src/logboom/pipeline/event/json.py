@@ -1,6 +1,6 @@
 """The JSON form of events, written for whole Arrow batches: what streams and edges carry.
 
-Knows the columns of an event and JSON's rules for texts. Must not know places, records or who reads it. Texts are put
+Knows the columns of an event and JSON's rules for texts. Must not know places, records or readers. Texts are put
 together column by column; a value is looked at by itself only where JSON has to escape something in it.
 """
 

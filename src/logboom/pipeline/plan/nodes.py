@@ -214,6 +214,12 @@ class Sink(Consumer, frozen=True, kw_only=True):
         """The directory whose files are the sink's alone, as the pipeline's file names it; None where it has none."""
         return None
 
+    @property
+    def batch_records_max(self) -> int:
+        """Records of a batch of its delivery. What a sink takes slowly should be some seconds of work, since a batch is
+        brought to its end before a run stops; planning and committing one costs the time of thousands of records."""
+        return 200_000
+
 
 class TestInput(msgspec.Struct, frozen=True, kw_only=True):
     """One record that a test gives to a source. Times are RFC 3339; headers are name and text."""

@@ -17,6 +17,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from logboom.base.units import MIB
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.dead_letter_task import COUNT_COLUMN, WriteDeadLetters
@@ -30,7 +31,9 @@ from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import kafka_reader
 
 _INTERVAL: Final = "2 seconds"
-_RECORDS_MAX: Final = 200_000
+_ARROW_BATCH_MAX: Final = ("spark.sql.execution.arrow.maxBytesPerBatch", str(64 * MIB))
+"""Memory of the JVM and of a worker for one batch of Arrow's. By number alone it would be 16,384 events, and these may
+be 32 MiB each: more than Arrow or any machine can hold."""
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
 
@@ -67,7 +70,7 @@ class Delivery:
             kafka_reader(self.spark, self.admin.bootstrap, "edges")
             .option("subscribe", ",".join(sorted(self.edges)))
             .option("startingOffsets", self._starts())
-            .option("maxOffsetsPerTrigger", _RECORDS_MAX)
+            .option("maxOffsetsPerTrigger", self.sink.batch_records_max)
             # Spark takes an input that was added or left out for lost data: an edge begins where it was trimmed to.
             .option("failOnDataLoss", str(not self._inputs_changed()).lower())
             .load()
@@ -106,6 +109,7 @@ class Delivery:
         return committed is not None and set(committed) != set(self.edges)
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
+        rows.sparkSession.conf.set(*_ARROW_BATCH_MAX)  # the session is the query's own: it holds for no other query
         failures = 0
         while (error := self._attempt(rows, batch)) is not None:
             failures += 1

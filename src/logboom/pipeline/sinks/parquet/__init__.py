@@ -48,6 +48,10 @@ class ParquetSink(Sink, frozen=True, kw_only=True, tag="parquet"):
     def output_directory(self) -> str:
         return self.path
 
+    @property
+    def batch_records_max(self) -> int:
+        return 500_000  # some three seconds of work; larger batches make larger files too
+
 
 def _compile(model: ParquetSinkModel, common: CommonFields, report: SinkReport) -> ParquetSink:
     return ParquetSink(
