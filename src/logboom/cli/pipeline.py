@@ -1,6 +1,7 @@
 """`logboom pipeline`: check, test and run a pipeline, and look after its dead letters."""
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -34,23 +35,53 @@ Where = Annotated[
 Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="Only those of this transform or sink.")]
 
 
-def _compiled(file: Path, *, check_sql: bool = True, to_run: bool = False, bootstrap: str | None = None) -> Any:
-    """The plan of a file. `to_run`: with what a run needs of this machine, such as directories that can be written."""
-    from logboom.pipeline.config.compile import compile_pipeline
-    from logboom.pipeline.config.sqlcheck import check_expressions
-
+def _compiled(
+    file: Path, *, check_sql: bool = True, check_only: bool = False, to_run: bool = False, bootstrap: str | None = None
+) -> Any:
+    """The plan of a file. `check_only`: as for `_sql_checker`. `to_run`: with what a run needs of this machine, such as
+    directories that can be written."""
     text = read_text(file)
-    plan = compile_pipeline(
-        text,
-        str(file),
-        check_expressions if check_sql else None,
-        bootstrap=_checked(bootstrap),
-        environ=os.environ if to_run else None,
-    )
+    with _sql_checker(text, check_only=check_only) if check_sql else contextlib.nullcontext() as check:
+        from logboom.pipeline.config.compile import compile_pipeline
+
+        plan = compile_pipeline(
+            text,
+            str(file),
+            check,
+            bootstrap=_checked(bootstrap),
+            environ=os.environ if to_run else None,
+        )
     for warning in plan.warnings:
         place = f"{file}:{warning.line}" if warning.line is not None else str(file)
         note(f"{place}: {warning.where}: warning: {warning.message}")
     return plan
+
+
+@contextlib.contextmanager
+def _sql_checker(text: str, *, check_only: bool) -> Iterator[Any]:
+    """The checker of a file's SQL. `check_only`: nothing but the check is done in this process. Then its JVM, where the
+    file is not known to need none, comes up while the rest of the program is imported, which takes as long."""
+    from logboom.pipeline.config.sqlcache import VerdictCache
+    from logboom.pipeline.spark.jars import cache_dir
+
+    cache = VerdictCache(cache_dir().parent)
+    jvm = None
+    if check_only and not cache.knows_file(text):
+        from logboom.pipeline.spark.catalyst import CatalystJvm
+
+        with contextlib.suppress(LogboomError):  # no Java: an error only where the checker finds that it needs one
+            jvm = CatalystJvm()
+    try:
+        from logboom.pipeline.config.sqlcheck import check_expressions
+        from logboom.pipeline.without_pandas import decide_without_pandas
+
+        if check_only:
+            decide_without_pandas()
+        yield functools.partial(check_expressions, jvm=jvm)
+        cache.keep_file(text)
+    finally:
+        if jvm is not None:
+            jvm.kill()
 
 
 def _checked(bootstrap: str | None) -> str | None:
@@ -71,7 +102,7 @@ def _bootstrap(plan: Any, given: str | None) -> str:
 def check(file: File, as_json: AsJson = False) -> None:
     """Say everything that is wrong with a pipeline, each with its line; exit code 1 if anything is."""
     try:
-        plan = _compiled(file, to_run=True, bootstrap=os.environ.get("LOGBOOM_BOOTSTRAP"))
+        plan = _compiled(file, check_only=True, to_run=True, bootstrap=os.environ.get("LOGBOOM_BOOTSTRAP"))
     except SettingsError as error:
         if not as_json:
             raise

@@ -44,9 +44,20 @@ class VerdictCache:
     def __getitem__(self, expression: Expression) -> str | None:
         return self._known[_key(expression)]
 
+    def knows_file(self, text: str) -> bool:
+        """Whether a file with this text needs no JVM: its expressions are known, and it had no fault."""
+        return _text_key(text) in self._known
+
+    def keep_file(self, text: str) -> None:
+        """Remembers that a file with this text needs no JVM any more."""
+        if not self.knows_file(text):
+            self._add({_text_key(text): None})
+
     def keep(self, verdicts: Mapping[Expression, str | None]) -> None:
         """Adds verdicts, for this object and for later processes."""
-        new = {_key(expression): verdict for expression, verdict in verdicts.items()}
+        self._add({_key(expression): verdict for expression, verdict in verdicts.items()})
+
+    def _add(self, new: Mapping[str, str | None]) -> None:
         self._known.update(new)
         # Another process may have added to the file meanwhile: what it knows is kept.
         entries = {**self._read(), **new}
@@ -68,6 +79,10 @@ def _key(expression: Expression) -> str:
     """Of all that a verdict depends on: not of the place where the expression stands."""
     content = msgspec.json.encode((expression.sql, expression.columns, expression.wants))
     return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _text_key(text: str) -> str:
+    return f"file-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _version() -> str:

@@ -16,7 +16,7 @@ from logboom.base.settings import nearest
 from logboom.pipeline.config.sqlcache import VerdictCache
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 from logboom.pipeline.route.conditions import simple_condition
-from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
+from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
 from logboom.pipeline.spark.jars import cache_dir
 from logboom.pipeline.sql.review import review
 from logboom.pipeline.sql.tree import Tree
@@ -41,12 +41,15 @@ _KINDS: Final[Mapping[str, str]] = {
 _ONE_RECORD: Final = "aggregates, window functions and generators cannot be used on single records"
 
 
-def check_expressions(expressions: Sequence[Expression]) -> list[str | None]:
-    """What is wrong with each expression, None where nothing is. JavaMissingError where no Java can be found."""
+def check_expressions(expressions: Sequence[Expression], jvm: CatalystJvm | None = None) -> list[str | None]:
+    """What is wrong with each expression, None where nothing is. JavaMissingError where no Java can be found.
+
+    `jvm`: one that comes up already, to be used where one is needed.
+    """
     cache = VerdictCache(cache_dir().parent)
     asked = [one for one in expressions if not is_plain(one) and one not in cache]
     if asked:
-        with open_catalyst() as catalyst:
+        with open_catalyst(jvm) as catalyst:
             cache.keep({one: SqlCheck(catalyst).fault(one) for one in asked})
     return [None if is_plain(one) else cache[one] for one in expressions]
 

@@ -17,7 +17,6 @@ import msgspec
 
 from logboom.base.ids import Offset
 from logboom.client.messages import TopicPartition
-from logboom.pipeline.edge.reading import headers_of
 from logboom.pipeline.edge.record_columns import Packed
 from logboom.pipeline.plan import names
 from logboom.records import Record, build_batch
@@ -216,6 +215,12 @@ def _read(message: Any) -> ReadLetter:
 def _joined(parts: list[ReadLetter]) -> ReadLetter:
     packed = _decode(b"".join(part.value or b"" for part in parts))
     return replace(parts[0], key=packed.key, value=packed.value, headers=packed.headers)
+
+
+def headers_of(message: Any) -> list[tuple[str, Any]]:
+    """Names and values of a consumed record in order, in whichever form the client has them."""
+    found = message.headers()
+    return list(found.items() if isinstance(found, dict) else found or ())
 
 
 def as_bytes(value: Any) -> bytes | None:

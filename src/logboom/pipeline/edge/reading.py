@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
@@ -54,9 +54,3 @@ def _until_ends(consumer: Consumer, left: dict[tuple[str, int], int]) -> Iterato
             yield message
         if int(message.offset() or 0) + 1 >= left[place]:
             del left[place]
-
-
-def headers_of(message: Message) -> list[tuple[str, Any]]:
-    """Names and values in order, in whichever form the client has them."""
-    found = message.headers()
-    return list(found.items() if isinstance(found, dict) else found or ())

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from logboom.client.messages import TopicPartition
 from logboom.pipeline.edge.letters import Letter, packed_records, usable_bytes
 from logboom.pipeline.edge.record_columns import Packed, RecordColumns, select
-from logboom.pipeline.edge.streams import MAX_MESSAGE_BYTES_DEFAULT
 from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import FINAL_FROM
@@ -41,7 +40,7 @@ class OutputBinding:
     """The key of every record, where no column is; the partition follows from the origin all the same."""
     too_large: int | None = None
     """Where a record goes that is too large for this one."""
-    max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    max_message_bytes: int = names.MAX_MESSAGE_BYTES_DEFAULT
     """The largest batch that the stream takes."""
 
 

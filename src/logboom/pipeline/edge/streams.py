@@ -16,10 +16,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.plan.names import MAX_MESSAGE_BYTES_DEFAULT
 
 _TIMEOUT_S: Final = 10.0
-MAX_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
-"""Kafka's default of max.message.bytes, and ours."""
 EVENT_MAX_BYTES: Final = 32 * MIB
 """The largest event that a sink behind an edge gets: half of what brokers of this project unpack of one batch."""
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"

@@ -9,6 +9,9 @@ STREAM_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NODE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 """Names of sources, transforms, sinks, and of the outputs of a route."""
 
+MAX_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
+"""Kafka's default of max.message.bytes, and ours: the largest batch that a stream takes."""
+
 HEADER_EVENT_ID: Final = "logboom-event-id"
 """Event id of a record a pipeline wrote: the same event has the same id however often it is written."""
 HEADER_ORIGIN: Final = "logboom-origin"

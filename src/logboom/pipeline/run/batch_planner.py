@@ -25,7 +25,8 @@ from confluent_kafka import Message
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans, PinnedPlan, fingerprints
 from logboom.pipeline.checkpoint.spark_log import Offsets, offsets_of, unfinished_batch
-from logboom.pipeline.edge.reading import headers_of, read_ranges
+from logboom.pipeline.edge.letters import headers_of
+from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names

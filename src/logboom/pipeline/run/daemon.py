@@ -5,7 +5,9 @@ KillMode=control-group). The driver answers by letting the running batch come to
 live on. Spark's own daemon would end them. They end with the JVM instead, which closes the daemon's standard input; the
 daemon then sends them SIGHUP.
 
-It imports the kernels once: each worker is forked from it and would else spend a second of CPU time on that.
+It imports the kernels once: each worker is forked from it and would else spend a second of CPU time on that. What no
+kernel needs stays out, since the first batch waits for this process: pandas (see `without_pandas`) and the Kafka client
+of the driver.
 """
 
 import gc
@@ -19,10 +21,12 @@ import logboom.pipeline.sinks.parquet.delivery
 import logboom.pipeline.sinks.parquet.staging  # noqa: F401
 from logboom.pipeline.parse.formats.registry import format_types
 from logboom.pipeline.transforms.registry import transform_types
+from logboom.pipeline.without_pandas import decide_without_pandas
 
 if __name__ == "__main__":
     transform_types()
     format_types()
+    decide_without_pandas()
     # What was imported stays shared with the workers: no collection of theirs looks at, and so copies, its pages.
     gc.freeze()
     # A blocked signal stays blocked in forked workers, although these reset its handler.

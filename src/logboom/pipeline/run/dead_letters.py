@@ -12,9 +12,9 @@ from confluent_kafka import Message, Producer
 
 from logboom.client.messages import TopicPartition
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
-from logboom.pipeline.edge.letters import Letter, ReadLetter, as_bytes, put_letters, whole_letters
+from logboom.pipeline.edge.letters import Letter, ReadLetter, as_bytes, headers_of, put_letters, whole_letters
 from logboom.pipeline.edge.log_writer import LogWriter
-from logboom.pipeline.edge.reading import headers_of, read_ranges
+from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names

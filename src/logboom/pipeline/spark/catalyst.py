@@ -10,20 +10,23 @@ something else under others: what fails in one dialect of SQL is null in the oth
 
 import contextlib
 import functools
+import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import py4j.java_gateway
 import py4j.protocol
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from logboom.pipeline.plan.nodes import Column
 from logboom.pipeline.spark.jars import cache_dir
-from logboom.pipeline.spark.jvm import java_command, spark_jars
+from logboom.pipeline.spark.jvm import check_java_version, find_java, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
 from logboom.pipeline.spark.settings import SQL_SETTINGS
 
+_SERVER: Final = "py4j.GatewayServer"
 _PACKAGE: Final = "org.apache.spark.sql.catalyst"
 _CONVERT: Final = "ConvertToLocalRelation"  # goes from the outside in, so it is asked once for each projection
 _EVALUATING_RULES: Final = ("ReplaceExpressions", "RewriteWithExpression", _CONVERT, _CONVERT, _CONVERT)
@@ -50,27 +53,76 @@ _JVM_OPTIONS: Final = (
 )
 
 
+class CatalystJvm:
+    """The JVM of one `Catalyst`, which comes up beside what its starter does next."""
+
+    def __init__(self) -> None:
+        """Starts it and returns at once. JavaMissingError where no Java can be found."""
+        self._class_path = spark_jars()
+        self._java = find_java()
+        self._archive = ClassArchive(cache_dir().parent, "check", self._java, self._class_path)
+        if not self._archive.exists:  # one was written by this Java: its version was looked at before that
+            check_java_version(self._java)
+        self._process = self._launched()
+
+    def connect(self) -> JavaGateway:
+        """Waits until it is up."""
+        try:
+            parameters = self._address()
+        except ValueError:  # it ended, or printed something else than its port
+            if not self._archive.exists:
+                raise
+            self._archive.forget()
+            self.kill()
+            self._process = self._launched()
+            parameters = self._address()
+        return JavaGateway(gateway_parameters=parameters)
+
+    def kill(self) -> None:
+        """Ends it at once where it has not ended yet."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._close_pipes()
+
+    def close(self, gateway: JavaGateway) -> None:
+        """Lets it end, and keeps the archive that it writes then where there was none."""
+        gateway.shutdown()
+        self._close_pipes()
+        self._archive.keep(self._process)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _launched(self) -> "subprocess.Popen[bytes]":
+        first = [jar for jar in self._class_path if Path(jar).name.startswith("py4j")]  # it is looked into first
+        options = (*_JVM_OPTIONS, *self._archive.options, "-classpath", os.pathsep.join((*first, *self._class_path)))
+        # Port 0: any free one. It ends when its standard input does, however this process dies.
+        server = (_SERVER, "--die-on-broken-pipe", "--enable-auth", "0")
+        return subprocess.Popen(
+            (self._java, *options, *server), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def _address(self) -> GatewayParameters:
+        """What the server prints when it listens: its port, then the secret that callers have to know."""
+        assert self._process.stdout is not None
+        port, secret = (self._process.stdout.readline().decode(errors="replace").strip() for _ in range(2))
+        return GatewayParameters(port=int(port), auth_token=secret, auto_convert=True)
+
+
 @contextlib.contextmanager
-def open_catalyst() -> Iterator["Catalyst"]:
-    """Catalyst in a JVM of its own, which ends with the block. JavaMissingError where no Java can be found."""
-    java = java_command()
-    class_path = spark_jars()
-    archive = ClassArchive(cache_dir().parent, "check", java, class_path)
-    try:
-        port, process = _launched(java, class_path, archive)
-    except ValueError:  # it said something else than its port
-        if not archive.exists:
-            raise
-        archive.forget()
-        port, process = _launched(java, class_path, archive)
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+def open_catalyst(jvm: CatalystJvm | None = None) -> Iterator["Catalyst"]:
+    """Catalyst in a JVM, a new one where none is given; it ends with the block. JavaMissingError where no Java can be
+    found."""
+    jvm = CatalystJvm() if jvm is None else jvm
+    gateway = jvm.connect()
     try:
         with _own_errors():
             yield Catalyst(gateway)
     finally:
-        gateway.shutdown()
-        process.stdin.close()  # by which it ends
-        archive.keep(process)
+        jvm.close(gateway)
 
 
 @contextlib.contextmanager
@@ -83,19 +135,6 @@ def _own_errors() -> Iterator[None]:
         yield
     finally:
         py4j.java_gateway.get_return_value = installed
-
-
-def _launched(java: str, class_path: list[str], archive: ClassArchive) -> tuple[int, Any]:
-    """The port of a new JVM, and its process."""
-    port, process = launch_gateway(
-        jarpath=next(jar for jar in class_path if Path(jar).name.startswith("py4j")),
-        classpath=":".join(class_path),
-        javaopts=[*_JVM_OPTIONS, *archive.options],
-        java_path=java,
-        die_on_exit=True,
-        return_proc=True,
-    )
-    return port, process
 
 
 class Catalyst:

@@ -38,15 +38,26 @@ def spark_jars() -> list[str]:
 
 def java_command() -> str:
     """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH; JavaMissingError where there is none."""
+    command = find_java()
+    check_java_version(command)
+    return command
+
+
+def find_java() -> str:
+    """Path of a `java` of any version, from JAVA_HOME or PATH; JavaMissingError where there is none."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None or not Path(command).is_file():
         raise JavaMissingError(f"the pipeline runs on Spark, which needs Java {JAVA_MIN_VERSION} or newer; {_INSTALL}")
+    return command
+
+
+def check_java_version(command: str) -> None:
+    """JavaMissingError where a `java` is too old or does not run. It starts a JVM, which takes some 50 ms."""
     version = _java_version(command)
     if version is None or version < JAVA_MIN_VERSION:
         found = "cannot be run" if version is None else f"has version {version}"
         raise JavaMissingError(f"{command} {found}, but Spark needs Java {JAVA_MIN_VERSION} or newer; {_INSTALL}")
-    return command
 
 
 def _java_version(command: str) -> int | None:

@@ -19,7 +19,7 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.gateway import SparkJvm
 from logboom.pipeline.spark.jars import PACKAGES, cache_dir, spark_settings
-from logboom.pipeline.spark.jvm import java_command, spark_jars
+from logboom.pipeline.spark.jvm import check_java_version, find_java, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
 from logboom.pipeline.spark.settings import (
     CLASS_PATH,
@@ -65,7 +65,7 @@ class StartedJvm:
 def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> StartedJvm:
     """Starts the JVM of a session and returns at once. JavaMissingError, JarsError or PipelineError say in one sentence
     why there is none. `write_archive`: write the archive of classes when it ends, where there is none."""
-    java = java_command()
+    java = find_java()
     _check_master(options.master)
     # Executors must run this very interpreter: the kernels are imported there.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -88,6 +88,8 @@ def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> Starte
         archive = ClassArchive(cache_dir().parent, "run", java, class_path, write=write_archive)
         archive.adopt()
         settings[JAVA_OPTIONS] = " ".join((settings[JAVA_OPTIONS], *archive.options))
+    if archive is None or not archive.exists:  # one was written by this Java: its version was looked at before that
+        check_java_version(java)
     return StartedJvm(SparkJvm(settings, silent=options.log_level == QUIET), settings, archive)
 
 

@@ -13,11 +13,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from logboom.base.errors import LogboomError
 from logboom.pipeline.spark.settings import CLASS_PATH
@@ -25,6 +24,9 @@ from logboom.pipeline.spark.settings import CLASS_PATH
 POM: Final = Path(__file__).with_name("pom.xml")
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _NAMESPACE: Final = {"m": "http://maven.apache.org/POM/4.0.0"}
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
 PACKAGES: Final = "spark.jars.packages"
 _TIMEOUT_S: Final = 600
 _ERROR_LINES: Final = 5
@@ -55,12 +57,14 @@ class Coordinate:
 
 def coordinates() -> tuple[Coordinate, ...]:
     """The artifacts that pom.xml pins."""
+    from xml.etree import ElementTree  # what only asks where the copies lie is spared the import
+
     root = ElementTree.parse(POM).getroot()  # noqa: S314 - our own file
     found = root.findall("m:dependencies/m:dependency", _NAMESPACE)
     return tuple(Coordinate(*(_text(entry, tag) for tag in ("groupId", "artifactId", "version"))) for entry in found)
 
 
-def _text(entry: ElementTree.Element, tag: str) -> str:
+def _text(entry: "Element", tag: str) -> str:
     text = entry.findtext(f"m:{tag}", namespaces=_NAMESPACE)
     assert text, f"pom.xml has a dependency without {tag}"
     return text
