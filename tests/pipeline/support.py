@@ -150,7 +150,7 @@ class Said:
     def show(self, snapshot: Snapshot) -> None:
         self.last = snapshot
 
-    def say(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         self.lines.append(line)
 
     def close(self, snapshot: Snapshot) -> None:

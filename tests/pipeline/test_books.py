@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans, fingerprints
-from logboom.pipeline.checkpoint.files import only_one
+from logboom.pipeline.checkpoint.files import exclusive_lock
 from logboom.pipeline.checkpoint.ledger import BalanceError, BatchLedgers, Ledger
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
@@ -104,9 +104,9 @@ def test_a_stream_that_was_made_again_stops_the_pipeline(tmp_path: Path) -> None
 
 def test_a_checkpoint_has_one_user_at_a_time(tmp_path: Path) -> None:
     taken = pytest.raises(PipelineError, match="in use by another process")
-    with only_one(tmp_path / "lock", "it"), taken, only_one(tmp_path / "lock", "it"):
+    with exclusive_lock(tmp_path / "lock", "it"), taken, exclusive_lock(tmp_path / "lock", "it"):
         pass
-    with only_one(tmp_path / "lock", "it"):
+    with exclusive_lock(tmp_path / "lock", "it"):
         pass
 
 

@@ -237,7 +237,7 @@ def repin(
 
     Without --yes it says which records may then be there twice, and exits with code 1.
     """
-    from logboom.pipeline.checkpoint.files import only_one
+    from logboom.pipeline.checkpoint.files import exclusive_lock
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.mask.keys import load_keys
     from logboom.pipeline.plan.paths import resolved
@@ -248,7 +248,7 @@ def repin(
     if not checkpoint.exists():
         fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
     planner = BatchPlanner(plan, StreamAdmin(_bootstrap(plan, bootstrap)), checkpoint, load_keys, note)
-    with only_one(checkpoint / "lock", f"the checkpoint {checkpoint}"):
+    with exclusive_lock(checkpoint / "lock", f"the checkpoint {checkpoint}"):
         written = planner.unfinished()
         if written is None:
             typer.echo("nothing to do: no batch is waiting to run again")

@@ -1,7 +1,7 @@
 """What a pipeline must remember over a restart: small files below its checkpoint directory, each whole after a crash.
 
     pipeline.json        which pipeline the checkpoint belongs to (`owner`)
-    lock                 held by the process that runs it (`files.only_one`)
+    lock                 held by the process that runs it (`files.exclusive_lock`)
     streams.json         ids of the source streams: offsets mean nothing in a stream made anew (`stream_identity`)
     pins/batches, plans  which plan each batch runs with, and where its output streams ended before it (`batch_plans`)
     ledger/              counts of each batch, and their totals (`ledger`)

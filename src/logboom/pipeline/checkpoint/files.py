@@ -53,7 +53,7 @@ def keep_last(directory: Path, count: int) -> None:
 
 
 @contextlib.contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
+def exclusive_lock(path: Path, what: str) -> Iterator[None]:
     """Holds a lock file while the body runs; PipelineError where another process holds it."""
     make_dir(path.parent)
     with path.open("a") as file:

@@ -31,7 +31,7 @@ def owner_of(checkpoint: Path, last_plan_name: str | None) -> str | None:
 def check_owner(checkpoint: Path, owner: str | None, name: str, renamed_from: str | None) -> bool:
     """Whether this is a renaming; PipelineError where the checkpoint is another pipeline's.
 
-    `renamed_from`: the former name of the pipeline, where the person says that it has another one now.
+    `renamed_from`: the former name of the pipeline, where the user declares that it was renamed.
     """
     if owner is None or owner == name:
         if renamed_from is not None and renamed_from != name and owner is None:

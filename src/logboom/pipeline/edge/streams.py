@@ -158,11 +158,11 @@ class StreamAdmin:
         return True
 
     def wait_for(
-        self, names: Iterable[str], patterns: Iterable[str], stop: threading.Event, say: Callable[[str], None]
+        self, names: Iterable[str], patterns: Iterable[str], stop: threading.Event, notify: Callable[[str], None]
     ) -> dict[str, int]:
         """Waits until every named stream exists and every pattern has one; their partitions. Empty when stopped.
 
-        A broker that is not there is waited for too. `say` is told for what, once for each thing.
+        A broker that is not there is waited for too. `notify` is called with what is missing, once for each thing.
         """
         named, matched = tuple(names), tuple(patterns)
         pause_s, said = _WAIT_S, ""
@@ -176,7 +176,7 @@ class StreamAdmin:
                     return found
                 awaited = f"the stream {', '.join(missing)}, which does not exist yet"
             if said != (said := awaited):
-                say(f"waiting for {awaited}")
+                notify(f"waiting for {awaited}")
             stop.wait(pause_s)
             pause_s = min(2 * pause_s, _WAIT_MAX_S)
         return {}

@@ -33,7 +33,7 @@ class Trimmer:
         admin: StreamAdmin,
         deliveries: Path,
         readers: Mapping[str, Mapping[str, int]],
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -41,7 +41,7 @@ class Trimmer:
         self._admin = admin
         self._deliveries = deliveries
         self._readers = readers
-        self._say = say
+        self._notify = notify
         self._now = now
         self._due = now() + _PERIOD_S
         self._asked: dict[tuple[str, int], Future[Any]] = {}
@@ -94,7 +94,7 @@ class Trimmer:
         if self._told:
             return
         self._told = True
-        self._say(
+        self._notify(
             f"what was delivered stays in {place[0]}, since the server does not delete it ({error.str()}); "
             "set retention.ms on that stream, well above the time a sink may be away"
         )

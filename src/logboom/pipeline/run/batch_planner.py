@@ -1,12 +1,12 @@
 """Decides with which plan a batch runs when it was begun before the pipeline was edited, and what a change repeats.
 
 Before the first record of a batch can be written, its pin holds the plan and where every output stream ended. A batch
-that has to run again after an edit is told from these:
+that has to run again after an edit is one of two:
 
 - no record of it stands behind those ends: no reader has seen any, so it takes the edited plan. This is how a batch
   that fails by the pipeline's own fault is repaired.
 - some of it was written: it goes on with the plan it began with, so that its readers see one version of each event.
-  `logboom pipeline repin` changes that on demand, after it has told what may then be there twice.
+  `logboom pipeline repin` changes that on demand, after printing what may then be there twice.
 
 A crash between any two steps leaves one of these two: the ends are asked for first, the pin is durable before the first
 write, and a new pin replaces the old one in one step. A new pin raises the generation, which edges' records carry.
@@ -64,7 +64,7 @@ class Written:
     """By stream; of streams whose beginning was deleted since, all that was deleted counts."""
 
     def lines(self) -> list[str]:
-        """For a person: what running the batch with another plan may repeat."""
+        """For the user: what running the batch with another plan may repeat."""
         begun = f"batch {self.batch} was begun before the pipeline was edited"
         if not self.known:
             return [f"{begun}, by a version of Logboom that did not note what it wrote: all of it may be there twice"]
@@ -84,13 +84,13 @@ class BatchPlanner:
     """Pins the batches of one pipeline."""
 
     def __init__(
-        self, plan: Plan, admin: StreamAdmin, checkpoint: Path, load_keys: LoadKeys, say: Callable[[str], None]
+        self, plan: Plan, admin: StreamAdmin, checkpoint: Path, load_keys: LoadKeys, notify: Callable[[str], None]
     ) -> None:
         self._plan = plan
         self._admin = admin
         self._query = checkpoint / "router"
         self._load_keys = load_keys
-        self._say = say
+        self._notify = notify
         self._plans = BatchPlans(checkpoint / "pins", read_plan)
 
     def choose(self, batch: int, outputs: Mapping[str, int]) -> PinnedPlan:
@@ -106,7 +106,7 @@ class BatchPlanner:
         if pin.plan_hash == self._plan.content_hash() and not changed:
             return pin
         if pin.ends is not None and next(self._written(batch, pin), None) is None:
-            self._say(f"batch {batch} had written nothing yet: it runs with the pipeline as it is now")
+            self._notify(f"batch {batch} had written nothing yet: it runs with the pipeline as it is now")
             return self._pin(batch, outputs, pin.generation + 1)
         if changed:
             raise KeyChangedError(
@@ -114,7 +114,7 @@ class BatchPlanner:
                 f"run again: run once with the old key, then change it; or use {_REPIN} to have two hashes of its "
                 "secrets"
             )
-        self._say(
+        self._notify(
             f"batch {batch} was partly written before the pipeline was edited: it goes on as it began; "
             f"{_REPIN} {self._plan.file} tells what a change would repeat"
         )

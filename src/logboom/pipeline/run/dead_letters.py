@@ -116,7 +116,7 @@ def _letter(read: ReadLetter, retried: RetriedLetters) -> DeadLetter:
     )
 
 
-def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], book: RetriedLetters) -> int:
+def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], retried: RetriedLetters) -> int:
     """Sends letters on their way once more; returns how many. Each is written before it is remembered."""
     producer = Producer(
         {"bootstrap.servers": admin.bootstrap, "enable.idempotence": True, "message.max.bytes": _REQUEST_MAX_BYTES}
@@ -128,17 +128,19 @@ def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], book: R
             failures.append(str(error))
 
     for letter in letters:
-        stream, key, value, headers = _again(admin, plan, letter)
+        stream, key, value, headers = _retry_record(admin, plan, letter)
         producer.produce(stream, value=value, key=key, headers=headers, on_delivery=delivered)
         producer.poll(0)
     if producer.flush(_TIMEOUT_S) or failures:
-        said = failures[0] if failures else f"the log did not take them within {_TIMEOUT_S:.0f} s"
-        raise PipelineError(f"not all dead letters could be sent again, none is marked as retried: {said}")
-    book.add(letter.id for letter in letters)
+        cause = failures[0] if failures else f"the log did not take them within {_TIMEOUT_S:.0f} s"
+        raise PipelineError(f"not all dead letters could be sent again, none is marked as retried: {cause}")
+    retried.add(letter.id for letter in letters)
     return len(letters)
 
 
-def _again(admin: StreamAdmin, plan: Plan, letter: DeadLetter) -> tuple[str, bytes | None, bytes | None, _Headers]:
+def _retry_record(
+    admin: StreamAdmin, plan: Plan, letter: DeadLetter
+) -> tuple[str, bytes | None, bytes | None, _Headers]:
     """Where a letter goes and as what: back to its edge, or as the original record to the stream it came from."""
     retry_headers: _Headers = [
         (names.HEADER_RETRY_OF, letter.id.encode()),

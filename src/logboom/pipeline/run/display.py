@@ -29,8 +29,8 @@ class Display(Protocol):
         """The state now; called about once a second."""
         ...
 
-    def say(self, line: str) -> None:
-        """One sentence for the person."""
+    def notify(self, line: str) -> None:
+        """Shows one sentence to the user."""
         ...
 
     def close(self, snapshot: Snapshot) -> None:
@@ -49,7 +49,7 @@ class JsonDisplay:
             self._shown = (snapshot.state, snapshot.batch)
             _print(msgspec.json.encode(snapshot).decode())
 
-    def say(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         _print(msgspec.json.encode({"message": line}).decode())
 
     def close(self, snapshot: Snapshot) -> None:
@@ -67,7 +67,7 @@ class PlainDisplay:
             self._shown = snapshot.batch
             _print(batch_line(snapshot))
 
-    def say(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         _print(line)
 
     def close(self, snapshot: Snapshot) -> None:
@@ -85,7 +85,7 @@ class RichDisplay:
     def show(self, snapshot: Snapshot) -> None:
         self._live.update(_tables(snapshot), refresh=True)
 
-    def say(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         self._live.console.print(line, markup=False, highlight=False)
 
     def close(self, snapshot: Snapshot) -> None:
@@ -102,7 +102,7 @@ def make_display(*, as_json: bool) -> Display:
 
 
 def balance_lines(snapshot: Snapshot) -> list[str]:
-    """The balance of this run, as an equation that a person can check."""
+    """The balance of this run, as an equation that the user can check."""
     ledger = snapshot.now
     records_in, out = sum(ledger.records_in.values()), sum(ledger.out.values())
     dropped, dead = sum(ledger.dropped.values()), sum(ledger.dead.values())
@@ -165,8 +165,8 @@ def _tables(snapshot: Snapshot) -> Group:
             if ever.get(name) or what in ("in", "out"):
                 table.add_row(what, name, f"{now.get(name, 0):,}", f"{ever.get(name, 0):,}")
     for name, sink in snapshot.sinks.items():
-        said = sink.error or (f"lag {sink.lag}" if sink.lag is not None else "")
-        table.add_row("delivered", name, f"{sink.rows:,}", said)
+        state = sink.error or (f"lag {sink.lag}" if sink.lag is not None else "")
+        table.add_row("delivered", name, f"{sink.rows:,}", state)
     return Group(head, table)
 
 

@@ -26,7 +26,7 @@ class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
     dead: int = 0
     failures: int = 0
     error: str | None = None
-    """What the last try said, until one succeeds."""
+    """Why the last attempt failed, until one succeeds."""
     lag: int | None = None
     """Records of its edges not yet delivered."""
 

@@ -53,7 +53,7 @@ class Router:
         load_keys: LoadKeys,
         stop: threading.Event,
         on_batch: OnBatch,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._plan = plan
@@ -62,7 +62,7 @@ class Router:
         self._load_keys = load_keys
         self._stop = stop
         self._on_batch = on_batch
-        self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, say)
+        self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify)
         self.ledgers = BatchLedgers(checkpoint / "ledger")
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
@@ -126,11 +126,11 @@ class Router:
         ready = self._prepared(pinned.plan)
         emitter = LogTaskEmitter(ready.encoder(batch, pinned.generation), self._admin.bootstrap)
         try:
-            told = Flow(raw.sparkSession, ready.layout, ready.keys).sent(raw, emitter).collect()
+            task_reports = Flow(raw.sparkSession, ready.layout, ready.keys).sent(raw, emitter).collect()
         except Exception:  # not BLE001: raised on; a stream may take less than it did, so all is asked anew
             self._ready.clear()
             raise
-        counts = reported([bytes(row[REPORT]) for row in told])
+        counts = reported([bytes(row[REPORT]) for row in task_reports])
         try:
             entry = self.ledgers.record(
                 batch=batch,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans
-from logboom.pipeline.checkpoint.files import make_dir, only_one
+from logboom.pipeline.checkpoint.files import exclusive_lock, make_dir
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
@@ -42,6 +42,7 @@ from logboom.pipeline.spark.session import StartedJvm, start_session, warm_up
 from logboom.pipeline.spark.settings import SessionOptions
 
 _TICK_S: Final = 0.5
+_END_POLL_S: Final = 0.1
 _STOP_MAX_S: Final = 20.0
 _PAUSE_MIN_S: Final = 1.0
 _PAUSE_MAX_S: Final = 30.0
@@ -74,7 +75,7 @@ class _SupervisedQuery:
     own_failures: int = 0
     """Those of them at which the log answered."""
     batch: int = -1
-    again_at: float | None = None
+    restart_at: float | None = None
 
 
 class Runner:
@@ -95,7 +96,7 @@ class Runner:
 
     def run(self) -> None:
         """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
-        # What is wrong with keys or the checkpoint is better told before Spark starts, which takes seconds.
+        # Spark takes seconds to start, so keys and the checkpoint are looked at before.
         self._load_keys(self._plan.key_refs())
         self._is_renamed()
         counts = self._wait()
@@ -104,24 +105,29 @@ class Runner:
         spark = self._session()
         if self._options.session.is_local:
             warm_up(spark)  # while the broker is asked and the first query planned
+        has_ended = False
         try:
             self.run_in(spark, counts)
+            has_ended = self._options.once and not self._stop.is_set()
         finally:
-            spark.stop()
+            # Stopping Spark takes seconds. A local JVM does it by itself when this process ends; that is left to it
+            # where every query has come to its end. Otherwise a task could go on writing behind the checkpoint's lock.
+            if not (has_ended and self._options.session.is_local):
+                spark.stop()
 
     def run_in(self, spark: SparkSession, counts: Mapping[str, int] | None = None) -> None:
         """The same in a session that is there already. `counts`: partitions of the source streams, where known."""
         counts = self._wait() if counts is None else counts
         make_dir(self._checkpoint)
-        with only_one(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}"):
+        with exclusive_lock(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}"):
             if self._options.http is not None:
                 serve_metrics(self.progress, *self._options.http)
             listener = LagListener(self._on_lag)
             spark.streams.addListener(listener)
             try:
-                started = self._start(spark, max(counts.values(), default=1))
-                if started is not None:
-                    self._run(*started)
+                prepared = self._prepare_or_wait(spark, max(counts.values(), default=1))
+                if prepared is not None:
+                    self._run(*prepared)
                 self.progress.state("stopped")
             finally:
                 spark.streams.removeListener(listener)
@@ -138,7 +144,7 @@ class Runner:
             return found
         self.progress.state("waiting")
         self._display.show(self.progress.snapshot())
-        return self._admin.wait_for(wanted, patterns, self._stop, self._display.say)
+        return self._admin.wait_for(wanted, patterns, self._stop, self._display.notify)
 
     def _session(self) -> SparkSession:
         deliveries = sum(not is_direct(sink) for sink in self._plan.sinks)
@@ -156,26 +162,26 @@ class Runner:
         owner = owner_of(self._checkpoint, last_name)
         return check_owner(self._checkpoint, owner, self._plan.name, self._options.renamed_from)
 
-    def _start(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer] | None:
+    def _prepare_or_wait(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer] | None:
         """Everything made ready to run; None where it was stopped first.
 
         A broker that goes away meanwhile is waited for, unless the run is one that has to end.
         """
-        pause_s, said = _PAUSE_MIN_S, False
+        pause_s, has_notified = _PAUSE_MIN_S, False
         while not self._stop.is_set():
             try:
-                return self._made_ready(spark, partitions)
+                return self._prepare(spark, partitions)
             except LogUnreachableError as error:
                 if self._options.once:
                     raise
-                if not said:
-                    self._display.say(f"waiting for a broker at {self._admin.bootstrap}: {error}")
-                said = True
+                if not has_notified:
+                    self._display.notify(f"waiting for a broker at {self._admin.bootstrap}: {error}")
+                has_notified = True
                 self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         return None
 
-    def _made_ready(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer]:
+    def _prepare(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer]:
         if self._is_renamed():
             check_nothing_left(self._admin, self._checkpoint, str(self._options.renamed_from))
         claim(self._checkpoint, self._plan.name)
@@ -187,7 +193,7 @@ class Runner:
             self._load_keys,
             self._stop,
             self.progress.batch,
-            self._display.say,
+            self._display.notify,
         )
         layout = router.prepare(partitions)
         wanted = [name for source in self._plan.sources for name in source.streams]
@@ -195,83 +201,88 @@ class Runner:
         self.progress.resume(router.ledgers.last())
         deliveries = self._deliveries(spark, layout)
         for delivery in deliveries:
-            # Before the router writes for it: a new sink begins with what comes after it.
+            # Must precede the router's first write: a sink that was added to the file begins with what is routed to it
+            # from now on, not with what its edge happens to hold.
             delivery.remember_start()
             self.progress.sink(delivery.sink.name)
-        readers = {one.sink.name: one.edges for one in deliveries}
-        return router, deliveries, Trimmer(self._admin, self._checkpoint / "deliveries", readers, self._display.say)
+        readers = {delivery.sink.name: delivery.edges for delivery in deliveries}
+        return router, deliveries, Trimmer(self._admin, self._checkpoint / "deliveries", readers, self._display.notify)
 
     def _run(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         self.progress.state("running")
         if self._options.once:
             self._run_once(router, deliveries)
         else:
-            self._run_on(router, deliveries, trimmer)
+            self._run_continuously(router, deliveries, trimmer)
         trimmer.finish()
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
         self._await([_SupervisedQuery("router", router.start(once=True))], router)
         if not self._stop.is_set():
-            self._await([_SupervisedQuery(one.sink.name, one.start(once=True)) for one in deliveries], router)
+            # Spark fixes what an `availableNow` query reads when it starts: that is whole only behind the router's end.
+            self._await([_SupervisedQuery(each.sink.name, each.start(once=True)) for each in deliveries], router)
         if not self._stop.is_set():
             for delivery in deliveries:
                 delivery.writer.finish()
 
     def _await(self, queries: list[_SupervisedQuery], router: Router) -> None:
-        while not self._stop.wait(_TICK_S) and any(one.query.isActive for one in queries):
+        """Until all queries have ended; PipelineError where one failed. A stop request ends them early."""
+        while any(each.query.isActive for each in queries) and not self._stop.wait(_END_POLL_S):
             self._display.show(self.progress.snapshot())
+        self._display.show(self.progress.snapshot())
         if self._stop.is_set():
-            self._stop_queries([one.query for one in queries])
-        for one in queries:
-            error = one.query.exception()
+            self._stop_queries([each.query for each in queries])
+        for each in queries:
+            error = each.query.exception()
             if error is not None and not self._stop.is_set():
-                raise router.fatal or PipelineError(f"{one.name} failed: {cause_of(error)}")
+                raise router.fatal or PipelineError(f"{each.name} failed: {cause_of(error)}")
 
-    def _run_on(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
+    def _run_continuously(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         start = {"router": partial(router.start, once=False)}
-        start.update({one.sink.name: partial(one.start, once=False) for one in deliveries})
+        start.update({delivery.sink.name: partial(delivery.start, once=False) for delivery in deliveries})
         queries = [_SupervisedQuery(name, begin()) for name, begin in start.items()]
         try:
             while not self._stop.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
                 trimmer.tick()
-                for one in queries:
-                    if not one.query.isActive:
-                        self._failed(one, router)
-                        if one.again_at is not None and time.monotonic() >= one.again_at:
-                            one.query, one.again_at = start[one.name](), None
+                for each in queries:
+                    if not each.query.isActive:
+                        self._schedule_restart(each, router)
+                        if each.restart_at is not None and time.monotonic() >= each.restart_at:
+                            each.query, each.restart_at = start[each.name](), None
         finally:
             self.progress.state("stopping")
             self._stop.set()
-            self._stop_queries([one.query for one in queries])
+            self._stop_queries([each.query for each in queries])
 
-    def _failed(self, one: _SupervisedQuery, router: Router) -> None:
-        """Plans the next start of a query that ended, or gives up where that cannot help."""
-        if one.again_at is not None:
+    def _schedule_restart(self, ended: _SupervisedQuery, router: Router) -> None:
+        """Plans the next start of a query that ended; PipelineError where starting it again cannot help."""
+        if ended.restart_at is not None:
             return
         if router.fatal is not None:
             raise router.fatal
         batch = self.progress.snapshot().batch
-        if batch > one.batch:
-            one.failures = one.own_failures = 0
-        one.batch = batch
-        one.failures += 1
+        if batch > ended.batch:
+            ended.failures = ended.own_failures = 0
+        ended.batch = batch
+        ended.failures += 1
         # A failure counts against the pipeline only where the log was there: it may be away for as long as it likes.
-        one.own_failures += self._admin.answers()
-        error = one.query.exception()
+        ended.own_failures += self._admin.answers()
+        error = ended.query.exception()
         cause = "it ended" if error is None else cause_of(error)
-        if one.name == "router" and one.own_failures >= _FAILURES_MAX:
-            raise PipelineError(f"the router failed {one.own_failures} times in a row: {cause}")
-        pause_s = min(_PAUSE_MIN_S * 2 ** (one.failures - 1), _PAUSE_MAX_S)
-        self._display.say(f"{one.name} starts again in {pause_s:.0f} s: {cause}")
-        one.again_at = time.monotonic() + pause_s
+        if ended.name == "router" and ended.own_failures >= _FAILURES_MAX:
+            raise PipelineError(f"the router failed {ended.own_failures} times in a row: {cause}")
+        pause_s = min(_PAUSE_MIN_S * 2 ** (ended.failures - 1), _PAUSE_MAX_S)
+        self._display.notify(f"{ended.name} starts again in {pause_s:.0f} s: {cause}")
+        ended.restart_at = time.monotonic() + pause_s
 
     @staticmethod
     def _stop_queries(queries: list[StreamingQuery]) -> None:
         """Lets the batches that run come to their end, within a bound, then stops."""
-        until = time.monotonic() + _STOP_MAX_S
+        deadline = time.monotonic() + _STOP_MAX_S
         for query in queries:
-            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+            # `query.stop()` interrupts a batch; its work would be lost and done again at the next start.
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
                 time.sleep(0.05)
             query.stop()
 
@@ -284,19 +295,19 @@ class Runner:
 
     def _deliveries(self, spark: SparkSession, layout: Layout) -> list[Delivery]:
         admin = self._admin
-        there = admin.partitions()
-        found = []
+        existing = admin.partitions()
+        deliveries = []
         for sink in self._plan.sinks:
             if is_direct(sink):
                 continue
             checkpoint = self._checkpoint / "deliveries" / sink.name
             edges = [names.edge_stream(self._plan.name, edge) for edge in sink.inputs]
-            found.append(
+            deliveries.append(
                 Delivery(
                     spark=spark,
                     pipeline=self._plan.name,
                     sink=sink,
-                    edges={name: there[name] for name in edges},
+                    edges={name: existing[name] for name in edges},
                     admin=admin,
                     checkpoint=checkpoint,
                     writer=self._open(sink, checkpoint),
@@ -304,14 +315,14 @@ class Runner:
                     on_delivered=self.progress.delivered,
                 )
             )
-        admin.ensure({names.dead_stream(self._plan.name, one.sink.name): 1 for one in found})
-        return found
+        admin.ensure({names.dead_stream(self._plan.name, delivery.sink.name): 1 for delivery in deliveries})
+        return deliveries
 
     def _open(self, sink: Sink, checkpoint: Path) -> SinkWriter:
         context = SinkContext(
             resolve=partial(resolved, self._plan),
             checkpoint=checkpoint,
-            say=self._display.say,
+            notify=self._display.notify,
             write_dead_letters=partial(write_dead_letters, self._admin, self._plan.name, sink.name),
         )
         try:

@@ -106,7 +106,7 @@ class SinkContext:
     """Makes a path of the pipeline's file absolute: relative ones are relative to the file."""
     checkpoint: Path
     """Directory of the delivery's own checkpoint."""
-    say: Callable[[str], None]
+    notify: Callable[[str], None]
     """Shows the person one line."""
     write_dead_letters: Callable[[Sequence[Refused]], None]
     """Writes records that are no events to the sink's dead letters; returns when they are committed."""

@@ -36,15 +36,15 @@ class ConsoleSink(Sink, frozen=True, kw_only=True, tag="console"):
 class ConsoleWriter:
     """Prints the events of each batch."""
 
-    def __init__(self, sink: ConsoleSink, say: Callable[[str], None]) -> None:
+    def __init__(self, sink: ConsoleSink, notify: Callable[[str], None]) -> None:
         self._sink = sink
-        self._say = say
+        self._notify = notify
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
         shown = rows if self._sink.limit is None else rows.limit(self._sink.limit)
         count = 0
         for row in shown.select("value").toLocalIterator():
-            self._say(self._line(bytes(row[0])))
+            self._notify(self._line(bytes(row[0])))
             count += 1
         return Delivered(self._sink.name, batch, rows=count if self._sink.limit is None else rows.count())
 
@@ -66,7 +66,7 @@ def _compile(model: ConsoleSinkModel, common: CommonFields, report: SinkReport) 
 
 
 def _open(sink: ConsoleSink, context: SinkContext) -> ConsoleWriter:
-    return ConsoleWriter(sink, context.say)
+    return ConsoleWriter(sink, context.notify)
 
 
 SINK: Final = SinkType("console", ConsoleSinkModel, ConsoleSink, _compile, _open)

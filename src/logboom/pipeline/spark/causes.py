@@ -3,7 +3,7 @@
 Knows what the texts of Spark, py4j and Python's tracebacks look like. Must not know what failed.
 
 A Python worker's exception reaches the driver as the text of a traceback inside the message of a Java exception, which
-may stand inside the traceback of a foreachBatch callback inside another Java exception. What a person needs is the
+may stand inside the traceback of a foreachBatch callback inside another Java exception. What the user needs is the
 innermost one: the exception behind the last frame of the last traceback, or else the last `Caused by` that says more
 than a class name.
 """
@@ -28,7 +28,7 @@ _OWN_ERRORS: Final = "logboom."
 
 
 def cause_of(error: BaseException) -> str:
-    """What a person is told of a failure: one line, no class names of ours, never empty."""
+    """A failure in one line for the user: without class names of this project, never empty."""
     text = str(error).strip()
     if _TRACEBACK in text:
         return _shortened(_last_exception(text))

@@ -34,12 +34,16 @@ class SparkJvm:
         """Starts it and returns at once. `settings`: Spark's, among them those that shape the JVM itself. `silent`:
         drops what it writes to standard error."""
         # Removed by `attach` and `kill` alone: a JVM that cannot write its connection there fails without ending.
-        self._told = Path(tempfile.mkdtemp(prefix="logboom-jvm-")) / "connection"
+        self._connection_file = Path(tempfile.mkdtemp(prefix="logboom-jvm-")) / "connection"
         self._is_attached = False
         submit = str(Path(os.environ.get("SPARK_HOME") or pyspark_dir()) / "bin" / "spark-submit")
         pairs = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         # These two variables are the launcher's side of org.apache.spark.api.python.PythonGatewayServer.
-        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
+        environment = {
+            **os.environ,
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection_file),
+        }
         self._process = subprocess.Popen(
             (*_IGNORING_SIGNALS, submit, *pairs, "pyspark-shell"),
             stdin=subprocess.PIPE,
@@ -59,13 +63,13 @@ class SparkJvm:
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
-        while not self._told.exists():
+        while not self._connection_file.exists():
             if self._process.poll() is not None:
                 raise PipelineError(f"Spark's JVM ended with code {self._process.returncode} before it was ready")
             time.sleep(_POLL_S)
-        with self._told.open("rb") as file:
+        with self._connection_file.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
-        shutil.rmtree(self._told.parent, ignore_errors=True)
+        shutil.rmtree(self._connection_file.parent, ignore_errors=True)
         self._is_attached = True
         os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
         try:
@@ -79,7 +83,7 @@ class SparkJvm:
         """Ends it at once."""
         self._process.kill()
         self._process.wait()
-        shutil.rmtree(self._told.parent, ignore_errors=True)
+        shutil.rmtree(self._connection_file.parent, ignore_errors=True)
 
     def close(self) -> None:
         """Lets it end; one that nothing was attached to yet ends at once."""

@@ -44,7 +44,7 @@ class ClassArchive:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """For the JVM's command line. What it would say of an archive that does not fit must not reach its output."""
+        """For the JVM's command line. A JVM warns of an archive that does not fit: that must not reach its output."""
         quiet = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable")
         if self.exists:
             return (*quiet, f"-XX:SharedArchiveFile={self.path}")
@@ -56,7 +56,7 @@ class ClassArchive:
         return self._write
 
     def keep(self, jvm: "subprocess.Popen[bytes]") -> None:
-        """Waits for a JVM that was told to end; what it wrote counts if it is whole."""
+        """Waits for a JVM that is ending and keeps the file that it wrote, if it is complete."""
         try:
             whole = jvm.wait(_WRITE_MAX_S) == 0
         except subprocess.TimeoutExpired:
@@ -71,12 +71,12 @@ class ClassArchive:
                 self._new.unlink(missing_ok=True)
 
     def announce(self) -> None:
-        """Says that what the JVM writes when it ends is to be taken up; without, it was of no use to anybody."""
+        """Marks the file that the JVM writes when it ends as one to keep; a file without the mark is removed later."""
         with contextlib.suppress(OSError):
             self._new.with_name(self._new.name + _ANNOUNCED).touch()
 
     def adopt(self) -> None:
-        """Takes up what a JVM has written since its process ended; one that still writes is not joined by another."""
+        """Puts a file in place that a JVM finished after its run had ended. While one still writes, no other begins."""
         if self.exists:
             return
         with contextlib.suppress(OSError):

@@ -114,8 +114,8 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        told = f"Spark does not start on the master {options.master}: {cause_of(error)}"
-        raise _without_connector(started, PipelineError(f"{told}; --spark-log WARN shows what it says")) from error
+        message = f"Spark does not start on the master {options.master}: {cause_of(error)}"
+        raise _without_connector(started, PipelineError(f"{message}; --spark-log WARN shows what it says")) from error
     if threading.current_thread() is threading.main_thread():
         # A new SparkContext cancels all jobs on SIGINT; what a signal means is the caller's choice.
         signal.signal(signal.SIGINT, interrupted)

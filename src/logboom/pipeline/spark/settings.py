@@ -1,4 +1,4 @@
-"""The settings Spark runs with, and why each is set; what a person may choose about them.
+"""The settings Spark runs with, and why each is set; what the user may choose about them.
 
 Knows Spark's names. Must not import pyspark: the JVM is started with these while the rest is still being imported.
 """
@@ -61,7 +61,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a person may choose about the session."""
+    """What the user may choose about the session."""
 
     master: str = LOCAL_MASTER
     extra_slots: int = 0

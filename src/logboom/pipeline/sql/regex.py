@@ -66,8 +66,8 @@ def _argument_fault(tree: Tree, name: str, children: list[Any], groups: int) -> 
 
 
 def _reason(error: Exception) -> str:
-    said = re.search(r"PatternSyntaxException: (.*)", str(error))
-    return said[1] if said is not None else type(error).__name__
+    described = re.search(r"PatternSyntaxException: (.*)", str(error))
+    return described[1] if described is not None else type(error).__name__
 
 
 class OnRe2:

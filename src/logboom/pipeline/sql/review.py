@@ -83,7 +83,7 @@ class _Review:
         return sum(sizes) * max(rule.growth, self._own_growth(name, children))
 
     def _rule(self, name: str) -> Rule | None:
-        """None for a function that nobody knows: Spark's analyser suggests another."""
+        """None for a function that does not exist: Spark's analyser suggests another."""
         if name in REFUSED:
             raise _RefusedError(
                 REFUSED[name] if _is_sentence(name) else f"{name}() cannot be used here: {REFUSED[name]}"
@@ -147,5 +147,5 @@ class _Review:
 
 
 def _is_sentence(name: str) -> bool:
-    """Whether what is said of a function is said of its whole kind and need not name it."""
+    """Whether the reason holds for a whole kind of functions, so that the sentence need not name this one."""
     return REFUSED[name].startswith(("aggregates", "random values", "the current time"))

@@ -84,4 +84,4 @@ class ArchiveDelivery:
         except OSError as error:
             # The archive is whole without it; a file system that cannot swap directories will not learn it.
             self._compacts = False
-            self._context.say(f"{self._sink.name}: small files are left as they are: {error}")
+            self._context.notify(f"{self._sink.name}: small files are left as they are: {error}")
