@@ -45,6 +45,12 @@ def test_once_ends_with_a_sentence_where_a_stream_is_missing(broker: BrokerProce
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_an_unknown_level_of_spark_s_log_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    with RouterProcess(_file(tmp_path, "loud"), "127.0.0.1:1", "--spark-log", "LOUD") as router:
+        assert router.wait() == 1
+    assert "--spark-log LOUD: should be one of ALL, DEBUG, ERROR" in router.log_text()
+
+
 def test_without_once_it_waits_and_says_so(broker: BrokerProcess, tmp_path: Path) -> None:
     with RouterProcess(_file(tmp_path, "later"), broker.kafka) as router:
         wait_until(lambda: len(_said(router)) >= 2 or not router.alive(), "a word")
@@ -60,7 +66,7 @@ def test_metrics_show_the_balance_while_it_runs(broker: BrokerProcess, tmp_path:
     lines = [json.dumps({"level": level, "msg": "to a@example.com"}).encode() for level in ("INFO", "ERROR", "DEBUG")]
     publish(broker.kafka, "seen-web", [*lines * 10, b'{"cut": '], 1)
     http = f"127.0.0.1:{free_port()}"
-    with RouterProcess(_file(tmp_path, "seen"), broker.kafka, "--http", http) as router:
+    with RouterProcess(_file(tmp_path, "seen"), broker.kafka, "--http", http, "--spark-log", "INFO") as router:
 
         def delivered() -> bool:
             assert router.alive(), router.log_text()[-2_000:]
@@ -69,6 +75,7 @@ def test_metrics_show_the_balance_while_it_runs(broker: BrokerProcess, tmp_path:
         wait_until(delivered, "events on the screen")
         found = scraped(http)
         assert router.sigterm() == 0
+    assert " INFO MicroBatchExecution: " in router.log_text(), "what Spark says at the level that was asked for"
     assert found["logboom_pipeline_records_in_total", "web"] == 31
     assert found["logboom_pipeline_copies_total", ""] == 20
     assert found["logboom_pipeline_records_out_total", "errors"] == 30

@@ -55,6 +55,7 @@ def test_the_running_batch_comes_to_its_end(
         assert len(started) >= 2, "the driver and its JVM"
         send(router.process.pid)
         assert router.wait() == 0, router.log_text()[-2_000:]
+        assert " INFO " not in router.log_text(), "Spark is silent where its log was not asked for"
         assert (checkpoint / "router" / "commits" / "0").exists(), router.log_text()[-2_000:]
         wait_until(
             lambda: not any(Path(f"/proc/{pid}").exists() for pid in started - {router.process.pid}), "all ended"

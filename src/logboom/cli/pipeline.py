@@ -180,9 +180,11 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end."""
-    from logboom.pipeline.spark.settings import SessionOptions
+    from logboom.pipeline.spark.settings import LOG_LEVELS, SessionOptions
 
-    session = SessionOptions(master=master, ui=ui, log_level=spark_log, settings=_pairs(spark_settings))
+    if spark_log.upper() not in LOG_LEVELS:
+        fail(f"--spark-log {spark_log}: should be one of {', '.join(LOG_LEVELS)}")
+    session = SessionOptions(master=master, ui=ui, log_level=spark_log.upper(), settings=_pairs(spark_settings))
     jvm, has_worked = _early_jvm(session, once=once), False
     try:
         # All this is loaded, and the file checked, while the JVM comes up.

@@ -11,6 +11,8 @@ from typing import Final
 from logboom.base.units import MIB
 
 QUIET: Final = "OFF"
+LOG_LEVELS: Final = ("ALL", "DEBUG", "ERROR", "FATAL", "INFO", QUIET, "TRACE", "WARN")
+"""What `SparkContext.setLogLevel` takes."""
 LOCAL_MASTER: Final = "local[*]"
 _MEMORY_SHARE: Final = 4
 _MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
