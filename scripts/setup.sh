@@ -128,6 +128,8 @@ install_missing() {
 
 make_environment() {
     environment_is_there && return
+    # `venv --clear` empties what a link points to: somebody's environment, which other checkouts may use.
+    [[ ! -L .venv ]] || die ".venv is a link to $(readlink .venv), which was set up for another directory: remove the link, then run this again."
     local python; python=$(find_python)
     say "making .venv with $("$python" --version)"
     "$python" -m venv --clear .venv

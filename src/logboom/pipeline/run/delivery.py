@@ -141,6 +141,6 @@ class Delivery:
         """Writes the batch to the dead letters of the sink; how many there were."""
         stream = names.dead_stream(self.pipeline, self.sink.name)
         limit = self.admin.limits([stream])[stream]
-        bury = WriteDeadLetters(self.admin.bootstrap, self.pipeline, self.sink.name, reason, limit)
-        counts = rows.select("topic", "partition", "offset", "key", "value").mapInArrow(bury, f"{COUNT_COLUMN} bigint")
+        task = WriteDeadLetters(self.admin.bootstrap, self.pipeline, self.sink.name, reason, limit)
+        counts = rows.select("topic", "partition", "offset", "key", "value").mapInArrow(task, f"{COUNT_COLUMN} bigint")
         return sum(int(row[0]) for row in counts.collect())

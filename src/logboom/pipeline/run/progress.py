@@ -52,7 +52,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress:
-    """Fed by the threads of all queries, read by the display and /metrics."""
+    """Written by the threads of all queries, read by the display and /metrics; thread-safe."""
 
     def __init__(self, pipeline: str, *, now: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()

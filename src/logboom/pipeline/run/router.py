@@ -67,7 +67,7 @@ class Router:
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
-        self._ready: dict[str, _Prepared] = {}
+        self._prepared_plans: dict[str, _PreparedPlan] = {}
 
     def prepare(self, partitions: int) -> Layout:
         """Makes the streams the plan writes, those that are missing with so many partitions."""
@@ -117,19 +117,26 @@ class Router:
     def _batch(self, raw: DataFrame, batch: int) -> None:
         started_at, start = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
         if self._stop.is_set():
+            # Spark counts the batch as failed and runs it again at the next start: nothing of it has been written.
             raise StoppedError("stopping before the next batch")
+        # The plan is on disk, with the ends of all output streams, before the first record can be written: a later
+        # start tells from these whether the batch wrote anything.
         try:
             pinned = self._planner.choose(batch, self._prepared(self._plan).streams)
         except KeyChangedError as error:
             self.fatal = error
             raise
-        ready = self._prepared(pinned.plan)
-        emitter = LogTaskEmitter(ready.encoder(batch, pinned.generation), self._admin.bootstrap)
+        prepared = self._prepared(pinned.plan)
+        emitter = LogTaskEmitter(prepared.encoder(batch, pinned.generation), self._admin.bootstrap)
+        # One job: each task parses, masks and routes its part, writes the records to the log itself, waits until they
+        # are committed and answers with one row of counts.
         try:
-            task_reports = Flow(raw.sparkSession, ready.layout, ready.keys).sent(raw, emitter).collect()
-        except Exception:  # not BLE001: raised on; a stream may take less than it did, so all is asked anew
-            self._ready.clear()
+            task_reports = Flow(raw.sparkSession, prepared.layout, prepared.keys).sent(raw, emitter).collect()
+        except Exception:  # not BLE001: raised on
+            # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all anew.
+            self._prepared_plans.clear()
             raise
+        # Kept before Spark commits the offsets: a crash between the two runs the batch again, which replaces the entry.
         counts = reported([bytes(row[REPORT]) for row in task_reports])
         try:
             entry = self.ledgers.record(
@@ -137,31 +144,31 @@ class Router:
                 plan=pinned.plan_hash,
                 started_at=started_at,
                 duration_ms=round((time.monotonic() - start) * 1_000),
-                ledger=ledger_of(ready.layout, counts),
+                ledger=ledger_of(prepared.layout, counts),
             )
         except BalanceError as error:
             self.fatal = error
             raise
         self._on_batch(entry)
 
-    def _prepared(self, plan: Plan) -> "_Prepared":
-        """What a plan needs to run, its streams made."""
+    def _prepared(self, plan: Plan) -> "_PreparedPlan":
+        """What a plan needs to run; creates the streams that are missing."""
         name = plan.content_hash()
-        if name not in self._ready:
+        if name not in self._prepared_plans:
             layout = Layout(plan)
             wanted = place_streams(layout)
             counts = {stream: 1 if dead else self._partitions for stream, dead in wanted.values()}
             edges = {wanted[place.code][0] for place in layout.finals() if place.kind == "edge"}
-            there = self._admin.ensure({stream: counts[stream] for stream in edges}, EDGE_CONFIGS)
+            existing = self._admin.ensure({stream: counts[stream] for stream in edges}, EDGE_CONFIGS)
             self._admin.widen(edges)
-            there |= self._admin.ensure({stream: count for stream, count in counts.items() if stream not in edges})
+            existing |= self._admin.ensure({stream: count for stream, count in counts.items() if stream not in edges})
             keys = self._load_keys(plan.key_refs())
-            self._ready[name] = _Prepared(layout, there, self._admin.limits(there), keys)
-        return self._ready[name]
+            self._prepared_plans[name] = _PreparedPlan(layout, existing, self._admin.limits(existing), keys)
+        return self._prepared_plans[name]
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _PreparedPlan:
     """A plan with all that it needs to run."""
 
     layout: Layout

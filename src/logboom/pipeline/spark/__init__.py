@@ -1,11 +1,18 @@
 """Spark as this project uses it: a JVM, a session, readers and writers of the log, and what Spark says.
 
 `jvm` finds a Java, `jars` the connector's jars, `gateway` starts the JVM so that signals meant for the driver do not
-reach it, `settings` has the settings that matter and their reasons, `session` makes the session. Most of a short run is
-the start of the JVM: it is started before anything else (`session.start_jvm`) and attached to when the rest is loaded,
-and `jvm_archive` keeps a file of its classes. Where a session would be too much, `catalyst` is Spark's analyser and
-expressions in a bare JVM: `pipeline check` and `pipeline test` use that. `kafka` reads and writes streams, `listening`
-hears how far queries are behind, `causes` turns pages of stack traces into one sentence.
+reach it, `settings` has the settings that matter and their reasons, `session` makes the session. `kafka` reads and
+writes streams, `listening` receives how far queries are behind, `causes` reduces a stack trace to one sentence.
+
+Where the time of a short run goes, and what is done about it:
+
+- The JVM needs a second to come up. `session.start_jvm` starts it before the rest of the program is imported, and
+  `start_session` attaches to it afterwards.
+- Spark loads some 25,000 classes. `jvm_archive` keeps them in a file that later JVMs map instead.
+- Spark's Python workers are forked from one process that has imported the kernels (`run.daemon`). `session.warm_up`
+  runs an empty job, so that this process starts while the first query is planned.
+- `pipeline check` and `pipeline test` need no session: `catalyst` is Spark's analyser and expressions in a bare JVM,
+  which is up in half a second.
 
 Must not know plans, batches or sinks.
 """

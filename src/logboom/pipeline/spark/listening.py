@@ -21,7 +21,7 @@ OnLag = Callable[[str, int], None]
 
 
 class LagListener(StreamingQueryListener):
-    """Tells, for each query by name, how many records it has not read yet."""
+    """Reports, for each query by name, how many records of its sources it has not read yet."""
 
     def __init__(self, on_lag: OnLag) -> None:
         self._on_lag = on_lag

@@ -49,8 +49,8 @@ class StartedJvm:
     archive: ClassArchive | None = None
 
     def close(self, *, has_worked: bool) -> None:
-        """Lets it end. One that has worked may write the archive first, which takes seconds, so that everything else
-        goes first on the machine; of one that has not, the archive would lack most classes."""
+        """Lets it end. Where it writes an archive, which takes seconds of CPU, its threads get the lowest priority.
+        A JVM that has run no batch is killed instead: its archive would lack most classes."""
         if self.archive is not None and self.archive.is_written:
             if not has_worked:
                 self.jvm.kill()
