@@ -140,6 +140,10 @@ def descendants(root: int) -> set[int]:
     return found
 
 
+def all_ended(pids: set[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 class Said:
     """A display that remembers."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.pipeline.support import (
     RouterProcess,
+    all_ended,
     archive_ids,
     descendants,
     header,
@@ -89,7 +90,10 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
                 wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "all end", 30)  # noqa: B023
         load.join()
         with RouterProcess(file, broker.kafka, "--once") as router:
+            wait_until(lambda: len(descendants(router.process.pid)) > 1 or not router.alive(), "its JVM")
+            started = descendants(router.process.pid) - {router.process.pid}
             assert router.wait() == 0, router.log_text()[-3_000:]
+            wait_until(lambda: all_ended(started), "its JVM, which stops Spark by itself, has ended", 60)
         errors, rest = records(broker.kafka, "errors"), records(broker.kafka, "rest")
         dead = records(broker.kafka, "kill.dead.parsed")
 
