@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.pipeline.support import RouterProcess, descendants, make_stream, needs_java, publish, wait_until
+from tests.pipeline.support import RouterProcess, all_ended, descendants, make_stream, needs_java, publish, wait_until
 from tests.support.server import BrokerProcess
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
@@ -60,3 +60,22 @@ def test_the_running_batch_comes_to_its_end(
         wait_until(
             lambda: not any(Path(f"/proc/{pid}").exists() for pid in started - {router.process.pid}), "all ended"
         )
+
+
+def test_a_killed_jvm_ends_the_run_with_a_sentence(broker: BrokerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "jvm.yaml"
+    file.write_text(PIPELINE.replace("NAME", "signal-jvm"))
+    make_stream(broker.kafka, "signal-jvm-web", 1)
+    publish(broker.kafka, "signal-jvm-web", [b'{"msg": "one"}'], 1)
+    committed = tmp_path / "checkpoints" / "signal-jvm" / "router" / "commits" / "0"
+    with RouterProcess(file, broker.kafka) as router:
+        wait_until(lambda: committed.exists() or not router.alive(), "a batch")
+        started = descendants(router.process.pid)
+        (jvm,) = (pid for pid in started if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+        os.kill(jvm, signal.SIGKILL)
+        assert router.wait() == 1, router.log_text()[-2_000:]
+        assert router.log_text().splitlines()[-1] == (
+            "logboom: Spark's JVM was killed (the kernel does so where memory runs out); "
+            "nothing is lost: the next start goes on with the same batch"
+        )
+        wait_until(lambda: all_ended(started - {router.process.pid}), "all ended")

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -38,11 +39,12 @@ from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.listening import LagListener
-from logboom.pipeline.spark.session import StartedJvm, start_session, warm_up
+from logboom.pipeline.spark.session import StartedJvm, jvm_end, start_session, warm_up
 from logboom.pipeline.spark.settings import SessionOptions
 
 _TICK_S: Final = 0.5
 _END_POLL_S: Final = 0.1
+_JVM_END_S: Final = 1.0
 _STOP_MAX_S: Final = 20.0
 _PAUSE_MIN_S: Final = 1.0
 _PAUSE_MAX_S: Final = 30.0
@@ -109,10 +111,16 @@ class Runner:
         try:
             self.run_in(spark, counts)
             has_ended = self._options.once and not self._stop.is_set()
+        except (Py4JNetworkError, OSError) as error:
+            # py4j reports a JVM that is gone as whatever its socket says.
+            end = jvm_end(spark, _JVM_END_S)
+            if end is None:
+                raise
+            raise PipelineError(f"{end}; nothing is lost: the next start goes on with the same batch") from error
         finally:
             # Stopping Spark takes seconds. A local JVM does it by itself when this process ends; that is left to it
             # where every query has come to its end. Otherwise a task could go on writing behind the checkpoint's lock.
-            if not (has_ended and self._options.session.is_local):
+            if not (has_ended and self._options.session.is_local) and jvm_end(spark) is None:
                 spark.stop()
 
     def run_in(self, spark: SparkSession, counts: Mapping[str, int] | None = None) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -133,6 +134,19 @@ def _without_connector(started: StartedJvm, error: PipelineError) -> PipelineErr
         "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
         "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
     )
+
+
+def jvm_end(session: "SparkSession", wait_s: float = 0.0) -> str | None:
+    """How the JVM of a session ended, as the beginning of a sentence; None while it runs. `wait_s`: its socket closes
+    a moment before the end of the process can be seen."""
+    process = session.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - see gateway.SparkJvm.attach
+    try:
+        code = process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return None
+    if code == -signal.SIGKILL:
+        return "Spark's JVM was killed (the kernel does so where memory runs out)"
+    return f"Spark's JVM ended with code {code}"
 
 
 def warm_up(session: "SparkSession") -> None:
