@@ -108,7 +108,7 @@ class Demo:
         url = first_json(shop)["url"]
         collector = self._collect("collector.yaml")
         visit = [sys.executable, EXAMPLES / "shop/visitors.py", "--url", url, "--requests", str(requests)]
-        checks = [self._begin([LOGBOOM, "pipeline", verb, "pipeline.yaml"]) for verb in ("check", "test")]
+        checks = [self._begin([LOGBOOM, "pipeline", verb, "pipeline.yaml"], behind=True) for verb in ("check", "test")]
         visited = json.loads(self._run(visit))
         rate = visited["requests"] / visited["seconds"]
         console.print(
@@ -206,7 +206,7 @@ class Demo:
             raise DemoError(f"{stock.num_rows} of {len(STOCK_LINES)} repaired lines are in the archive")
 
     def _route(self, config: str) -> None:
-        router = self._background("router", [LOGBOOM, "pipeline", "run", config, "--once"])
+        router = self._background("router", [LOGBOOM, "pipeline", "run", config, "--once"], behind=False)
         console.print("  Spark starts; this takes some seconds ...")
         assert router.stdout is not None
         lines = []
@@ -258,8 +258,8 @@ class Demo:
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "LOGBOOM_BOOTSTRAP": getattr(self, "bootstrap", ""), "LOGBOOM_MASK_KEY": self._key}
 
-    def _background(self, name: str, command: list[Any]) -> subprocess.Popen[str]:
-        show(command)
+    def _background(self, name: str, command: list[Any], *, behind: bool = True) -> subprocess.Popen[str]:
+        show(command, behind=behind)
         log = self._stack.enter_context(
             (OUT / "logs" / ("broker.log" if name == "broker" else f"{name}.err")).open("w")
         )
@@ -277,9 +277,10 @@ class Demo:
     def _run(self, command: list[Any]) -> str:
         return self._begin(command)()
 
-    def _begin(self, command: list[Any]) -> Callable[[], str]:
-        """Starts a command; what comes back waits for its end and gives what it printed."""
-        show(command)
+    def _begin(self, command: list[Any], *, behind: bool = False) -> Callable[[], str]:
+        """Starts a command; what comes back waits for its end and gives what it printed. `behind`: other commands run
+        before that."""
+        show(command, behind=behind)
         with (OUT / "logs" / "commands.err").open("a") as log:
             process = subprocess.Popen(
                 [str(word) for word in command],
@@ -301,10 +302,11 @@ class Demo:
         return finish
 
 
-def show(command: list[Any]) -> None:
+def show(command: list[Any], *, behind: bool = False) -> None:
+    """Prints a command as it would be typed; with `&` where it goes on behind the next ones."""
     words = [str(word) for word in command]
     text = " ".join(words).replace(str(LOGBOOM), "logboom").replace(sys.executable, "python").replace(f"{ROOT}/", "")
-    console.print(f"  [dim]$ {text}[/dim]")
+    console.print(f"  [dim]$ {text}{' &' if behind else ''}[/dim]")
 
 
 def first_json(process: subprocess.Popen[str]) -> Any:
