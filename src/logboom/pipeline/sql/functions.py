@@ -2,8 +2,8 @@
 
 A function is allowed where all of this holds for every value that a record can carry:
 
-1. its result depends on its arguments alone: no clock, no chance, no session, no file, no network, no code by name;
-2. what it cannot do ends in an exception of that one row, never in an `Error` of the JVM;
+1. its result depends on its arguments alone: no clock, randomness, session, file, network, or code called by its name;
+2. it fails with an exception of that one row, never with an `Error` of the JVM;
 3. its time grows with the size of its arguments, not faster;
 4. its result is at most a fixed number of times larger than its arguments (`Rule.growth`).
 
@@ -78,7 +78,7 @@ ALLOWED: Final[Mapping[str, Rule]] = {
     "concat_ws": Rule(constants=(0,)),
     # The third argument of parse_url becomes a regular expression.
     **_rules(Rule(one_column=True, arguments_max=2), "parse_url try_parse_url"),
-    # --- regular expressions, which `re2` takes over
+    # --- regular expressions, which `regex` evaluates with RE2/J
     **_rules(_CONSTANTS, "like ilike rlike regexp regexp_like regexp_extract regexp_replace regexp_substr split"),
     # --- times
     **_rules(_PLAIN, "add_months date_add date_diff date_from_unix_date date_sub dateadd datediff day dayname"),
