@@ -132,7 +132,7 @@ class Router:
         # are committed and answers with one row of counts.
         try:
             task_reports = Flow(raw.sparkSession, prepared.layout, prepared.keys).sent(raw, emitter).collect()
-        except Exception:  # not BLE001: raised on
+        except Exception:  # not BLE001: it is raised again behind the clean-up
             # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all anew.
             self._prepared_plans.clear()
             raise
