@@ -20,10 +20,13 @@ _LONGEST = (
 """Files and directories whose tests take seconds, the longest first."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Here, since pytest-xdist reads the groups before other plugins see the list of tests."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("spark session"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark session"))
     items.sort(key=_rank)  # stable: within a rank the order stays random
 
 

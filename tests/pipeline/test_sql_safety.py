@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, needs_java]
 JOB_SECONDS_MAX = 120
 """A job that takes longer hangs: each takes a second or two."""
 
-LONG = 20_000
+LONG = 60_000
 HOSTILE = (
     *("", " ", "a", "a" * LONG, "a" * 40 + "c", "ab" * LONG, "\0", "\u2028", "ß" * LONG, "\U0001f600" * LONG),
     *("(" * LONG, "[" * LONG, "{" * LONG, '{"a":' * 5_000, '"' * LONG, "'" * LONG, "\\" * LONG, "%" * LONG, "," * LONG),
