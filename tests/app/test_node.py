@@ -153,7 +153,7 @@ def test_systemd_is_told(tmp_path: Path) -> None:
             assert listener.recv(100) == b"STOPPING=1"
 
 
-def test_systemd_socket_without_a_listener_does_no_harm(tmp_path: Path) -> None:
+def test_a_systemd_socket_without_a_listener_is_ignored(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", environment={"NOTIFY_SOCKET": str(tmp_path / "nobody")}) as broker:
         assert broker.running
 

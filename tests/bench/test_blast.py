@@ -81,7 +81,7 @@ def test_a_server_that_goes_away_ends_the_run() -> None:
         Blast(address, [FRAME], connections=1, error_at=ERROR_AT).run(4, lambda: 100)
 
 
-def test_nobody_there() -> None:
+def test_a_broker_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(BenchError, match="is it running"):

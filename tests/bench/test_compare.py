@@ -46,7 +46,7 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     assert ratio(outcome, "produce-100", "records_per_s", "nats") is None
 
 
-def test_goals_are_decided_by_those_who_took_part() -> None:
+def test_goals_are_decided_by_the_systems_that_were_measured() -> None:
     outcome = outcome_of({"produce-100": {"logboom": rates(2), "kafka": rates(3), "kafka-fsync": rates(1)}})
     told = {each["goal"]: each["held"] for each in goals(outcome)}
     assert told == {
@@ -55,7 +55,7 @@ def test_goals_are_decided_by_those_who_took_part() -> None:
     }
 
 
-def test_the_table_names_who_failed_and_who_is_left_out() -> None:
+def test_the_table_names_systems_that_failed_or_were_left_out() -> None:
     outcome = outcome_of({"produce-100": {"logboom": rates(2_000), "kafka": rates(1_000)}})
     outcome.failures["produce-100"] = {"kafka-fsync": "it broke"}
     outcome.left_out = {"nats": "no Go here", "nats-always": "no Go here"}
@@ -80,7 +80,7 @@ def test_peers_that_cannot_be_had_say_why(tmp_path: Path, monkeypatch: pytest.Mo
         NatsServer(tmp_path / "nats").prepare()
 
 
-def test_a_server_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_server_that_exits_at_once_is_reported_with_its_output(tmp_path: Path) -> None:
     server = LogboomServer(tmp_path / "logboom", {"broker.no_such_setting": 1})
     with pytest.raises(UnavailableError, match="no_such_setting"):
         server.start()
@@ -127,7 +127,7 @@ def test_a_comparison_without_peers_goes_on_and_names_them(tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "what the servers kept is gone"
 
 
-def test_a_run_that_is_ended_tells_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_comparison_reports_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends_in_the_second_case(words: str) -> None:
         if "throughput-1024" in words:
             raise SystemExit(143)

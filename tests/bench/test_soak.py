@@ -109,7 +109,7 @@ def test_a_slow_leak_under_noise_is_not_flat() -> None:
     assert all(leaking.values())
 
 
-def test_gaps_are_passed_over_and_short_times_are_not_judged() -> None:
+def test_gaps_are_skipped_and_short_runs_are_not_judged() -> None:
     assert judged([None if n % 3 == 0 else 80.0 for n in range(600)])["memory_mb"]
     assert judged([80.0] * 60) == {}
 

@@ -151,7 +151,7 @@ def test_a_deleted_stream_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
     run(body)
 
 
-def test_deleting_while_somebody_reads(tmp_path: Path) -> None:
+def test_deleting_beside_a_running_read(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders")

@@ -191,7 +191,7 @@ def test_all_that_is_staged_in_one_turn_goes_with_one_flush() -> None:
     run(body)
 
 
-def test_a_round_of_many_logs_tells_each_its_own_end() -> None:
+def test_a_round_of_many_logs_reports_each_durable_end() -> None:
     async def body(house: House) -> None:
         targets = [Target() for _ in range(30)]
         for number, target in enumerate(targets):

@@ -91,7 +91,7 @@ def test_a_partition_that_is_gone_is_damage(killed: Path) -> None:
     assert "streams/orders-1 is damaged at byte 0: the directory is missing" in ran.out
 
 
-def test_what_is_no_data_directory_is_said_so(tmp_path: Path, killed: Path) -> None:
+def test_a_directory_that_is_not_a_data_directory_is_named_as_such(tmp_path: Path, killed: Path) -> None:
     assert "is no directory" in refused("log", "verify", str(tmp_path / "nope"))
     (tmp_path / "empty").mkdir()
     assert "is no data directory" in refused("log", "verify", str(tmp_path / "empty"))

@@ -27,7 +27,7 @@ def test_a_setting_is_changed_seen_and_taken_back(broker: BrokerProcess) -> None
     assert told() == before
 
 
-def test_a_default_of_all_brokers_stands_behind_the_brokers_own(broker: BrokerProcess) -> None:
+def test_a_cluster_wide_default_is_used_where_the_broker_sets_nothing(broker: BrokerProcess) -> None:
     def told() -> tuple[str, str]:
         (row,) = ok("config", "describe", "num.partitions", "--json", bootstrap=broker.kafka).json
         return row["value"], row["from"]
@@ -44,7 +44,7 @@ def test_a_default_of_all_brokers_stands_behind_the_brokers_own(broker: BrokerPr
     assert told() == ("1", "default")
 
 
-def test_the_log_tells_more_or_less_at_once(broker: BrokerProcess) -> None:
+def test_the_log_level_changes_at_run_time(broker: BrokerProcess) -> None:
     ok("config", "set", "logboom.log.level=error", bootstrap=broker.kafka)
     ok("streams", "create", "unheard", bootstrap=broker.kafka)
     ok("config", "unset", "logboom.log.level", bootstrap=broker.kafka)

@@ -121,7 +121,7 @@ def check_answers(chance: random.Random) -> None:
 @example(b"\0\0\0\1\0")
 @example(b"\xff\xff\xff\xfe" * 20)
 @example(b"\0\0\0\1\xff\xfe" * 20)
-def test_noise_is_an_answer_or_an_error_of_its_own(api: Api, body: bytes) -> None:
+def test_random_bytes_give_an_answer_or_an_answer_error(api: Api, body: bytes) -> None:
     """No other exception than AnswerError comes out of a reader, whatever the bytes are."""
     with suppress(AnswerError):
         ANSWERS[api](body)
@@ -149,6 +149,6 @@ def test_entries_that_an_answer_has_no_room_for_are_not_waited_for(count: int) -
             produce_answer(body)
 
 
-def test_codes_that_nobody_knows_are_a_fault_of_the_server() -> None:
+def test_unknown_error_codes_are_unknown_server_errors() -> None:
     assert error_of(-1) is error_of(32_767) is ErrorCode.unknown_server_error
     assert all(error_of(code.value) is code for code in ErrorCode)

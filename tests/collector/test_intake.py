@@ -233,7 +233,7 @@ def test_a_file_where_the_socket_should_be_is_left_alone(rigs: Callable[..., Rig
 
 @pytest.mark.parametrize("framing", list(Framing))
 @pytest.mark.parametrize("seed", [1, 2])
-def test_garbage_of_many_peers_harms_no_honest_one(
+def test_malformed_input_of_many_peers_does_not_affect_the_others(
     rigs: Callable[..., Rig], tmp_path: Path, framing: Framing, seed: int
 ) -> None:
     """Peers that send anything and go away in the middle; what honest ones sent is all there and in order."""

@@ -58,7 +58,7 @@ def test_a_successor_waits_until_its_predecessor_was_read_to_its_end(tmp_path: P
     assert waited == [False, True, False]
 
 
-def test_an_ended_file_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_file_at_its_end_does_not_delay_others(tmp_path: Path) -> None:
     rotated = watch_of(tmp_path / "app.log.1", State.DETACHED)
     successor = watch_of(tmp_path / "app.log", State.FOLLOWED)
     successor.predecessor = rotated

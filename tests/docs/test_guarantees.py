@@ -67,7 +67,7 @@ def test_everything_that_looks_like_a_test_is_one() -> None:
     assert not odd
 
 
-def test_nobody_promises_what_cannot_be_had() -> None:
+def test_the_documents_never_promise_exactly_once_delivery() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         assert not re.search(r"exactly[- ]once delivery", page.read_text(), re.IGNORECASE), page
 

@@ -239,14 +239,14 @@ def check(broker: BrokerProcess, town: Town) -> None:
     asyncio.run(asyncio.wait_for(body(), 120))
 
 
-def test_honest_clients_notice_nothing_of_the_others(tmp_path: Path) -> None:
+def test_well_behaved_clients_are_unaffected_by_hostile_ones(tmp_path: Path) -> None:
     """`lived` asserts that all that was acked to them is there, before and after a restart, and nothing is damaged."""
     lived(tmp_path, 1, 3.0)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_honest_clients_notice_nothing_for_as_long_as_was_said(tmp_path: Path) -> None:
+def test_well_behaved_clients_are_unaffected_by_hostile_ones_for_the_given_seconds(tmp_path: Path) -> None:
     """LOGBOOM_FUZZ_SECONDS, or a minute; another seed each time."""
     until_s, number = time.monotonic() + SECONDS, 0
     while time.monotonic() < until_s:

@@ -183,7 +183,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return ready
 
 
-def test_cold_reads_keep_nobody_else_waiting(tmp_path: Path, cold: threading.Event) -> None:
+def test_cold_reads_do_not_delay_other_reads(tmp_path: Path, cold: threading.Event) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as other:
             stream = await node.broker.catalog.create_stream("s", partitions=2)

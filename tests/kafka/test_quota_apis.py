@@ -279,7 +279,7 @@ def test_a_batch_that_no_window_holds_comes_all_the_same(tmp_path: Path) -> None
     run(body)
 
 
-def test_who_takes_too_much_time_is_told_by_every_api(tmp_path: Path) -> None:
+def test_every_api_throttles_a_client_over_its_request_quota(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, **QUICK) as node, node.client() as client:
             await with_stream(node)

@@ -186,7 +186,7 @@ def _end(node: Running, key: Part) -> int:
     return int(node.broker.replicas.find(key[0].name, key[1]).high_watermark)
 
 
-def test_a_busy_partition_starves_nobody(tmp_path: Path) -> None:
+def test_a_busy_partition_does_not_starve_the_others(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as producer:
             stream = await created(node, "s", partitions=4)
@@ -241,7 +241,7 @@ def test_streams_that_go_and_come_back(tmp_path: Path, version: int) -> None:
     run(body)
 
 
-def test_ids_that_nobody_has(tmp_path: Path) -> None:
+def test_unknown_topic_ids(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             stream = await created(node, "s")

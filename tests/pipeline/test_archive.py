@@ -158,7 +158,7 @@ def test_a_retried_dead_letter_is_archived_once_though_its_offset_is_old(tmp_pat
     assert _ids(tmp_path) == Counter({"web-0-9": 1, "web-0-4": 1})
 
 
-def test_what_is_no_event_is_told_and_costs_nobody_else(tmp_path: Path) -> None:
+def test_a_value_that_is_not_an_event_is_reported_and_affects_no_other(tmp_path: Path) -> None:
     report = _deliver(Archive(tmp_path, "me"), 0, _batch([_event(0), b"rubbish", _event(1)]))
     assert report.rows == 2
     (unreadable,) = report.unreadable

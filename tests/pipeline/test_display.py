@@ -44,7 +44,7 @@ def test_the_rate_of_a_line_is_of_the_batch_it_tells_of(sizes: list[int], durati
     assert f"| {rate:,.0f} events/s" in line
 
 
-def test_a_lag_that_nobody_knows_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_lag_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     progress, display = _run([5], 10), PlainDisplay()
     display.show(progress.snapshot())
     progress.lag(None, 12_345)

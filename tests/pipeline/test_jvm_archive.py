@@ -33,7 +33,7 @@ def test_an_archive_is_written_once_and_a_damaged_one_does_no_harm(
     _check()
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(catalyst, "cache_dir", lambda: tmp_path / "file" / "cache" / "jars")
     _check()

@@ -125,7 +125,7 @@ def test_a_condition_that_fails_makes_a_dead_letter_of_its_stage() -> None:
     assert both == ["dead split", "edge clean", "edge split.access"]
 
 
-def test_an_edge_nobody_reads_drops_under_its_name() -> None:
+def test_events_of_an_edge_without_a_sink_are_counted_as_dropped_under_its_name() -> None:
     plan = _plan((_parse("parsed", "web"), _route("split", "parsed", "a")), (_stream("a", "split.a"),))
     assert _walk(Layout(plan), {}) == ["dropped split.unmatched"]
 

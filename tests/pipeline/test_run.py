@@ -75,7 +75,7 @@ sinks:
 """
 
 
-def test_a_whole_pipeline(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+def test_every_kind_of_sink_in_one_pipeline(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
     make_stream(broker.kafka, "whole-web", 2)
     lines = [
         _line(level="ERROR", service="shop", msg="no mail to ann@example.com", ms=500),

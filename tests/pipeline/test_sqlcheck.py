@@ -116,7 +116,7 @@ def test_what_was_checked_before_starts_nothing(monkeypatch: pytest.MonkeyPatch)
     assert first == [None, "unknown function 'uper' (did you mean 'upper'?)"]
 
 
-def test_a_damaged_cache_of_verdicts_does_no_harm(tmp_path: Path) -> None:
+def test_a_damaged_cache_of_verdicts_is_ignored(tmp_path: Path) -> None:
     asked = [Expression(sql="upper(body) = 'X'", columns=EVENT_COLUMNS, line=1, where="x")]
     assert check_expressions(asked) == [None]
     (kept,) = (tmp_path / "cache").glob("checked-*.json")

@@ -330,7 +330,7 @@ def test_a_broken_part_is_told_once_and_not_again_by_its_readers() -> None:
     ]
 
 
-def test_what_nobody_reads_is_a_warning() -> None:
+def test_an_output_without_a_reader_is_a_warning() -> None:
     text = with_transforms(
         "  p: {type: parse, inputs: [s], rules: [{format: json}]}\n"
         "  x: {type: route, inputs: [p], routes: {a: 'true'}}\n",

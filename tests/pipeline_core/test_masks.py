@@ -161,7 +161,7 @@ def test_keep_last() -> None:
     assert keep_last(b"abcd@ef", 3, digits_only=False) == b"*****ef"
 
 
-def test_redact_with_a_text_of_ones_own() -> None:
+def test_redact_with_a_custom_replacement() -> None:
     bodies, attributes, _ = masked(
         mask({"kind": "ipv4", "replacement": 'an "IP"'}), "10.0.0.1", attributes={"ip": "10.0.0.1"}
     )

@@ -111,7 +111,7 @@ def test_what_is_no_time(value: Any) -> None:
         ("%m%d %H:%M:%S.%f", "1120 12:00:00.000001", utc(2026, 11, 20, 12, 0, 0, 1)),
     ],
 )
-def test_formats_of_ones_own(form: str, text: str, expected: datetime) -> None:
+def test_custom_time_formats(form: str, text: str, expected: datetime) -> None:
     assert read(text, "x", formats=(form,)) == [expected, None]
 
 
