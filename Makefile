@@ -1,4 +1,4 @@
-# What people run. Each target does its own set-up; a second run of it takes seconds and works offline.
+# Each target does its own set-up; a second run of it takes seconds and works offline.
 
 SHELL := /bin/bash
 WORKERS ?= 2
@@ -14,26 +14,26 @@ help:  ## Show the targets
 setup:  ## Set everything up: system packages, Python packages, the connector's jars
 	@scripts/setup.sh
 
-demo: setup  ## Run the whole job on real input and show what came out; LOGS=DIR feeds a directory of log files
+demo: setup  ## Run collector, broker and pipeline on real logs and show the result; LOGS=DIR feeds a directory of log files
 	@.venv/bin/python examples/demo.py $(if $(LOGS),--logs "$(LOGS)")
 
-test: setup  ## Style, types, contracts and all tests
+test: setup  ## Style, types, import contracts and all tests
 	@WORKERS=$(WORKERS) scripts/check.sh lint test
 
-lint: setup  ## Style, types and contracts alone
+lint: setup  ## Style, types and import contracts
 	@scripts/check.sh lint
 
-faults: setup  ## The long fault runs in full; KILLS=50
+faults: setup  ## All long fault-injection tests; KILLS=50 kills of a broker
 	@LOGBOOM_TEST_KILLS=$(KILLS) scripts/check.sh faults
 
-fuzz: setup  ## Strange requests, drawn for so long, half of it by many clients at once; SECONDS=600
+fuzz: setup  ## Random and mutated requests for SECONDS=600, half of the time from many clients at once
 	@LOGBOOM_FUZZ_SECONDS=$$(($(SECONDS) / 2)) scripts/check.sh fuzz
 
-format: setup  ## Lay out the code
+format: setup  ## Format the code and fix lint
 	@.venv/bin/ruff format && .venv/bin/ruff check --fix
 
-docs: setup  ## Write the generated pages anew
+docs: setup  ## Regenerate the generated pages
 	@.venv/bin/logboom config reference > docs/configuration.md
 
-clean:  ## Remove what was built, and nothing that was stored
+clean:  ## Remove build products and caches; data directories stay
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -53,7 +53,7 @@ def test_problems_of_all_sources_are_told_at_once_and_each_names_its_own() -> No
         "logboom.yaml:3: kafka.max_conections: unknown key 'max_conections' (did you mean 'max_connections'?)",
         "environment variable LOGBOOM_KAFKA__MAX_CONNECTIONS: should be a whole number, got 'many'",
         "environment variable LOGBOOM_BROKR__X: unknown key 'brokr' (did you mean 'broker'?)",
-        "flag for kafka.idle_timeout_s: '1 fortnight' is not a length of time such as 250ms, 30s, 15m, 12h or 7d",
+        "flag for kafka.idle_timeout_s: '1 fortnight' is not a duration such as 250ms, 30s, 15m, 12h or 7d",
     }
 
 

@@ -91,7 +91,7 @@ nonsense: 1
         "f.yaml:1: key 'name' is missing",
         "f.yaml:2: door.portt: unknown key 'portt' (did you mean 'port'?)",
         "f.yaml:3: door.port: ports are odd here",
-        "f.yaml:4: door.keep_ms: '7q' is not a length of time such as 250ms, 30s, 15m, 12h or 7d",
+        "f.yaml:4: door.keep_ms: '7q' is not a duration such as 250ms, 30s, 15m, 12h or 7d",
         "f.yaml:5: door.listen: 'nowhere' is not an address such as 127.0.0.1:9092",
         "f.yaml:8: doors[1].prot: unknown key 'prot' (did you mean 'port'?)",
         "f.yaml:9: doors[2]: should be a group of keys and values, got 7",
@@ -144,7 +144,7 @@ def test_duration_and_size_survive_writing_and_reading(amount: int) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "d", "1x", "1h30", "-1s", "1e3s", "9" * 400, f"1.{'9' * 99}s"])
 def test_text_that_is_no_duration_raises_value_error_and_nothing_else(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a length of time"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration_ms(text)
 
 

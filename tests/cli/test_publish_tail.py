@@ -120,7 +120,7 @@ def test_tail_of_several_partitions_shows_the_last_by_time(broker: BrokerProcess
     [
         (["--offset", "7"], "offset 7 is not in partition 0 of"),
         (["--since", "30"], "say the unit"),
-        (["--since", "soon"], "is not a length of time"),
+        (["--since", "soon"], "is not a duration"),
         (["--earliest", "--since", "1h"], "exclude each other"),
         (["--partition", "4"], "has no partition 4"),
     ],

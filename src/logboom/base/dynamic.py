@@ -1,8 +1,9 @@
 """Settings that change while a process runs: which may, what the wire calls them, and what is in force now.
 
-A setting's annotation carries its mark: `Dynamic` may change at run time, `Static` only has a name of its own. Rooms
-add their settings; each gets a `Current` to read them from, and to hear of changes by. Values changed at run time come
-as texts in two layers, this broker's own over the cluster's default, and both over what the process was started with.
+A setting's annotation carries its mark: `Dynamic` may change at run time, `Static` only names it for the wire. Each
+section of the configuration (`broker`, `kafka`, ...) is added as a model; its owner gets a `Current`, from which it
+reads the values in force and is notified of changes. Values set at run time are texts in two layers, this broker's own
+over the cluster's default, and both over what the process was started with.
 
 Knows models and texts; not where the layers are kept, nor what any setting does.
 """
@@ -17,16 +18,16 @@ from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from logboom.base.errors import InvalidConfigError
-from logboom.base.settings import Settings, SettingsError, dotted, load, nearest, told_in_words
+from logboom.base.settings import Settings, SettingsError, describe_error, dotted, load, nearest
 from logboom.base.units import SECOND_MS
 
 _PREFIX: Final = "logboom."
 _NO_LIMIT: Final = "-1"
 """Also read as no limit where Kafka writes another number."""
-_FULL: Final = 100
-"""Characters of a value that an error repeats."""
+_ECHO_MAX_CHARS: Final = 100
+"""Characters of a value that an error message repeats."""
 _FAULTS_MAX: Final = 20
-"""So many faults of one change are told: looking for the name that was meant takes time."""
+"""Errors reported of one change. Finding the name that was meant takes time, and a request may name thousands."""
 
 Model = TypeVar("Model", bound=Settings)
 Layer = Mapping[str, str]
@@ -83,7 +84,7 @@ class Entry:
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value is told to nobody."""
+        """Whether its value is never shown."""
         return self.info.annotation is SecretStr
 
     @cached_property
@@ -122,10 +123,10 @@ class Entry:
             given: Any = int(stripped) / SECOND_MS if self.in_ms else stripped
             return self._adapter.validate_python(given)
         except ValidationError as error:
-            why = "; ".join(dict.fromkeys(told_in_words(details) for details in error.errors(include_url=False)))
-            raise InvalidConfigError(f"{self.name}={text[:_FULL]!r}: {why}") from None
+            why = "; ".join(dict.fromkeys(describe_error(details) for details in error.errors(include_url=False)))
+            raise InvalidConfigError(f"{self.name}={text[:_ECHO_MAX_CHARS]!r}: {why}") from None
         except ValueError:
-            raise InvalidConfigError(f"{self.name}={text[:_FULL]!r}: should be a whole number") from None
+            raise InvalidConfigError(f"{self.name}={text[:_ECHO_MAX_CHARS]!r}: should be a whole number") from None
 
     @property
     def _numeric(self) -> bool:
@@ -145,7 +146,7 @@ def _kinds(annotation: Any) -> Iterator[type]:
 
 
 class Current(Generic[Model]):
-    """The settings of one room that are in force. Components keep this, not what it held when they were made."""
+    """The settings of one section that are in force. Components keep this object, and read `now` for each use."""
 
     def __init__(self, started_with: Model) -> None:
         self.now = self.started_with = started_with
@@ -156,7 +157,7 @@ class Current(Generic[Model]):
         self._listeners.append(listener)
 
     def take(self, settings: Model) -> None:
-        """Put other settings in force and tell of them."""
+        """Put other settings in force and notify the listeners."""
         if settings != self.now:
             self.now = settings
             for listener in self._listeners:
@@ -164,7 +165,7 @@ class Current(Generic[Model]):
 
 
 class DynamicSettings:
-    """All rooms of one process. Everything on one thread."""
+    """All sections of one process. Everything on one thread."""
 
     def __init__(self, report: Callable[[str], None], own: Layer | None = None, shared: Layer | None = None) -> None:
         self._report = report
@@ -174,43 +175,44 @@ class DynamicSettings:
         """What was set for all brokers."""
         self.table: dict[str, Entry] = {}
         self.left_out: set[str] = set()
-        """What of it did not fit together with what the process was started with, and so is not in force."""
-        self._rooms: dict[str, Current[Any]] = {}
+        """Names of those that contradict what the process was started with, and so are not in force."""
+        self._sections: dict[str, Current[Any]] = {}
 
-    def add(self, room: str, started_with: Model) -> Current[Model]:
-        """A room's settings, what was changed at run time included. A change that no longer fits is told and left out.
-
-        A start must not fail for it: nobody could take it back.
+    def add(self, section: str, started_with: Model) -> Current[Model]:
+        """A section's settings, those changed at run time included. A change that contradicts the others is reported
+        and left out: were it an error, the broker could not start, and only a running broker can undo the change.
         """
-        current = self._rooms[room] = Current(started_with)
-        self.table.update((entry.name, entry) for entry in entries(type(started_with), (room,)))
+        current = self._sections[section] = Current(started_with)
+        self.table.update((entry.name, entry) for entry in entries(type(started_with), (section,)))
         try:
-            current.now = self._combined(room, self.own, self.shared)
+            current.now = self._combined(section, self.own, self.shared)
         except InvalidConfigError as error:
             self._report(f"settings changed at run time no longer fit and are left out: {error}")
-            current.now = self._as_far_as_it_fits(room)
+            current.now = self._as_far_as_it_fits(section)
         return current
 
-    def _as_far_as_it_fits(self, room: str) -> Settings:
+    def _as_far_as_it_fits(self, section: str) -> Settings:
         own, shared = dict[str, str](), dict[str, str]()
         for source, kept in ((self.shared, shared), (self.own, own)):
             for name, text in source.items():
                 try:
-                    self._combined(room, {**own, name: text} if kept is own else own, {**shared, name: text})
+                    self._combined(section, {**own, name: text} if kept is own else own, {**shared, name: text})
                 except InvalidConfigError:
                     continue
                 kept[name] = text
-        ours = {name for name in {**self.own, **self.shared} if name in self.table and self.table[name].path[0] == room}
+        ours = {
+            name for name in {**self.own, **self.shared} if name in self.table and self.table[name].path[0] == section
+        }
         self.left_out |= {name for name in ours if name not in own and name not in shared}
-        return self._combined(room, own, shared)
+        return self._combined(section, own, shared)
 
     def value(self, entry: Entry) -> Any:
         """What is in force."""
-        return _at(self._rooms[entry.path[0]].now, entry.path[1:])
+        return _at(self._sections[entry.path[0]].now, entry.path[1:])
 
     def started_with(self, entry: Entry) -> tuple[bool, Any]:
         """Whether the process was started with a value of its own, and which."""
-        model: Any = self._rooms[entry.path[0]].started_with
+        model: Any = self._sections[entry.path[0]].started_with
         for step in entry.path[1:-1]:
             model = getattr(model, step)
         return entry.path[-1] in model.model_fields_set, getattr(model, entry.path[-1])
@@ -248,23 +250,23 @@ class DynamicSettings:
 
     def check(self, own: Layer, shared: Layer) -> None:
         """Raises InvalidConfigError where settings that are right one by one do not go together."""
-        for room in self._rooms:
-            self._combined(room, own, shared)
+        for section in self._sections:
+            self._combined(section, own, shared)
 
     def take(self, own: Layer, shared: Layer) -> None:
         """Put other layers in force; they were checked."""
         self.own, self.shared = own, shared
         self.left_out.clear()
-        for room, current in self._rooms.items():
-            current.take(self._combined(room, own, shared))
+        for section, current in self._sections.items():
+            current.take(self._combined(section, own, shared))
 
-    def _combined(self, room: str, own: Layer, shared: Layer) -> Settings:
-        started_with: Settings = self._rooms[room].started_with
+    def _combined(self, section: str, own: Layer, shared: Layer) -> Settings:
+        started_with: Settings = self._sections[section].started_with
         data = started_with.model_dump(exclude_unset=True)
         changed = False
         for name, text in {**shared, **own}.items():
             entry = self.table.get(name)
-            if entry is not None and entry.dynamic and entry.path[0] == room:
+            if entry is not None and entry.dynamic and entry.path[0] == section:
                 _put(data, entry.path[1:], entry.parse(text))
                 changed = True
         try:

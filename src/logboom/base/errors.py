@@ -1,7 +1,7 @@
-"""Errors that a remote side can cause or must be told of.
+"""Errors that a client can cause, or that are reported to clients.
 
-Each class maps to one Kafka error code in one table (`logboom.kafka.errors`). A broken promise inside the house is an
-assertion, not one of these.
+Each class maps to one Kafka error code in one table (`logboom.kafka.errors`). A violated invariant of this program is
+an assertion, not one of these.
 """
 
 
@@ -34,7 +34,7 @@ class InvalidStreamNameError(LogboomError):
 
 
 class InvalidPartitionsError(LogboomError):
-    """A count of partitions that cannot be had (INVALID_PARTITIONS)."""
+    """A partition count that is not possible (INVALID_PARTITIONS)."""
 
 
 class InvalidReplicationFactorError(LogboomError):
@@ -42,7 +42,7 @@ class InvalidReplicationFactorError(LogboomError):
 
 
 class InvalidAssignmentError(LogboomError):
-    """A replica assignment that cannot be had (INVALID_REPLICA_ASSIGNMENT)."""
+    """A replica assignment that is not possible (INVALID_REPLICA_ASSIGNMENT)."""
 
 
 class InvalidConfigError(LogboomError):
@@ -92,11 +92,11 @@ class InvalidRecordError(LogboomError):
 
 
 class UnsupportedTransactionError(InvalidRecordError):
-    """Transactions are not served. TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no client takes it for a passing state."""
+    """Transactions are not served (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no client retries)."""
 
 
 class UnsupportedCompressionError(LogboomError):
-    """A codec this broker does not have (UNSUPPORTED_COMPRESSION_TYPE)."""
+    """A codec that this broker does not support (UNSUPPORTED_COMPRESSION_TYPE)."""
 
 
 class MessageTooLargeError(LogboomError):
@@ -119,7 +119,7 @@ class OffsetOutOfRangeError(LogboomError):
 
 
 class OutOfOrderSequenceError(LogboomError):
-    """A sequence that does not follow the last one (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+    """A sequence number that does not follow the last one (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
 
 
 class DuplicateSequenceError(LogboomError):
@@ -142,11 +142,11 @@ class StorageError(LogboomError):
 
 
 class RetriableStorageError(StorageError):
-    """Something was lacking for a write; it was taken back whole and may be tried again (KAFKA_STORAGE_ERROR)."""
+    """A resource for a write was lacking; the write was undone and may be retried (KAFKA_STORAGE_ERROR)."""
 
 
 class DiskFullError(RetriableStorageError):
-    """No room left."""
+    """The file system is full."""
 
 
 class NoHandlesError(RetriableStorageError):

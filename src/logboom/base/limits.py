@@ -1,4 +1,4 @@
-"""How near a limit is: what `/metrics` tells of each limit that fills up."""
+"""The usage of a limit, for `/metrics`."""
 
 from dataclasses import dataclass
 

@@ -16,7 +16,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class SyncFailedError(OSError):
-    """A sync did not succeed: what was written since the last one may be gone, whatever a second try would say."""
+    """A sync failed: writes since the last one may be lost, even if a second sync were to succeed."""
 
 
 class LockHeldError(OSError):
@@ -50,7 +50,7 @@ class Clock(Protocol):
 
 
 class Ids(Protocol):
-    """Values that nobody can guess and that are never given twice."""
+    """Random values: they cannot be guessed, and do not repeat."""
 
     def uuid(self) -> UUID:
         """A random UUID (version 4)."""

@@ -1,6 +1,6 @@
-"""Lengths of time, sizes in bytes and network addresses as people write them: `7d`, `1GiB`, `127.0.0.1:9092`.
+"""Parses and prints durations, sizes in bytes and network addresses: `7d`, `1GiB`, `127.0.0.1:9092`.
 
-Knows how to read and print them, and nothing of what they are for. A bare number is taken in the unit that ends the
+Knows no setting. A bare number is taken in the unit that ends the
 name of its setting: milliseconds in `_ms`, seconds in `_s`, bytes in `_bytes`.
 """
 
@@ -39,7 +39,7 @@ _PART: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]+)\s*")
 _NUMBER: Final = re.compile(r"\d{1,18}")
 _PORT_MAX: Final = 65_535
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
-"""Where a broker listens and clients look for it, when nobody says otherwise."""
+"""Where a broker listens, and where clients connect, by default."""
 _HOST: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._-]+)?")
 """A name or an IPv4 address (RFC 1123, and `_`, which container networks use), or an IPv6 address with its zone."""
 
@@ -50,7 +50,7 @@ def parse_duration_ms(text: str) -> int:
     >>> parse_duration_ms("7d"), parse_duration_ms("1h30m"), parse_duration_ms("250")
     (604800000, 5400000, 250)
     """
-    return _parse(text, _DURATION_UNITS_MS, "a length of time such as 250ms, 30s, 15m, 12h or 7d")
+    return _parse(text, _DURATION_UNITS_MS, "a duration such as 250ms, 30s, 15m, 12h or 7d")
 
 
 def parse_size_bytes(text: str) -> int:
@@ -80,7 +80,7 @@ def _parse(text: str, units: dict[str, int], expected: str) -> int:
 
 
 def format_duration_ms(duration_ms: int) -> str:
-    """The shortest exact writing of a length of time in one unit.
+    """The shortest exact form of a duration in one unit.
 
     >>> format_duration_ms(604_800_000), format_duration_ms(90_000)
     ('7d', '90s')
@@ -92,7 +92,7 @@ def format_duration_ms(duration_ms: int) -> str:
 
 
 def format_size_bytes(size_bytes: int) -> str:
-    """The shortest exact writing of a size in one unit.
+    """The shortest exact form of a size in one unit.
 
     >>> format_size_bytes(1_048_576), format_size_bytes(1_000)
     ('1MiB', '1000B')
@@ -118,7 +118,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """The writing that `split_address` reads.
+    """`host:port`, as `split_address` parses it.
 
     >>> join_address("::1", 9092)
     '[::1]:9092'

@@ -1,6 +1,6 @@
-"""The one configuration machinery: models that refuse what they do not know, and every error at once, with its line.
+"""Loads configuration: strict pydantic models, and all errors of a document at once, each with its line.
 
-Knows pydantic and YAML text; opens no files and reads no environment (the callers do) and knows no particular setting.
+Knows pydantic and YAML text. Opens no files and reads no environment; the callers do. Knows no particular setting.
 """
 
 import difflib
@@ -42,6 +42,7 @@ __all__ = [
     "SizeBytes",
     "YamlDocument",
     "decode_yaml",
+    "describe_error",
     "dotted",
     "format_duration_ms",
     "format_size_bytes",
@@ -53,7 +54,6 @@ __all__ = [
     "parse_yaml",
     "split_address",
     "split_bootstrap",
-    "told_in_words",
     "unknown_key",
 ]
 
@@ -98,13 +98,13 @@ class SettingsError(LogboomError):
 def _problem_line(name: str, problem: Problem) -> str:
     file = None if problem.line is None else f"{name}:{problem.line}"
     line = ": ".join(part for part in (file, problem.where, problem.message) if part)
-    # Keys and values of a file may hold anything; a problem stays one line, and writes nothing strange to a terminal.
+    # Keys and values come from a file and may hold control characters: escaped, a problem is one harmless line.
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A document read whole: plain data, and the line of each value."""
+    """A parsed document: plain data, and the line of each value."""
 
     data: Any
     name: str = ""
@@ -140,23 +140,23 @@ class Settings(BaseModel):
         except ValidationError as error:
             known = [info.alias or name for name, info in cls.model_fields.items()]
             raise ValidationError.from_exception_data(
-                cls.__name__, [_told(details, known) for details in error.errors(include_url=False)]
+                cls.__name__, [_described(details, known) for details in error.errors(include_url=False)]
             ) from None
 
 
-def _told(details: ErrorDetails, known: list[str]) -> InitErrorDetails:
-    """The error in our words, once; what was told further in is passed on as it is."""
+def _described(details: ErrorDetails, known: list[str]) -> InitErrorDetails:
+    """The error with our message. Nested models are validated first, so theirs may be described already."""
     kind, message = details["type"], details["msg"]
     if kind == "extra_forbidden":
-        kind, message = "told", unknown_key(str(details["loc"][-1]), known)
-    elif kind not in ("told", "missing"):
-        kind, message = "told", told_in_words(details)
-    told = PydanticCustomError(kind, "{message}", {"message": message})
-    return InitErrorDetails(type=told, loc=details["loc"], input=details["input"])
+        kind, message = "described", unknown_key(str(details["loc"][-1]), known)
+    elif kind not in ("described", "missing"):
+        kind, message = "described", describe_error(details)
+    described = PydanticCustomError(kind, "{message}", {"message": message})
+    return InitErrorDetails(type=described, loc=details["loc"], input=details["input"])
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """What is said of a key that is none: the nearest one that is, or all."""
+    """The message for an unknown key: the nearest known one, or all known ones."""
     known = list(known)
     close = nearest(key, known)
     hint = f"did you mean {close!r}?" if close else f"known here: {', '.join(sorted(known)) or 'no key'}"
@@ -172,8 +172,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 
-def told_in_words(details: ErrorDetails) -> str:
-    """pydantic's message as the end of a sentence, with what was given where that is short and no secret."""
+def describe_error(details: ErrorDetails) -> str:
+    """pydantic's message as the end of a sentence, with the value that was given if it is short and no secret."""
     kind, message, value = details["type"], details["msg"], details["input"]
     context = details.get("ctx", {})
     if kind == "value_error":
@@ -197,7 +197,7 @@ def told_in_words(details: ErrorDetails) -> str:
 
 
 def _length_message(context: Mapping[str, Any]) -> str:
-    """What pydantic says of a list or a group with too few or too many members."""
+    """The message for a list or a group with too few or too many members."""
     found = context["actual_length"]
     if "min_length" in context:
         return "is empty; give it at least one" if not found else f"needs {context['min_length']} or more, has {found}"
@@ -246,7 +246,7 @@ def load(model: type[Model], document: YamlDocument | Mapping[str, Any]) -> Mode
         return model.model_validate(data)
     except ValidationError as error:
         problems = [_problem(document, details) for details in error.errors(include_url=False)]
-        # A union of models tells the same of each of its members.
+        # pydantic reports the same problem once for each member of a union.
         raise SettingsError(document.name, dict.fromkeys(problems)) from None
 
 
@@ -255,18 +255,19 @@ def _problem(document: YamlDocument, details: ErrorDetails) -> Problem:
     path = _document_path(document.data, details["loc"][:-1] if missing else details["loc"])
     if missing:
         return Problem(dotted(path), document.line_of(path), f"key {str(details['loc'][-1])!r} is missing")
-    message = details["msg"] if details["type"] == "told" else told_in_words(details)
+    message = details["msg"] if details["type"] == "described" else describe_error(details)
     return Problem(dotted(path), document.line_of(path), message)
 
 
 def _document_path(data: Any, location: tuple[str | int, ...]) -> KeyPath:
     """Location of an error without the names that pydantic adds for members of unions and for validators."""
     path: list[str | int] = []
-    tag_told = False
+    is_added = False
     for step in location:
-        tag = isinstance(data, dict) and data.get("type") == step and not tag_told
-        tag_told = tag or not _has(data, step)
-        if not tag_told:
+        # For a member of a tagged union pydantic puts its tag into the location, where the document has no such level.
+        is_tag = isinstance(data, dict) and data.get("type") == step and not is_added
+        is_added = is_tag or not _has(data, step)
+        if not is_added:
             data = data[step]
             path.append(step)
     return tuple(path)

@@ -1,9 +1,8 @@
-"""YAML text to plain data, with the line of every value and a bound on everything a text can make us do.
+"""Parses YAML text to plain data with the line of every value, within bounds on size, depth and expansion of aliases.
 
-Knows YAML's events and nothing of settings. Differs from a plain loader in that: keys that stand twice in one mapping
-are errors; every key is text; plain scalars follow YAML 1.2's core schema (`yes` and `2026-01-01` are text); tags are
-refused; the text, its depth and the number of values after its aliases are spelled out are bounded, so a "billion
-laughs" text is an error and not an outage.
+Knows YAML's events and nothing of settings. It differs from a plain loader: duplicate keys of a mapping are errors;
+every key is text; plain scalars follow YAML 1.2's core schema (`yes` and `2026-01-01` are text); tags are refused; and
+because of the bounds a "billion laughs" document is an error and does not exhaust memory.
 """
 
 import re
@@ -20,7 +19,7 @@ from logboom.base.units import MIB
 TEXT_MAX_CHARS: Final = 1 * MIB
 DEPTH_MAX: Final = 64
 VALUES_MAX: Final = 100_000
-"""Values in the document once each alias is counted with all that it stands for."""
+"""Values in the document, each alias counted as all the values it stands for."""
 
 KeyPath = tuple[str | int, ...]
 
@@ -38,7 +37,7 @@ _WORDS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something in the text that is no YAML we take."""
+    """Something in the text that is no YAML, or is not supported."""
 
     path: KeyPath
     line: int
@@ -47,7 +46,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All that was found in a text: its data, where each value stands, and what is wrong with it."""
+    """A parsed text: its data, the line of each value, and its faults."""
 
     data: Any
     lines: dict[KeyPath, int]
@@ -56,7 +55,7 @@ class Reading:
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or sequence whose end has not been read."""
+    """A mapping or sequence whose end was not reached yet."""
 
     value: dict[str, Any] | list[Any]
     path: KeyPath
@@ -66,19 +65,19 @@ class _Open:
     merged: list[dict[str, Any]] = field(default_factory=list)
 
 
-class _GiveUpError(Exception):
-    """The text crossed a bound; reading on would only cost more."""
+class _AbortError(Exception):
+    """The text exceeds a bound or cannot be understood from here on; its fault was noted."""
 
 
 def read(text: str) -> Reading:
-    """Everything in `text`. Never raises for what the text says; a syntax error ends the reading as its last fault."""
+    """Parse `text`. Never raises because of its content; a syntax error is the last fault."""
     if len(text) > TEXT_MAX_CHARS:
         return Reading(None, {}, (Fault((), 1, f"the text is longer than {TEXT_MAX_CHARS} characters"),))
     reader = _Reader()
     try:
         for event in _events(text):
             reader.take(event)
-    except _GiveUpError:
+    except _AbortError:
         pass
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -101,7 +100,7 @@ def _sentence(error: MarkedYAMLError) -> str:
 
 
 class _Reader:
-    """Builds data out of events; a stack in place of recursion, so no depth can exhaust the interpreter's own."""
+    """Builds data out of events, with a stack of its own: recursion would exhaust the interpreter's on a deep text."""
 
     def __init__(self) -> None:
         self.data: Any = None
@@ -118,7 +117,7 @@ class _Reader:
             case events.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    self._give_up(line, "one document is expected, and a second one starts here")
+                    self._abort(line, "one document is expected, and a second one starts here")
             case events.ScalarEvent():
                 self._refuse_tag(event, line)
                 self._scalar(event, line)
@@ -135,12 +134,12 @@ class _Reader:
             case _:
                 pass
 
-    def _give_up(self, line: int, message: str) -> None:
+    def _abort(self, line: int, message: str) -> None:
         self.faults.append(Fault(self._path(), line, message))
-        raise _GiveUpError
+        raise _AbortError
 
     def _path(self) -> KeyPath:
-        """Where the next value will stand."""
+        """Path of the next value."""
         if not self._stack:
             return ()
         top = self._stack[-1]
@@ -177,20 +176,20 @@ class _Reader:
 
     def _alias(self, name: str, line: int) -> None:
         if self._expects_key():
-            self._give_up(line, "an alias cannot be a key")
+            self._abort(line, "an alias cannot be a key")
         if name not in self._anchors:
             inside = any(level.anchor == name for level in self._stack)
             why = "stands inside what it names" if inside else "names nothing that came before"
-            self._give_up(line, f"alias *{name} {why}")
+            self._abort(line, f"alias *{name} {why}")
         value, values = self._anchors[name]
         self._put(value, values, line)
 
     def _open(self, value: dict[str, Any] | list[Any], anchor: str | None, line: int) -> None:
         if self._expects_key():
-            self._give_up(line, "a key must be plain text")
+            self._abort(line, "a key must be plain text")
         if len(self._stack) == DEPTH_MAX:
-            self._stack.clear()  # a path of so many steps helps nobody
-            self._give_up(line, f"the text is nested deeper than {DEPTH_MAX} levels")
+            self._stack.clear()  # the fault is reported for the whole document: a path of 64 steps is unreadable
+            self._abort(line, f"the text is nested deeper than {DEPTH_MAX} levels")
         path = self._path()
         self.lines.setdefault(path, line)
         self._stack.append(_Open(value, path, anchor))
@@ -203,14 +202,14 @@ class _Reader:
                     done.value.setdefault(key, value)
         if done.anchor:
             self._anchors[done.anchor] = (done.value, done.values)
-        # Its parts were counted as they came; only what encloses it has yet to hear of them.
+        # Its parts were counted one by one already; `_put` counts them again, for what encloses it.
         self._values -= done.values
         self._put(done.value, done.values, line)
 
     def _put(self, value: Any, values: int, line: int) -> None:
         self._values += values
         if self._values > VALUES_MAX:
-            self._give_up(line, f"the document has more than {VALUES_MAX} values once its aliases are spelled out")
+            self._abort(line, f"the document has more than {VALUES_MAX} values once its aliases are spelled out")
         path = self._path()
         self.lines.setdefault(path, line)
         if not self._stack:

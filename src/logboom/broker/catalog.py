@@ -323,6 +323,8 @@ class Catalog:
     async def _commit(self, records: Sequence[MetadataRecord]) -> None:
         assert self._follower is not None
         delta = delta_of(self._image, records)
+        # Directories first: at the next start a missing one can then only mean lost data, and a full disk is an error
+        # of this command with nothing created. What a crash from here on leaves is removed by the next start.
         await self._follower.prepare(delta)
         try:
             await self._commit_port.commit(records)
@@ -330,6 +332,8 @@ class Catalog:
             await self._follower.abandon(delta)
             raise
         self._counters.metadata_commits += 1
+        # Committed: there is no way back. The image is replaced before anything waits, so that no reader sees a state
+        # between two images.
         self._image = delta.after
         await self._follower.apply(delta)
         for callback in self._quota_watchers if delta.quotas_changed else ():
@@ -343,6 +347,7 @@ class Catalog:
             async with self._lock:
                 return await change()
 
+        # A client that disconnects cancels its request. The change must not stop between its commit and `apply`.
         return await asyncio.shield(self._start(alone()))
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:

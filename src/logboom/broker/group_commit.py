@@ -1,6 +1,6 @@
-"""The contract of group commit: what a log with waiting appends tells the flusher, and what it is told in turn.
+"""The contract of group commit between logs with waiting appends (FlushTarget) and the flusher (GroupCommit).
 
-The way of everything that is written, in order and always the same:
+Everything that is written goes through these steps, always in this order:
 
     enqueue   (loop)    something arrived for a target
     drain     (loop)    at the end of the turn: the target stages it in its log
@@ -87,7 +87,7 @@ class GroupCommit(Protocol):
         """So many bytes arrived for `target`, which is drained at the end of this turn of the loop."""
 
     async def flush(self, target: FlushTarget) -> None:
-        """Flush what `target` has staged without an append; returns once it was told of the outcome."""
+        """Flush what `target` has staged without an append; returns once its `flushed` or `flush_failed` was called."""
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """Run a function of a log where alone its files may be changed, after all that was enqueued before.

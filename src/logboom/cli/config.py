@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 Written from the models by `logboom config reference`; a test keeps it current.
 
 A file is YAML. An unknown key is an error that names the nearest known one, and all errors of a file are told at once,
-with their lines. A length of time is written `250ms`, `30s`, `15m`, `12h` or `7d`, a size `512B`, `64KiB`, `16MiB` or
+with their lines. A duration is written `250ms`, `30s`, `15m`, `12h` or `7d`, a size `512B`, `64KiB`, `16MiB` or
 `1GiB`; a bare number is in the unit that ends the setting's name.
 """
 

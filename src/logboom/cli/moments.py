@@ -12,7 +12,7 @@ from logboom.cli.common import fail
 
 
 def span_ms(option: str, text: str) -> int:
-    """A length of time given with an option, in milliseconds."""
+    """A duration given with an option, in milliseconds."""
     if text.strip().isdigit():
         fail(f"{option} {text}: say the unit, such as {text}s or {text}m")
     try:

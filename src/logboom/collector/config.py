@@ -61,7 +61,7 @@ class StartAt(StrEnum):
 
 def told(message: str) -> PydanticCustomError:
     """An error whose text is shown as it is."""
-    return PydanticCustomError("told", "{message}", {"message": message})
+    return PydanticCustomError("described", "{message}", {"message": message})
 
 
 class MultilineConfig(Settings):

@@ -27,7 +27,7 @@ _new_bytearray.restype = ctypes.py_object
 def raw_buffer(length: int) -> bytearray:
     """A buffer to be filled at once, its first bytes whatever memory held: zeros for a read of 1 MiB cost 50 us.
 
-    Whoever asks must cut off what was not filled before anybody else sees it.
+    The caller cuts off what it did not fill before it passes the buffer on.
     """
     buffer: bytearray = _new_bytearray(None, length)
     return buffer

@@ -275,7 +275,7 @@ def make_directory(path: Path) -> None:
     """
     path = path.absolute()
     for parent in _made(path) or [path.parent]:
-        with contextlib.suppress(PermissionError):  # whoever made it for us has seen to it
+        with contextlib.suppress(PermissionError):  # made by an administrator, where this process may not sync
             _sync_dir(parent)
 
 

@@ -1,9 +1,9 @@
 """The durable-end checkpoint: the offset below which every byte of the log was fsynced, and where that is.
 
 It is overwritten without a sync after every successful fdatasync of the log: exact after kill -9, older (never newer)
-after a power failure. Less than a sector, so it is never half old; the CRC tells if it is anything else.
+after a power failure. It is smaller than a sector, so a write of it is never torn; the CRC detects anything else.
 
-A change that must be durable before anybody hears of it (a new log start, a truncation) is written as *unsettled* first
+A change that must be durable before it is visible (a new log start, a truncation) is written as *unsettled* first
 and synced. A process that dies in between leaves it in the page cache, where the next one reads it though it may not be
 on the disk; a sync that failed leaves the same. Recovery therefore syncs an unsettled checkpoint, and its directory,
 before it acts on it.

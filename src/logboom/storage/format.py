@@ -18,7 +18,7 @@ FORMAT_VERSION: Final = 1
 def claim_format(disk: Disk, program: str) -> None:
     """Check that the data directory is in a format this program knows, or mark a new one as its own.
 
-    `program` is its name and version, told to whoever finds the directory too new. FormatVersionError where it is
+    `program` is its name and version, which the error of an older program names. FormatVersionError where it is
     newer than this program or the file cannot be understood; nothing is touched then.
     """
     if not check_format(disk, program):

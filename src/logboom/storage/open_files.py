@@ -1,8 +1,8 @@
 """A limit on the open files of all logs together: beyond it, a file that was not used for a while is closed.
 
-It knows who holds a file, not the file. A holder that was evicted opens its file again when it must, and reads in
-progress keep the handle they have. A file with unsynced bytes is never closed: Linux tells an error of writing them
-back to a handle that was open when it happened, and to nobody if there was none. Any thread.
+It knows the objects that hold files, not the files. A holder that was evicted opens its file again when it needs it;
+reads in progress keep their handle. A file with unsynced bytes is never closed: Linux reports an error of writing them
+back only to handles that were open when it happened, so with none the error would be lost. Any thread.
 """
 
 from threading import Lock

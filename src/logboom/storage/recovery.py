@@ -46,14 +46,17 @@ def recover(
     names = _find_segments(state, known)
     durable, position = _durable_end(state, known)
     file = state.active.file
+    # A search behind damage, which the epochs may need, must not go into the tail: nothing vouches for its bytes yet.
     file.known_end = durable
     file_bytes, file.size_bytes = file.size_bytes, position
     _set_start(state, known)
     state.unsettled = known is not None and known.unsettled
     _load_epochs(state, known, durable)
     changed = _read_tail(state, durable, file_bytes)
+    # Snapshots above the end are of batches that were cut. New batches take those offsets, so they must go before.
     drop_snapshots(disk, directory, state.log_end_offset, names)
     fill_producers(state, now_ms, names)
+    # A log that was closed cleanly, or killed with nothing in progress, is opened without one write or sync.
     if changed or known is None or state.unsettled:
         _note(state, sync=changed)
     return state

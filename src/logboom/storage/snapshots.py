@@ -45,7 +45,7 @@ def save_snapshot(
     """
     name, is_base = _name(end), end in bases
     if is_base and not sync and disk.exists(f"{directory}/{name}"):
-        return  # it says the same and is durable, which its replacement would not be at once
+        return  # it has the same content and is durable, which its replacement would not be at once
     if not len(producers) and end == min(bases):
         return  # the log begins here, and without a snapshot with no producer
     replace_whole(disk, directory, name, producers.to_bytes(end), sync=sync or is_base)
@@ -56,7 +56,8 @@ def save_snapshot(
 
 def drop_snapshots(disk: Disk, directory: str, above: Offset, names: Sequence[str] | None = None) -> None:
     """Remove snapshots of offsets that the log no longer reaches, durably: other batches will take those offsets, and
-    one that came back would speak of batches that are not there. `names` are those in the directory, if known."""
+    one that came back after a power failure would describe batches that do not exist. `names`: those in the directory.
+    """
     beyond = [offset for offset in snapshot_offsets(disk, directory, names) if offset > above]
     for offset in beyond:
         remove_auxiliary(disk, f"{directory}/{_name(offset)}")
@@ -74,7 +75,7 @@ def load_snapshot(
 ) -> Offset | None:
     """Fill the table from the newest good snapshot at or below `end`; its offset, None where there is none.
 
-    Newer ones that cannot be used are told of and removed.
+    Newer ones that cannot be used are reported and removed.
     """
     for offset in reversed(snapshot_offsets(disk, directory, names)):
         if offset <= end:

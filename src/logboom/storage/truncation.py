@@ -19,10 +19,12 @@ from logboom.storage.state import LogState
 def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     """Remove every batch that reaches to or above `offset`, which is below the log end. Nothing may be staged.
 
-    The checkpoint is the first to know: until the bytes are gone, recovery reads them as a tail and keeps them.
+    The checkpoint is written first. A crash after it leaves bytes that recovery reads as a tail and keeps, as if the
+    truncation had not begun; in any other order a crash would leave a durable end behind the end of the file.
     """
     kept = [segment for segment in state.segments if segment.base < offset] or [state.segments[0]]
     last = kept[-1]
+    # Whole batches go: the cut is where the batch that holds `offset` begins, which may be below `offset`.
     if last.base >= offset:
         position, end = 0, last.base
     elif last.end == offset:
@@ -41,13 +43,17 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
         segment.remove()
         state.disk.sync_dir(state.directory)
     state.set_segments(kept)
+    # The index is cut with the log: once other bytes lie behind the cut, an old entry might lead into a batch.
     last.shorten(position)
     state.set_end(end)
     if offset < end:
+        # The log begins above `offset`, because its older records were deleted. A follower has to continue exactly
+        # where its leader's log diverges (KIP-101), so the empty log begins again there.
         _begin_at(state, offset)
     state.epochs.truncate_end(state.log_end_offset)
     state.epochs.save()
-    # The table is filled as recovery does: from the snapshot at the base of the segment that was cut, and its batches.
+    # The sequences of removed batches must be accepted again. The table is filled as recovery does: from the snapshot
+    # at the base of the segment that was cut, and its batches.
     drop_snapshots(state.disk, state.directory, state.log_end_offset)
     state.producers.clear()
     fill_producers(state, now_ms)

@@ -1,8 +1,8 @@
 """Whether a log dir still takes writes.
 
-A sync that failed is never tried again: what was written since the last one may be gone, whatever a second try would
-say, and the next file may share its fate. So the first failure holds for the whole log dir and for the life of the
-process (design, rule 10).
+A sync that failed is never tried again: Linux marks the pages clean after an error, so a second sync would succeed
+without having written them. Other files are on the same disk. So the first failure holds for the whole log dir and for
+the life of the process (design, rule 10).
 """
 
 import threading

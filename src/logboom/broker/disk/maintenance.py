@@ -19,7 +19,7 @@ from logboom.broker.disk.flusher import Flusher
 from logboom.broker.partition.replica import Partition
 
 LOOKS_PER_HANG: Final = 4
-"""How often the disk is looked at within `disk_hang_s`, after which it counts as hanging."""
+"""How often the disk is checked within `disk_hang_s`, after which it counts as hanging."""
 
 Partitions = Callable[[], Iterable[Partition]]
 Work: TypeAlias = "Callable[[Partitions, Flusher, Pause, FilteringBoundLogger], Coroutine[Any, Any, None]]"
@@ -92,6 +92,7 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
         for partition in partitions():
             if partition.offline:
                 continue
+            # One partition at a time: each asks the flusher's thread to move its start, and acks wait behind that.
             try:
                 gone = await partition.deletion.enforce_retention(partition.config)
             except LogboomError as error:  # also where the stream was deleted meanwhile
@@ -105,19 +106,20 @@ async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log:
 async def watch_disk_stall(busy_s: Callable[[], float], pause: Pause, log: FilteringBoundLogger) -> None:
     """Log, once, that the disk hangs, and that it answers again. `busy_s`: how long it has not answered.
 
-    Nothing else would say so, since nothing has failed yet. Each pause is a part of the time after which it hangs.
+    Nothing fails on a disk that hangs, so no error reports it. Each pause is a fraction of the time after which it
+    counts as hanging.
     """
-    told = False
+    logged = False
     while True:
         await pause.over()
         stalled_s = busy_s()
         if stalled_s >= LOOKS_PER_HANG * pause.length_s:
-            if not told:
+            if not logged:
                 log.error("the disk hangs: what was asked of it waits", seconds=round(stalled_s, 1))
-            told = True
-        elif told:
+            logged = True
+        elif logged:
             log.info("the disk answers again")
-            told = False
+            logged = False
 
 
 class _Deferred:

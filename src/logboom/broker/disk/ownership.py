@@ -1,7 +1,7 @@
 """Which stream a partition's directory belongs to (the mark in it), and whether one without a stream may be removed.
 
 A directory is removed only where the metadata explains it: its stream was deleted, or its creation was never finished
-and it is empty. Anything else may be somebody's only copy, and stays.
+and it is empty. Anything else may be an administrator's only copy, and stays.
 """
 
 import json
@@ -74,7 +74,7 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
 def why_removable(disk: Disk, name: str, image: Image, deleted: Container[StreamId]) -> str | None:
     """Why a directory in the streams directory that no stream owns may go; None where it must stay.
 
-    Its name counts as well as its mark: a copy that somebody made of a stream is theirs, even once that is deleted.
+    Its name counts as well as its mark: a copy that an administrator made of a stream stays when the stream is deleted.
     """
     directory = f"{STREAMS_DIR}/{name}"
     mark = read_mark(disk, directory)

@@ -84,11 +84,12 @@ class RecordDeletion:
             return 0
         end = log.log_end_offset
         all_expired = await reads.in_thread(partial(log.reader.expired_to_the_end, retention, now_ms=now_ms))
-        # Only whole segments go, and the last one is written to: where even its newest record is too old it ends here,
-        # unless something was appended while a thread looked.
+        # Only whole segments are removed, and the last one is still written to: a stream that fell silent would keep it
+        # for ever. Where even its newest record is too old it ends here, unless something was appended meanwhile.
         unchanged = reads.high_watermark == end == log.log_end_offset
         if all_expired and unchanged and self._queue.refusal is None and log.roll():
             await self._services.flusher.flush(self._target)
+        # The search may read indexes from the disk, so it runs on a reader's thread; committed segments do not change.
         find = partial(log.reader.retained_from, retention, now_ms=now_ms, high_watermark=reads.high_watermark)
         start, first_end = await reads.in_thread(find), log.segments[0].end
         if first_end is None or first_end > start:

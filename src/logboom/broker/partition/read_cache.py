@@ -2,7 +2,7 @@
 
 A thousand consumers at the end of a partition are woken together and ask for the same offset; those that catch up
 follow each other closely. What a sequential reader will ask for next is read ahead, while the reply before it is on its
-way. Knows bytes and offsets; where they come from and what may be seen is `reads`'s affair. On the loop alone.
+way. Knows bytes and offsets; `reads` decides where they come from and what may be seen. On the loop alone.
 
 Two generations: what was asked for stays for one to two seconds, and never more bytes than allowed. What no second
 reader asked for goes with the next read of its partition, so a lone reader holds two buffers and no more.

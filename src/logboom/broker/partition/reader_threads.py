@@ -1,7 +1,6 @@
 """The threads on which partitions read from the disk, and how long the oldest read has been at it.
 
-A read that hangs occupies one of them for as long as the disk pleases; the others go on. Knows functions, not what they
-read.
+A read that hangs occupies one thread until the disk answers; the others go on. Knows functions, not what they read.
 """
 
 import asyncio

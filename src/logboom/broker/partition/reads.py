@@ -107,7 +107,7 @@ class CommittedReads:
         try:
             found = self._reader.read_with_next_offset(ahead, max_bytes, ceiling=ceiling, cached_only=True)
         except (LogboomError, OSError):
-            return  # the read itself meets it again, and its client is told
+            return  # the read itself will meet it again, and answers its client with the error
         if found is not None and found[0]:
             self._keep(ahead, max_bytes, found, ceiling, sequential=True)
             self._counters.reads_ahead += 1

@@ -92,7 +92,7 @@ class AckWaiters:
             done(result)
 
     def refuse(self, error: LogboomError, *, safe_end: int) -> list[tuple[RunDone, RunResult]]:
-        """Let go of all; their answers, with `error` for whatever is not below `safe_end`."""
+        """Remove all; their answers, with `error` for whatever is not below `safe_end`."""
         answers = [(done, refused(result, error, safe_end=safe_end)) for _, done, result in self._waiting]
         self._waiting.clear()
         return answers
