@@ -32,7 +32,8 @@ _JOIN_ANSWER_S: Final = 10.0
 _PAUSE_MAX_S: Final = 0.4
 _LEAVE_CHANCE: Final = 0.01
 _DEATH_CHANCE: Final = 0.01
-_STALL_CHANCE: Final = 0.05
+_STALL_CHANCE: Final = 0.1
+_COMMIT_CHANCE: Final = 0.7
 
 _JOIN: Final[Api] = (11, 5)
 _SYNC: Final[Api] = (14, 3)
@@ -176,11 +177,12 @@ class Member:
         while self._phase.consuming:
             if not was_away or not owned:  # else it commits before it hears that the group went on without it
                 await self._heartbeat(client)
-            was_away = False
             for where in owned:
-                if self._chance.random() < 0.7:  # of what the last round read, as a consumer that has worked on it
+                # Of what the last round read, as a consumer commits that has worked on it.
+                if was_away or self._chance.random() < _COMMIT_CHANCE:
                     await self._commit(client, where, positions[where])
                 positions[where] = await poll(client, where, positions[where], self._group.history)
+            was_away = False
             await asyncio.sleep(self._chance.uniform(0, _PAUSE_MAX_S))
             drawn = self._chance.random()
             if drawn < _LEAVE_CHANCE:
