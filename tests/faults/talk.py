@@ -21,7 +21,7 @@ from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.records import iter_batches, iter_records
 
 WAIT_S = 60
-CREATE_TOPICS, PRODUCE, FETCH, METADATA = 19, 0, 1, 3
+CREATE_TOPICS, DELETE_TOPICS, PRODUCE, FETCH, METADATA = 19, 20, 0, 1, 3
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,11 @@ class Talk:
         one = make(topic, name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=settings)
         reply = self.ask(CREATE_TOPICS, 5, topics=(one,), timeout=milliseconds(30_000), validate_only=False)
         code: ErrorCode = reply.topics[0].error_code
+        return code
+
+    def delete(self, name: str) -> ErrorCode:
+        reply = self.ask(DELETE_TOPICS, 4, topic_names=(name,), timeout=milliseconds(30_000))
+        code: ErrorCode = reply.responses[0].error_code
         return code
 
     def produce(

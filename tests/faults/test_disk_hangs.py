@@ -170,3 +170,28 @@ def check_stop_on_a_hanging_disk(directory: Path, operation: str) -> None:
             assert set(found.values()) <= {b"durable", b"unsafe"}
             assert talk.produce("orders", b"again", index=1).ok
         assert broker.sigterm() == 0
+
+
+def test_a_stream_is_deleted_and_made_again_while_a_read_of_it_hangs(disk: FuseDisk, tmp_path: Path) -> None:
+    with broker_on(disk, tmp_path / "log") as broker:
+        with Talk(broker.kafka) as talk:
+            assert talk.create("orders") is ErrorCode.none
+            assert talk.produce("orders", b"old").ok
+        broker.restart()  # what was just written would be in memory
+        with Talk(broker.kafka) as talk:
+            disk.hang = lambda operation, path: operation == "read" and path.endswith(f"orders-0{SEGMENT}")
+            waits = Behind(broker.kafka, lambda patient: patient.fetch("orders", 0))
+            try:
+                until(lambda: bool(disk.hanging))
+                assert talk.delete("orders") is ErrorCode.none
+                disk.hang = lambda operation, path: False
+                assert talk.create("orders") is ErrorCode.none
+                assert talk.produce("orders", b"new").ok
+                assert talk.read_all("orders") == {0: b"new"}
+                assert not waits.answers
+            finally:
+                disk.go_on()
+            assert waits.answer() == (ErrorCode.unknown_topic_or_partition, {})
+            until(lambda: not list((disk.path / "data" / "streams").glob("*.deleted")))
+            assert talk.read_all("orders") == {0: b"new"}
+        assert broker.sigterm() == 0
