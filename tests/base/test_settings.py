@@ -67,7 +67,7 @@ def problems(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_all_problems_are_told_at_once_with_their_lines() -> None:
+def test_all_problems_are_reported_at_once_with_their_lines() -> None:
     text = """\
 door:
   portt: 4
@@ -178,7 +178,7 @@ def test_any_text_gives_settings_or_settings_error(text: str) -> None:
         (b"\x80", "f.yaml:1: byte 1 of this line (0x80) is not UTF-8; save the file as UTF-8"),
     ],
 )
-def test_bytes_that_are_no_utf_8_are_told_with_their_place(raw: bytes, told: str) -> None:
+def test_bytes_that_are_no_utf_8_are_reported_with_their_place(raw: bytes, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         decode_yaml(raw, "f.yaml")
     assert str(caught.value) == told

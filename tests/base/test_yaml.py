@@ -57,7 +57,7 @@ def test_lines_are_those_of_the_keys() -> None:
         ("a" * (TEXT_MAX_CHARS + 1), f"the text is longer than {TEXT_MAX_CHARS} characters"),
     ],
 )
-def test_fault_is_told_in_a_sentence(text: str, message: str) -> None:
+def test_faults_are_reported_as_sentences(text: str, message: str) -> None:
     assert message in [told for _, told in faults(text)]
 
 

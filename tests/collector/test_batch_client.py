@@ -174,7 +174,7 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[str]:
         b"\x00\x00\x00\x14\x00\x00\x00\x01" + b"\x7f" * 16 + b"\x00\x00\x00\x0c\x00\x00\x00\x02" + b"\x7f" * 8,
     ],
 )
-def test_what_is_no_kafka_server_costs_nothing_but_waiting(answer: bytes) -> None:
+def test_a_peer_that_is_no_kafka_server_only_delays(answer: bytes) -> None:
     asked = threading.Semaphore(0)
 
     def behave(client: socket.socket) -> None:

@@ -87,5 +87,5 @@ inputs:
         ("inputs: {a: {type: stdin, stream: s, max_line_bytes: 2MB}}", "less than or equal"),
     ],
 )
-def test_what_does_not_fit_together_is_said(text: str, message: str) -> None:
+def test_contradicting_settings_are_errors(text: str, message: str) -> None:
     assert message in "\n".join(problems(text))

@@ -105,7 +105,7 @@ def run(out: Delivery) -> None:
     raise AssertionError("the delivery never came to its end")
 
 
-def test_lines_go_out_in_order_with_their_headers_and_are_told_once(world: World, out: Delivery) -> None:
+def test_lines_are_sent_in_order_with_their_headers_and_acknowledged_once(world: World, out: Delivery) -> None:
     source, done = OrderedSource("logs", "web-1", "app", "/var/log/é.log"), list[int]()
     send(out, source, range(10), done)
     send(out, source, range(10, 12), done)
@@ -141,7 +141,7 @@ def test_after_a_fatal_error_everything_unacknowledged_goes_again_in_order(world
 
 
 @pytest.mark.parametrize("refused", [{7}, {0}, {39}, {5, 6}, {3, 25}])
-def test_a_refused_record_is_found_and_left_out_and_it_alone(world: World, out: Delivery, refused: set[int]) -> None:
+def test_only_the_record_that_is_refused_is_skipped(world: World, out: Delivery, refused: set[int]) -> None:
     def refuses(batch: list[tuple[str, bytes]]) -> int | None:
         return KafkaError.MSG_SIZE_TOO_LARGE if refused & {int(value) for _, value in batch} else None
 

@@ -143,7 +143,7 @@ def test_any_bytes_are_frames_or_break_the_connection(content: bytes, sizes: lis
         assert splitter.held_bytes <= 50 + 11
 
 
-def test_a_frame_before_nonsense_is_handed_out() -> None:
+def test_frames_before_garbage_are_delivered() -> None:
     splitter = OctetSplitter(0, 50)
     assert splitter.feed(b"3 abchello").values == [b"abc"]
     assert splitter.broken is not None

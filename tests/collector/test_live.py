@@ -105,7 +105,7 @@ def test_a_pipe_is_collected_to_its_end(broker: BrokerProcess, tmp_path: Path) -
     assert values(consume(broker.kafka, "piped")) == lines.split()
 
 
-def test_check_says_all_that_is_wrong(tmp_path: Path) -> None:
+def test_check_reports_all_errors(tmp_path: Path) -> None:
     write_config(tmp_path, "x:1", "  a: {type: file, stream: s, includ: [x]}\n  b: {type: stdin}\n")
     done = run_logboom(["collect", "--check", "collector.yaml"], cwd=tmp_path, timeout_s=60)
     assert done.returncode == 1

@@ -187,7 +187,7 @@ def test_expressions_have_their_columns_and_lines() -> None:
 # --- bad files --------------------------------------------------------------------------------------------------
 
 
-def test_all_problems_are_told_at_once_with_their_lines() -> None:
+def test_all_problems_are_reported_at_once_with_their_lines() -> None:
     text = """\
 name: shop x
 sources:

@@ -174,7 +174,8 @@ class BrokerConfig(Settings):
     """Partitions of one group commit that are synced in parallel."""
     inline_flush: bool = True
     """Whether small writes of one partition are made on the event loop and synced by the kernel beside it (Linux AIO),
-    where system and file system can do that; everything else, and a disk that is slow, is a thread's as ever."""
+    where the system and the file system support that. Larger writes, and all writes to a slow disk, go through the
+    flusher's thread."""
     read_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads for reads that are not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4
@@ -184,7 +185,7 @@ class BrokerConfig(Settings):
     checkpoint_interval_s: Annotated[DurationS, Field(ge=1), Dynamic()] = 60.0
     """How often the state that shortens recovery is made durable."""
     background_sync_interval_s: Annotated[DurationS, Field(ge=0.05), Dynamic()] = 1.0
-    """How often streams with flush=none are synced: the time of which a power failure may lose records."""
+    """How often streams with flush=none are synced: a power failure may lose the records of this time."""
     retention_check_interval_s: Annotated[
         DurationS, Field(ge=0.01), Dynamic("log.retention.check.interval.ms", in_ms=True)
     ] = 300.0

@@ -127,11 +127,13 @@ def _roll(state: LogState, staged: Staged) -> None:
     """
     old, base = state.active, state.written_end
     new = state.create_segment(base)
+    # Only the last segment may end in reserved room: behind the last batch of any other, zeros would be damage. And it
+    # must be durable before the next one has a batch, since recovery takes the base of a segment for a durable end.
     old.file.trim()
     old.file.sync()
     old.index.seal(base)
     if staged.producers is not None:
-        # Durable: once the segments before are deleted, nothing else tells of the producers in them.
+        # Durable: once the segments before are deleted, nothing else records the producers in them.
         save_snapshot(state.disk, state.directory, base, staged.producers, bases=(*state.bases, base), sync=True)
     state.set_segments((*state.segments, new))
     staged.roll = False
