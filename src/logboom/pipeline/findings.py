@@ -65,8 +65,8 @@ class Findings:
     def typed_part(
         self, models: Mapping[str, type[Settings]], path: KeyPath, value: Any, key: str = "type"
     ) -> Settings | None:
-        """A part whose `key` says which model it is. Where that is missing or misspelt the rest is looked at all the
-        same: by the model whose name is nearest, else for keys that no model has."""
+        """A part whose `key` says which model it is. Where that is missing or misspelt the rest is still checked:
+        by the model whose name is nearest, else for keys that no model has."""
         if not isinstance(value, dict):
             self.problem(path, "should be a group of keys and values")
             return None
@@ -146,7 +146,7 @@ class Part:
         columns: Sequence[Column] = EVENT_COLUMNS,
         wants: Literal["boolean", "any", "pattern"] = "boolean",
     ) -> int:
-        """Has SQL over these columns checked, once the whole file has been looked at; the line it stands in."""
+        """Has SQL over these columns checked, once the whole file has been looked at. Returns its line."""
         place = self.findings.document.problem(self._path(key), "")
         line = self.findings.line(self._path(key))
         self.findings.expressions.append(

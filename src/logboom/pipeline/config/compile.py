@@ -1,4 +1,4 @@
-"""From a pipeline's YAML to its plan, with every problem found told at once.
+"""From a pipeline's YAML to its plan, with every problem reported at once.
 
 It knows the order of the steps: document, parts, names, graph, shapes, SQL. It must not know Spark: SQL is handed to a
 checker that the caller brings.
@@ -33,7 +33,7 @@ from logboom.pipeline.plan.nodes import (
 )
 
 Checker = Callable[[Sequence[Expression]], Sequence[str | None]]
-"""Says for each expression what is wrong with it, or None."""
+"""For each expression what is wrong with it, or None."""
 
 _SECTIONS = ("sources", "transforms", "sinks")
 
@@ -49,7 +49,7 @@ def compile_pipeline(
     """The plan a YAML text describes; raises SettingsError with all problems, those of `check` included.
 
     `bootstrap`: the brokers it will run on, where that is not what the file says. `environ`: the environment it will
-    run in; with it, this machine is asked too for the files and directories that a run needs.
+    run in; with it, the files and directories that a run needs are checked on this machine too.
     """
     document = parse_yaml(text, file)
     findings = Findings(document)
@@ -87,7 +87,7 @@ def _top(findings: Findings, document: YamlDocument) -> PipelineModel | None:
 
 
 def _section(document: YamlDocument, name: str) -> dict[str, Any]:
-    """A section as far as it is one; what it is instead has been told by the model of the document."""
+    """A section of the document, empty where it is no group; the model of the document has reported that."""
     section = document.data.get(name) if isinstance(document.data, dict) else None
     return section if isinstance(section, dict) else {}
 

@@ -38,7 +38,7 @@ def check_names(findings: Findings, sections: Sections) -> None:
 
 
 class Graph:
-    """Nodes that could be compiled, and the names of those that could not, so that one fault is told once."""
+    """Nodes that could be compiled, and the names of those that could not, so that one fault is reported once."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Graph:
         self.sinks = [self._with_inputs(node, "sinks", transforms) for node in sinks]
 
     def _with_inputs(self, node: Reader, section: str, transforms: Sequence[Transform]) -> Reader:
-        """The node with its inputs spelled out; those that name nothing are told and left out."""
+        """The node with its inputs spelled out; those that name no edge are reported and left out."""
         path: KeyPath = (section, node.name, "inputs")
         edges = [edge for other in (*self.sources, *transforms) for edge in other.outputs]
         found: list[str] = []
@@ -84,7 +84,7 @@ class Graph:
     # --- order ---------------------------------------------------------------------------------------------------
 
     def in_order(self) -> list[Transform]:
-        """Transforms so that inputs come first; those on a cycle are told and left out."""
+        """Transforms so that inputs come first; those on a cycle are reported and left out."""
         placed: list[Transform] = []
         ready = {edge for source in self.sources for edge in source.outputs}
         left = list(self.transforms)
@@ -95,12 +95,12 @@ class Graph:
             placed += step
             ready |= {edge for node in step for edge in node.outputs}
             left = [node for node in left if node not in step]
-        self._tell_cycles(left)
+        self._report_cycles(left)
         return placed
 
-    def _tell_cycles(self, left: list[Transform]) -> None:
+    def _report_cycles(self, left: list[Transform]) -> None:
         by_edge = {edge: node for node in left for edge in node.outputs}
-        told: set[str] = set()
+        reported: set[str] = set()
         for node in left:
             walk: list[Transform] = []
             here: Transform | None = node
@@ -110,12 +110,12 @@ class Graph:
             if here is None:
                 continue
             names = [each.name for each in reversed(walk[walk.index(here) :])]
-            if not told & set(names):
+            if not reported & set(names):
                 first = names.index(min(names))
                 circle = [*names[first:], *names[:first]]
                 message = f"is its own input: {' -> '.join([*circle, circle[0]])}"
                 self._findings.problem(("transforms", circle[0], "inputs"), message)
-            told |= set(names)
+            reported |= set(names)
 
     # --- shapes --------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Graph:
     # --- use -----------------------------------------------------------------------------------------------------
 
     def warn_unused(self) -> None:
-        """Outputs nobody reads: their records are dropped there and counted under the output's name."""
+        """Warns of outputs without a reader: their records are dropped there and counted under the output's name."""
         read = {edge for node in (*self.transforms, *self.sinks) for edge in node.inputs}
         for section, nodes in (("sources", self.sources), ("transforms", self.transforms)):
             for node in nodes:

@@ -1,7 +1,7 @@
 """The pipeline's YAML as settings: which keys the document, its sources and its tests have, and which values they take.
 
-The keys of transforms and sinks are in the files of these. It knows one part at a time. It must not know names, graphs
-or patterns: whatever needs two parts to judge belongs to the compiler.
+The keys of transforms, formats and sinks are in the files of these. It knows one part at a time. It must not know
+names, graphs or patterns: what concerns more than one part belongs to the compiler.
 """
 
 from typing import Annotated, Any, Final, Literal

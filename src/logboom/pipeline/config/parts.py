@@ -110,7 +110,7 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
 def test_part(
     findings: Findings, index: int, value: object, sources: list[str], places: list[str]
 ) -> PipelineTest | None:
-    """One test; `places` are the edges and sinks where an expectation may stand."""
+    """One test; `places` are the edges and sinks that an expectation may name."""
     path: KeyPath = ("tests", index)
     model = findings.part(TestModel, path, value)
     if model is None:

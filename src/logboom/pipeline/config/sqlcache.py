@@ -1,8 +1,8 @@
 """Verdicts on expressions that were checked before, kept in a file, so that a file checked twice starts no JVM.
 
-Knows expressions and one file. Must not know how a verdict is come by. What a verdict depends on is in the file's name
-(the version of Spark and the code that judges), so a new version of either begins with an empty file. It is a cache:
-where it cannot be read or written, everything is asked anew.
+Knows expressions and one file. Must not know how a verdict is found. The file's name has a hash of what verdicts depend
+on (the version of Spark and the code that checks), so a new version of either begins with an empty file. It is a cache:
+where it cannot be read or written, everything is checked anew.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import msgspec
 
 from logboom.pipeline.plan.nodes import Expression
 
-_JUDGES: Final = (
+_CHECKING_MODULES: Final = (
     "config/sqlcheck.py",
     "parse/grok.py",
     "route/conditions.py",
@@ -32,7 +32,7 @@ _KEPT_MAX: Final = 2_000
 
 
 class VerdictCache:
-    """What is known of expressions: the sentence that says what is wrong, or None."""
+    """Verdicts by expression: the sentence that says what is wrong, or None."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / f"checked-{_version()}.json"
@@ -76,7 +76,7 @@ class VerdictCache:
 
 
 def _key(expression: Expression) -> str:
-    """Of all that a verdict depends on: not of the place where the expression stands."""
+    """A hash of all that a verdict depends on; the expression's line is not part of it."""
     content = msgspec.json.encode((expression.sql, expression.columns, expression.wants))
     return hashlib.sha256(content).hexdigest()[:32]
 
@@ -86,9 +86,9 @@ def _text_key(text: str) -> str:
 
 
 def _version() -> str:
-    """Of Spark and of the modules that judge."""
+    """A hash of Spark's version and of the modules that check."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(importlib.metadata.version("pyspark").encode())
-    for name in _JUDGES:
+    for name in _CHECKING_MODULES:
         digest.update((package / name).read_bytes())
     return digest.hexdigest()[:16]

@@ -1,9 +1,10 @@
 """What is wrong with the SQL of a pipeline, in one sentence each: Spark's own verdict, and what to write instead.
 
-Knows what a condition on one record may be. Must not import pyspark, nor know where an expression stands.
+Knows what a condition on one record may be. Must not import pyspark, nor know which part of a file an expression
+belongs to.
 
-Three ways lead to a verdict, the cheapest first: an expression that the kernels answer themselves is known to be right;
-one that was checked before is remembered (`sqlcache`); the rest is asked of Spark's analyser in a bare JVM.
+There are three sources of a verdict, the cheapest first: an expression that the kernels evaluate themselves is known to
+be right; one that was checked before is in `sqlcache`; the rest is checked by Spark's analyser in a bare JVM.
 """
 
 import re
@@ -55,7 +56,7 @@ def check_expressions(expressions: Sequence[Expression], jvm: CatalystJvm | None
 
 
 def is_plain(expression: Expression) -> bool:
-    """Whether it is so simple that Spark need not be asked: one column, or what the kernels answer themselves."""
+    """Whether it needs no check by Spark: one column, or a condition that the kernels evaluate themselves."""
     known = dict(expression.columns)
     if expression.wants == "any":
         return expression.sql.strip() in known
@@ -67,7 +68,7 @@ def is_plain(expression: Expression) -> bool:
 
 
 class SqlCheck:
-    """Asks one Catalyst, and says what it answers in sentences that name what to do."""
+    """Checks expressions with one Catalyst; faults are sentences that say what to do."""
 
     def __init__(self, catalyst: Catalyst) -> None:
         self._catalyst = catalyst
@@ -122,8 +123,8 @@ class SqlCheck:
         try:
             bound.genCode(self._catalyst.of("expressions.codegen.CodegenContext")())
         except Py4JJavaError as error:  # BETWEEN, of which the optimiser makes something else first, has no code either
-            said = re.search(r"Fail to recognize ('.*' pattern)", str(error.java_exception.getMessage()))
-            return f"Spark does not know the {said[1]} of a time" if said is not None else None
+            unknown = re.search(r"Fail to recognize ('.*' pattern)", str(error.java_exception.getMessage()))
+            return f"Spark does not know the {unknown[1]} of a time" if unknown is not None else None
         return None
 
     def _replay_fault(self, resolved: Any) -> str | None:
@@ -154,7 +155,7 @@ class SqlCheck:
         return None
 
     def _cast_fault(self, cast: Any) -> str | None:
-        """Of a literal text that Spark turned, or was told to turn, into another type."""
+        """Of a literal text that is cast to another type, by Spark or by the expression itself."""
         text = self._text_of(cast.child())
         if text is None or cast.eval(None) is not None:
             return None
@@ -189,12 +190,12 @@ class SqlCheck:
             return None
         return str(node.value().toString())
 
-    # --- what Spark says ---------------------------------------------------------------------------------------------
+    # --- Spark's messages --------------------------------------------------------------------------------------------
 
     def _sentence(self, error: Any, expression: Expression) -> str:
         """Spark's message in one line, with the nearest name we know."""
-        # The catalogue behind the analyser has no tables and no functions beside the built-in ones, and says so in
-        # words of its own; a name that is called and not known explains any such failure.
+        # The catalogue behind the analyser has built-in functions alone. Its message for a function that it lacks is
+        # about catalogues; the name of the unknown function is what helps.
         name = self._unknown_function(expression.sql)
         if name is not None:
             return f"unknown function '{name}'" + _meant(name, self._catalyst.function_names())
@@ -207,8 +208,8 @@ class SqlCheck:
             return f"unknown column '{name}'" + _meant(name, [column for column, _ in expression.columns])
         if condition.startswith("UNSUPPORTED_GENERATOR"):
             return _ONE_RECORD
-        said = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
-        return _variant_advice(condition, said, expression) or said
+        message = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
+        return _variant_advice(condition, message, expression) or message
 
     def _unknown_function(self, sql: str) -> str | None:
         known = {name.lower() for name in self._catalyst.function_names()}
@@ -216,9 +217,9 @@ class SqlCheck:
         return next((name for name in called if name.lower() not in _OPERATORS), None)
 
 
-def _variant_advice(condition: str, said: str, expression: Expression) -> str | None:
+def _variant_advice(condition: str, message: str, expression: Expression) -> str | None:
     """What to write where a field of the attributes was taken for a column, or for a value that has a type."""
-    if '"VARIANT"' not in said or ("attributes", "variant") not in expression.columns:
+    if '"VARIANT"' not in message or ("attributes", "variant") not in expression.columns:
         return None
     if condition.startswith("INVALID_EXTRACT"):
         what = "attributes is a variant, whose fields are no columns"
@@ -244,6 +245,6 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 
 def _first_line(message: str) -> str:
-    """Spark adds the statement and a stack below; the first line says it all."""
+    """The first line of a message of Spark's; the statement and a stack trace follow it."""
     head = message.strip().split("\n")[0]
     return re.sub(r"\s*SQLSTATE: \w+.*$", "", head)

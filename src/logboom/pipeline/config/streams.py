@@ -3,8 +3,8 @@
 Knows nodes, their edges and the names of the streams the router makes. Must not know directories or the log itself: a
 stream that exists only at run time and matches a pattern is not seen here.
 
-A loop is what the log makes of a pipeline whose output is its own input: every event comes back as a new record, so a
-thousand records are millions within minutes. A chain (one source's events go to a stream that another source reads) is
+In a loop the output of a pipeline is its own input: every event comes back as a new record, so a thousand records
+become millions within minutes. A chain (one source's events go to a stream that another source reads) is
 no loop and is allowed.
 """
 
@@ -24,8 +24,8 @@ _PLAIN_PATTERN: Final = re.compile(r"(?:[A-Za-z0-9_.-]|[A-Za-z0-9_.)][*+?]|[()|]
 
 
 def check_pattern(findings: Findings, path: KeyPath, pattern: str) -> bool:
-    """Whether a source's pattern is a regular expression; those that Java might read differently are noted for Java's
-    own verdict, because Spark matches names with it."""
+    """Whether a source's pattern is a regular expression; those that Java might read differently are also checked by
+    Java, because Spark matches names with it."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
@@ -83,7 +83,7 @@ class StreamCheck:
         }
 
     def run(self) -> None:
-        """Tells everything that is wrong."""
+        """Reports everything that is wrong."""
         self._check_sources()
         self._check_internal()
         self._check_loops()
@@ -122,16 +122,16 @@ class StreamCheck:
             name: [reader.name for reader in self._sources if any(_reads(reader, output.stream) for output in found)]
             for name, found in outputs.items()
         }
-        told: set[str] = set()
+        reported: set[str] = set()
         for source in self._sources:
             for output in outputs[source.name]:
                 for reader in self._sources:
-                    back = _way(onward, reader.name, source.name) if _reads(reader, output.stream) else None
-                    if back is not None and output.node.name not in told:
-                        told.add(output.node.name)
-                        self._tell_loop(output, reader, back)
+                    back = _path(onward, reader.name, source.name) if _reads(reader, output.stream) else None
+                    if back is not None and output.node.name not in reported:
+                        reported.add(output.node.name)
+                        self._report_loop(output, reader, back)
 
-    def _tell_loop(self, output: _Output, reader: StreamSource, back: list[str]) -> None:
+    def _report_loop(self, output: _Output, reader: StreamSource, back: list[str]) -> None:
         if output.is_dead:
             self._findings.problem(
                 ("sources", reader.name),
@@ -175,18 +175,18 @@ class StreamCheck:
         return stream if bootstrap is None or same_log(bootstrap, self._bootstrap) else None
 
 
-def _way(onward: dict[str, list[str]], start: str, goal: str) -> list[str] | None:
+def _path(onward: dict[str, list[str]], start: str, goal: str) -> list[str] | None:
     """The sources by which records of `start` come to `goal`, both ends included; None where they do not."""
-    ways = [[start]]
+    paths = [[start]]
     seen = {start}
-    while ways:
-        way = ways.pop(0)
-        if way[-1] == goal:
-            return way
-        for name in onward[way[-1]]:
+    while paths:
+        path = paths.pop(0)
+        if path[-1] == goal:
+            return path
+        for name in onward[path[-1]]:
             if name not in seen:
                 seen.add(name)
-                ways.append([*way, name])
+                paths.append([*path, name])
     return None
 
 

@@ -1,7 +1,8 @@
-"""Runs the examples that stand in a pipeline's own file, through the very steps that production takes.
+"""Runs the examples in a pipeline's own file, through the very steps that production takes.
 
-All records of all tests go through together; each is known by its offset. An edge that a test looks at is tapped. They
-go through this process (`collect_here`), or through a Spark session (`execute.on_spark`) where one is asked for.
+All records of all tests go through together; each is identified by its offset. An edge that a test names gets a sink of
+its own, a tap. The records are processed here (`collect_here`), or in a Spark session (`execute.on_spark`) where one is
+asked for.
 
 Knows plans and how a record is compared with what was expected of it. Must not know the log, nor Spark.
 """
@@ -28,7 +29,7 @@ from logboom.pipeline.plan.nodes import (
 from logboom.pipeline.route.rows import AT
 
 ARRIVAL: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a test's record came, where the test does not say."""
+"""The timestamp of a test's record that has none in the file."""
 _TAP: Final = "tap of "
 _SHOWN_MAX: Final = 3
 
@@ -94,7 +95,7 @@ def _tapped(plan: Plan) -> Plan:
 
 
 def _records(plan: Plan, given: Sequence[TestInput]) -> pa.RecordBatch:
-    """The inputs of all tests as records of one partition; the offset tells which input a record is."""
+    """The inputs of all tests as records of one partition; the offset is the number of the input."""
     sources = {source.name: source for source in plan.sources}
     columns = {
         "source": pa.array([record.source for record in given], pa.string()),

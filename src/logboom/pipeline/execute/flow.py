@@ -1,8 +1,8 @@
 """The steps of a layout as one lazy DataFrame: raw records in, rows at their last place, or what became of them, out.
 
-Knows Spark's columns and how conditions are kept from stopping a batch. Must not know streams, sinks or checkpoints;
-production, tests and benchmarks all build their rows here. Spark answers those conditions that the kernels cannot; all
-else happens in the stages between (see `logboom.pipeline.execute.stages`).
+Knows Spark's columns and how an error in a condition is kept from stopping a batch. Must not know streams, sinks or
+checkpoints; production, tests and benchmarks all build their rows here. Spark evaluates those conditions that the
+kernels cannot; all else happens in the stages between (see `logboom.pipeline.execute.stages`).
 """
 
 import re
@@ -67,19 +67,19 @@ class Flow:
         return rows
 
     def _with_answers(self, rows: DataFrame, stage: ExecutionStage) -> DataFrame:
-        """The rows with Spark's answers to the conditions in front of a stage."""
+        """The rows with the values of those conditions that Spark evaluates in front of a stage."""
         if stage.spark_layer is not None:
             return self._with_conditions(rows, stage.spark_layer)
-        whens = self._when_columns(stage)
-        if not whens:
+        conditions = self._when_columns(stage)
+        if not conditions:
             return rows
-        return rows.withColumn("line", F.col("value").cast("string")).withColumns(whens).drop("line")
+        return rows.withColumn("line", F.col("value").cast("string")).withColumns(conditions).drop("line")
 
     def _when_columns(self, stage: ExecutionStage) -> dict[str, Column]:
         return {column: guarded_condition(self._spark, sql) == TRUE for column, sql in record_conditions(stage).items()}
 
     def _with_conditions(self, rows: DataFrame, layer: Layer) -> DataFrame:
-        """The rows with a column per condition, their new weights, and `attributes` as a variant while it is asked."""
+        """The rows with a column per condition and their new weights. `attributes` is a variant meanwhile."""
         asked = [condition.sql for condition in layer.conditions] + [weight.sql for weight in layer.weights]
         as_variant = any(_ATTRIBUTES.search(sql) for sql in asked)
         if as_variant:
@@ -99,16 +99,16 @@ class Flow:
 
 
 def guarded_condition(spark: SparkSession, sql: str) -> Column:
-    """1 where true, 0 where false or null, FAILED where evaluating raises: one record must not stop a batch."""
-    settled = _expression(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+    """TRUE, FALSE (also for null), or FAILED where evaluating raises: one record must not stop a batch."""
+    verdict = _expression(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
     jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
     assert jvm is not None
-    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(settled)
+    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(verdict)
     return F.coalesce(Column(_bridge(jvm).column(caught)), F.lit(FAILED))
 
 
 def _unguarded(spark: SparkSession, sql: str) -> Column:
-    """The value of SQL that cannot raise where it is asked for."""
+    """The value of SQL that cannot raise on the rows that it is evaluated for."""
     return Column(_bridge(spark._jvm).column(_expression(spark, sql)))  # noqa: SLF001
 
 
@@ -119,5 +119,5 @@ def _expression(spark: SparkSession, sql: str) -> Any:
 
 
 def _bridge(jvm: Any) -> Any:
-    """Spark's way between its columns and Catalyst's expressions."""
+    """Spark's conversion between its columns and Catalyst's expressions."""
     return jvm.org.apache.spark.sql.classic.ExpressionUtils

@@ -1,7 +1,8 @@
 """The steps of a layout in this process, for a few records: what `pipeline test` runs its examples through.
 
-The kernels are those of production. What they cannot answer is asked of Spark's own analyser, optimiser and expressions
-in a bare JVM, which starts in a second where a session takes many; where nothing is to be asked, none is started. With
+The kernels are those of production. Conditions that they cannot evaluate are evaluated by Spark's own analyser,
+optimiser and expressions in a bare JVM, which starts in a second where a session takes many; without such conditions
+none is started. With
 `Flow`, which does the same in a session, it shares the layout, the stages and the text of every condition.
 
 Knows layouts, stages and Catalyst. Must not know what is expected of the records.
@@ -79,15 +80,15 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         return [[answer == TRUE for answer in answers] for answers in self._answers(rows, sqls, _FOUND_COLUMNS)]
 
     def _with_answers(self, rows: pa.RecordBatch, stage: ExecutionStage) -> pa.RecordBatch:
-        """The rows with what the stage wants to have been said of them."""
+        """The rows with the values of those conditions that Spark evaluates in front of a stage."""
         if stage.spark_layer is not None:
             return self._with_conditions(rows, stage.spark_layer)
-        asked = record_conditions(stage)
-        if not asked:
+        wanted = record_conditions(stage)
+        if not wanted:
             return rows
         lines = pa.array([_line(value) for value in rows.column("value").to_pylist()], pa.string())
-        answers = self._answers(rows.append_column("line", lines), list(asked.values()), WHEN_COLUMNS, simple=False)
-        for column, found in zip(asked, answers, strict=True):
+        answers = self._answers(rows.append_column("line", lines), list(wanted.values()), WHEN_COLUMNS, simple=False)
+        for column, found in zip(wanted, answers, strict=True):
             rows = rows.append_column(column, pa.array([answer == TRUE for answer in found]))
         return rows
 
@@ -116,13 +117,13 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
                     found[number] = grown[number][0]
         return found
 
-    # --- what Spark answers -----------------------------------------------------------------------------------------
+    # --- conditions in Spark -----------------------------------------------------------------------------------------
 
     def _answers(
         self, rows: pa.RecordBatch, sqls: Sequence[str], columns: Sequence[Column], *, simple: bool = True
     ) -> list[list[int]]:
         """By condition and row: TRUE, FALSE (also for null), or FAILED where evaluating raises. `simple`: the kernels
-        may answer what they can."""
+        may evaluate what they can."""
         answers: dict[str, list[int]] = {}
         for sql in dict.fromkeys(sqls):
             own = simple_condition(sql) if simple else None

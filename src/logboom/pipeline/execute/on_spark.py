@@ -1,4 +1,4 @@
-"""Examples through a Spark session: for `pipeline test --master`, and to prove that both ways give the same.
+"""Examples through a Spark session: for `pipeline test --master`, and for the test that compares both.
 
 Knows Spark and flows. Must not know what is expected of the records.
 """

@@ -1,6 +1,6 @@
 """Runs the steps of a layout over Arrow batches on an executor: kernels, layers, and at the end the emitter.
 
-Knows Arrow and the kernels. Must not know Spark or what comes before and after. Rows keep their order, which the
+Knows Arrow and that transforms have kernels; no particular one. Must not know Spark. Rows keep their order, which the
 deliveries rely on. Counts leave a stage as a row of their own among the records, so that an attempt of Spark's that
 fails takes its counts with it.
 """
@@ -46,14 +46,15 @@ _FLAT: Final = _schema(())
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStage:
-    """Steps that follow each other without Spark. `answered`: the layer in front, if Spark answers its conditions."""
+    """Steps that follow each other without Spark."""
 
     spark_layer: Layer | None
+    """The layer in front of them whose conditions Spark evaluates; None for the first stage."""
     steps: tuple[Step, ...]
 
 
 def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
-    """The steps of a layout, cut where Spark has to be asked."""
+    """The steps of a layout, cut in front of each layer whose conditions Spark has to evaluate."""
     found = [ExecutionStage(None, ())]
     for step in steps:
         if isinstance(step, Layer) and needs_spark(step):
@@ -64,7 +65,7 @@ def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
 
 
 def record_conditions(stage: ExecutionStage) -> dict[str, str]:
-    """The boolean columns that the stage wants beside raw records, and the SQL that each is filled with."""
+    """The boolean columns that the stage needs beside raw records, and the SQL that Spark fills each with."""
     passes = (step for step in stage.steps if isinstance(step, KernelPass))
     return {column: sql for step in passes for node in step.nodes for column, sql in node.transform.record_conditions}
 
@@ -82,7 +83,7 @@ class TaskEmitter(Protocol):
 
 
 class OpenTaskEmitter(Protocol):
-    """Makes a emitter where the rows are: what travels to the executors."""
+    """Makes an emitter on an executor; this is what is pickled and sent there."""
 
     def __call__(self) -> TaskEmitter: ...
 
@@ -91,8 +92,8 @@ class OpenTaskEmitter(Protocol):
 class StageRunner:
     """A stage as executors call it: an iterator of batches to an iterator of batches.
 
-    With a emitter rows leave by it, and one row with the counts of the task comes out; without, the rows come out with
-    `flat_columns` and the counts behind them at REPORT_AT.
+    With an emitter, rows leave through it, and one row with the counts of the task comes out. Without one, the rows
+    come out with `flat_columns`, and the counts behind them at REPORT_AT.
     """
 
     stage: ExecutionStage
@@ -107,11 +108,11 @@ class StageRunner:
         task = _Task(self)
         emitter = None if self.emitter is None else self.emitter()
         for batch in batches:
-            rows = task.taken(batch)
+            rows = task.enter(batch)
             if not len(rows):
                 continue
             try:
-                rows = task.through(rows)
+                rows = task.run(rows)
             except Exception as error:  # not BLE001: raised on with the place that failed
                 raise placed(error, self.file) from error
             if emitter is None:
@@ -130,11 +131,11 @@ class _Task:
     runner: StageRunner
     counts: Counts = field(default_factory=dict)
 
-    def taken(self, batch: pa.RecordBatch) -> Rows:
+    def enter(self, batch: pa.RecordBatch) -> Rows:
         """The batch as rows: records counted as they enter, or rows of an earlier stage, its counts taken over."""
         entries = self.runner.entries
         if entries is not None:
-            return self._entered(batch, entries)
+            return self._enter_records(batch, entries)
         rows = rows_of(batch)
         reports = rows.at == REPORT_AT
         if not reports.any():
@@ -143,7 +144,7 @@ class _Task:
             add_counts(self.counts, _decode(report))
         return rows_of(batch.filter(pa.array(~reports)))
 
-    def _entered(self, batch: pa.RecordBatch, entries: Mapping[str, int]) -> Rows:
+    def _enter_records(self, batch: pa.RecordBatch, entries: Mapping[str, int]) -> Rows:
         at = np.zeros(batch.num_rows, np.int32)
         coded = batch.column("source").dictionary_encode()
         index = coded.indices.to_numpy(zero_copy_only=False)
@@ -154,21 +155,21 @@ class _Task:
         count(self.counts, BYTES_IN, pc.sum(pc.binary_length(batch.column("value"))).as_py() or 0)
         return Rows(batch, at)
 
-    def through(self, rows: Rows) -> Rows:
+    def run(self, rows: Rows) -> Rows:
         """The rows behind all steps of the stage."""
         layer = self.runner.stage.spark_layer
         if layer is not None:
-            rows = self._routed(rows, layer, answered=True)
+            rows = self._route(rows, layer, answered=True)
         for step in self.runner.stage.steps:
-            rows = self._routed(rows, step, answered=False) if isinstance(step, Layer) else self._passed(rows, step)
+            rows = self._route(rows, step, answered=False) if isinstance(step, Layer) else self._run_pass(rows, step)
         return rows
 
-    def _routed(self, rows: Rows, layer: Layer, *, answered: bool) -> Rows:
+    def _route(self, rows: Rows, layer: Layer, *, answered: bool) -> Rows:
         after = route_rows(rows, layer, answered=answered)
         count(self.counts, COPIES, len(after) - len(rows))
         return after
 
-    def _passed(self, rows: Rows, step: KernelPass) -> Rows:
+    def _run_pass(self, rows: Rows, step: KernelPass) -> Rows:
         batch = run_pass(step, self.runner.keys, rows.flat())
         for label in step.labels:
             column = mask_column(label)
@@ -187,8 +188,8 @@ def add_counts(counts: Counts, others: Mapping[str, int]) -> None:
         count(counts, name, more)
 
 
-def reported(reports: Sequence[bytes]) -> Counts:
-    """What all tasks of a batch counted."""
+def sum_reports(reports: Sequence[bytes]) -> Counts:
+    """The sum of the counts that the tasks of a batch reported."""
     total: Counts = {}
     for report in reports:
         add_counts(total, _decode(report))
@@ -201,7 +202,7 @@ def _report_row(counts: Counts) -> pa.RecordBatch:
 
 
 def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Each row through the kernels of the places it stands at; a kernel gives as many rows as it gets."""
+    """Runs each row through the kernels of the places it is at; a kernel gives as many rows as it gets."""
     schema = _schema(kernel_pass.labels)
     if kernel_pass.reads_records:
         batch = _from_records(kernel_pass, keys, batch)
@@ -212,7 +213,7 @@ def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.Recor
 
 
 def _from_records(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The events of a batch of records. Every row stands before one of the transforms that read records, since nothing
+    """The events of a batch of records. Every row waits for one of the transforms that read records, since nothing
     else takes these."""
     pieces: list[tuple[pa.Array, pa.RecordBatch]] = []
     for node in kernel_pass.nodes:
@@ -238,7 +239,7 @@ def _on_events(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatc
 
 def _run(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
     with working_on(f"transform {node.transform.name}", node.transform.line):
-        return _settled(node, node.transform.run(batch, keys))
+        return _placed(node, node.transform.run(batch, keys))
 
 
 def _codes(codes: tuple[int, ...]) -> pa.Array:
@@ -249,7 +250,7 @@ def _rows_at(batch: pa.RecordBatch, codes: tuple[int, ...]) -> pa.Array:
     return pc.indices_nonzero(pc.is_in(batch.column(AT), value_set=_codes(codes)))
 
 
-def _settled(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _placed(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows at the place behind the kernel, the dead ones among the dead."""
     reasons = batch.column("dead_reason")
     if reasons.null_count == len(reasons):
@@ -262,7 +263,7 @@ def _settled(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _in_order(pieces: list[tuple[pa.Array, pa.RecordBatch]]) -> pa.RecordBatch:
-    """The rows of all pieces in the order they had before they were taken apart."""
+    """The rows of all pieces in the order they had before they were split."""
     if len(pieces) == 1:
         return pieces[0][1]
     rows = pa.concat_arrays([rows for rows, _ in pieces])

@@ -1,6 +1,9 @@
 """Masking: `batch.mask_batch` replaces secrets in the text columns of a batch and counts them.
 
-`detect` says where in a text a secret stands, `replace` what is put there, `texts` does both for one text or JSON
-object, `columns` for a whole column: which rows may hold a find is asked of all bytes at once, and only those rows are
-looked at one by one. What is left after a mask contains nothing that the same mask would find.
+A find is a part of a text that a rule replaces. `detect` says where in a text finds are, `replace` what is put in their
+place, `texts` does both for one text or JSON object. `columns` does it for a whole column: it first selects, from the
+bytes of all rows at once, the rows that may hold a find, and works on those alone. `rules` are the settings, `keys`
+reads the secret keys.
+
+What is left after a mask holds nothing that the same mask would find, so masking twice changes nothing.
 """

@@ -1,7 +1,7 @@
 """Masking of whole Arrow batches: `mask_batch` is the kernel of the transform `mask`.
 
 It knows rules, fields and counts. It must not know how a column is masked. Dead rows have null in every column a mask
-looks at, so they pass untouched; their original bytes are the dead-letter stream's to protect.
+looks at, so they pass untouched; the dead-letter stream holds their original bytes, unmasked.
 """
 
 from collections.abc import Sequence

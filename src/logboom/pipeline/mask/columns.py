@@ -1,4 +1,4 @@
-"""Masking of one column by one rule: which rows hold something is asked of the whole column, only those are touched.
+"""Masking of one column by all rules: rows without a find are recognised from the whole column and left alone.
 
 It knows Arrow columns and the one that holds JSON. It must not know what a detector looks for or what replaces it.
 """
@@ -56,8 +56,8 @@ def mask_column_of(
     """The column with the finds of all rules replaced, one rule after the other; `counts` has them by rule and row.
     `path` limits attributes to one of them.
 
-    Finds of most kinds are rare. Where several rules look for such, one expression made of all of theirs tells the rows
-    they have to look at; no replacement can add a row to these (the compiler refuses those that hold a find).
+    Finds of most kinds are rare. Where several rules look for such, one expression made of all of theirs selects the
+    rows for all of them. No replacement can add a row to these: the compiler refuses replacements that hold a find.
     """
     rare = [masker for masker in maskers if not (_is_fast(masker, path) or masker.detector.digit_runs)]
     candidates_of_rare = _candidate_rows(rare, name, column) if len(rare) > 1 else None
@@ -80,14 +80,14 @@ def _is_fast(masker: Masker, path: tuple[str, ...] | None) -> bool:
 def _mask_some(
     rows: npt.NDArray[np.int64], column: pa.Array, counts: Counts, mask: Callable[[pa.Array, Counts], pa.Array]
 ) -> pa.Array:
-    """Mask at least these rows of a column: taking many of them apart from the others would not pay."""
+    """Masks these rows of a column, or all rows where these are so many that selecting them would save nothing."""
     return _within(rows, column, counts, mask) if 2 * len(rows) < len(column) else mask(column, counts)
 
 
 def _within(
     rows: npt.NDArray[np.int64], column: pa.Array, counts: Counts, mask: Callable[[pa.Array, Counts], pa.Array]
 ) -> pa.Array:
-    """Mask some rows of a column."""
+    """Masks some rows of a column."""
     if not len(rows):
         return column
     some_counts = np.zeros(len(rows), np.int32)
@@ -131,8 +131,11 @@ def _candidate_rows(maskers: Sequence[Masker], name: str, column: pa.Array) -> n
 
 @lru_cache(maxsize=256)
 def _prefilter(detectors: tuple[Detector, ...], in_json: bool) -> str | None:
-    """One expression for all; None where every row has to be looked at. In JSON a backslash can hide a find from an
-    expression that looks at what stands around it, and one with anchors means the ends of a value, not of the JSON."""
+    """One expression that matches every row with a find of any of these; None where every row has to be examined.
+
+    In JSON a backslash can hide a find from an expression that depends on the text around it, and anchors mean the ends
+    of a value, not those of the JSON.
+    """
     parts = [replace_groups(detector.expression, lambda _: "(?:", "(?:") for detector in detectors]
     if in_json and any(detector.exact and ANCHOR.search(detector.expression) for detector in detectors):
         return None
@@ -164,19 +167,19 @@ def _replaced(column: pa.Array, rows: npt.NDArray[np.int64] | list[int], texts: 
     return pc.replace_with_mask(column, pa.array(mask), pa.array(texts, pa.string()))
 
 
-# --- finds that need no look around them ------------------------------------------------------------------------
+# --- finds that do not depend on the text around them -----------------------------------------------------------
 
 
 def _mask_context_free(masker: Masker, name: str, column: pa.Array, counts: Counts) -> pa.Array:
-    """The fast way for what stands in nearly every line, such as addresses: RE2 says over the whole column where the
-    first candidate of each row is and whether it is the only one; then a row costs a look-up and a slice."""
+    """The fast way for what is in nearly every line, such as addresses: RE2 finds over the whole column where the first
+    candidate of each row is and whether it is the only one; a row then costs a look-up and a slice."""
     rows = rows_with_marks(column, masker.detector.marks)
     return _mask_some(rows, column, counts, partial(_mask_candidates, masker, name))
 
 
 def rows_with_marks(column: pa.Array, marks: Sequence[Mark]) -> npt.NDArray[np.int64]:
-    """The rows that hold one of these marks, found in the bytes of all rows at once: what a find costs is what counts,
-    not how many rows there are."""
+    """The rows that hold one of these marks. The bytes of all rows are searched at once, so that rows without one cost
+    nothing each."""
     ends, text = _buffer_of(column)
     found = [_places(text, mark) for mark in marks]
     places = np.sort(np.concatenate(found)) if len(found) > 1 else found[0]
@@ -186,7 +189,7 @@ def rows_with_marks(column: pa.Array, marks: Sequence[Mark]) -> npt.NDArray[np.i
 def rows_with_digit_runs(column: pa.Array) -> npt.NDArray[np.int64]:
     """The rows that may hold thirteen characters in a row that are digits, blanks or dashes, and some others.
 
-    Asked of four bytes at a time: wherever thirteen begin, two of these fours behind one another lie within.
+    Compared four bytes at a time: any thirteen such characters in a row contain two adjacent, aligned groups of four.
     """
     ends, text = _buffer_of(column)
     text = text[ends[0] :]
@@ -196,7 +199,7 @@ def rows_with_digit_runs(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _buffer_of(column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Where the texts of all rows begin and end, and the bytes from the buffer's start to the end of the last one."""
+    """The offsets of all rows, and the bytes from the buffer's start to the end of the last row."""
     offsets, data = column.buffers()[1:3]
     if data is None:
         return np.zeros(len(column) + 1, np.int32), np.zeros(0, np.uint8)
@@ -205,12 +208,12 @@ def _buffer_of(column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
 
 
 def _rows_of(places: npt.NDArray[np.int64], ends: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """The rows that these places, in order, lie in, each once."""
+    """The rows that contain these positions, which are in order; each row once."""
     return np.unique(np.searchsorted(ends, places, side="right") - 1).astype(np.int64)
 
 
 def _places(text: npt.NDArray[np.uint8], mark: Mark) -> npt.NDArray[np.int64]:
-    """Where the byte of a mark stands between what has to stand beside it."""
+    """The positions of a mark's byte that have the right bytes beside them."""
     places = np.flatnonzero(text == mark.byte)
     if mark.between_digits:
         places = places[(places > 0) & (places + 1 < len(text))]
@@ -249,13 +252,13 @@ def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts
 
 
 def _found(spans: pa.Array, column: pa.Array) -> pa.Array:
-    """Rows with a match: the kernel gives an empty span where there is none, and nothing we look for is empty."""
+    """Rows with a match: Arrow's kernel gives an empty span where there is none, and no detector matches empty text."""
     lengths = pc.list_element(spans, 1)
     return pc.and_(column.is_valid(), pc.greater(lengths, 0))
 
 
 def _in_one_value(text: bytes, start: int, end: int) -> bool:
-    """Whether a find in JSON without backslashes lies within one string that is a value; if not it is looked at
-    closely."""
+    """Whether a find in JSON without backslashes is within one string that is a value; if not, the row is masked
+    on its own."""
     close = text.find(b'"', start)
     return close >= end and text[close + 1] in _VALUE_ENDS and text.count(b'"', 0, start) % 2 == 1 and b"\\" not in text

@@ -1,7 +1,7 @@
-"""What counts as an e-mail address, an IP address, a card number, a token: where in a text they stand.
+"""What counts as an e-mail address, an IP address, a card number, a token, and where in a text they are.
 
-A detector is an RE2 expression that finds candidates, cheaply and over whole columns, and a refinement that says which
-part of a candidate is the thing itself. It knows texts as UTF-8 bytes. It must not know columns, JSON or what is done
+A detector is an RE2 expression that finds candidates, cheaply and over whole columns, and a refinement that selects the
+parts of a candidate that are finds. It knows texts as UTF-8 bytes. It must not know columns, JSON or what is done
 with a find. Expressions use no word boundaries, so that the quotes around a value in JSON change nothing.
 """
 
@@ -17,10 +17,10 @@ from logboom.pipeline.mask.rules import MaskRule
 
 Span = tuple[int, int]
 Refine = Callable[[bytes, int, int], Iterator[Span]]
-"""Of a text and a candidate in it: the parts that are the thing."""
+"""From a text and a candidate in it to the parts that are finds."""
 
 # Letters of any script, roughly: beyond Latin-1's signs, without blanks and punctuation. `\p{L}` would be exact and
-# makes RE2 ten times slower where it has to say where a match lies.
+# makes RE2 ten times slower where it has to give the position of a match.
 _FOREIGN: Final = r"[^\x00-\x{BF}\x{2000}-\x{206F}\x{3000}-\x{303F}\x{FF00}-\x{FFEF}]"
 _EMAIL: Final = (
     rf"(?:[A-Za-z0-9.!#$%&*+^_~-]|{_FOREIGN})+(?:@|%40)"
@@ -31,17 +31,17 @@ _IPV4: Final = r"[0-9]+(?:\.[0-9]+){3,}"
 _IPV6: Final = r"[0-9A-Fa-f:]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
 _CARD: Final = r"[0-9](?:[ -]?[0-9]){12,}"
 
-_TELLING_NAME: Final = (
+_SENSITIVE_NAME: Final = (
     r"password|passwd|passphrase|pwd|secret|token|api[ _.-]?key|access[_.-]?key|private[_.-]?key|secret[_.-]?key"
 )
-_TELLING_KEY: Final = rf"(?:{_TELLING_NAME}|authorization|credentials?|cookie)"
-SECRET_KEY: Final = re.compile(rf"(?i){_TELLING_KEY}\Z")
+_SENSITIVE_KEY: Final = rf"(?:{_SENSITIVE_NAME}|authorization|credentials?|cookie)"
+SECRET_KEY: Final = re.compile(rf"(?i){_SENSITIVE_KEY}\Z")
 """Names of attributes whose whole value is a secret, by how they end."""
 
-SECRET_KEY_IN_LINES: Final = re.compile(rf"(?im){_TELLING_KEY}$")
+SECRET_KEY_IN_LINES: Final = re.compile(rf"(?im){_SENSITIVE_KEY}$")
 """The same over many names at once, one a line."""
 
-SECRET_KEY_IN_JSON: Final = rf"(?i:{_TELLING_KEY})\":[^{{\[]"
+SECRET_KEY_IN_JSON: Final = rf"(?i:{_SENSITIVE_KEY})\":[^{{\[]"
 """RE2 over an object as JSON: has such a name with a plain value."""
 
 _TOKENS: Final = (
@@ -54,14 +54,14 @@ _TOKENS: Final = (
 )
 _BEARER: Final = r"(?i:bearer|basic)\s+(?P<secret1>[A-Za-z0-9._~+/-]{8,}=*)"
 _ASSIGNED: Final = (
-    rf"(?i:{_TELLING_NAME})[\"']?(?:\s*=\s*|:\s*)(?:\"(?P<secret2>[^\"]+)\"|'(?P<secret3>[^']+)'"
+    rf"(?i:{_SENSITIVE_NAME})[\"']?(?:\s*=\s*|:\s*)(?:\"(?P<secret2>[^\"]+)\"|'(?P<secret3>[^']+)'"
     r"|(?P<secret4>[^\s\"'&;,]+))"
 )
 _IN_URL: Final = r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"]*:(?P<secret5>[^\s/@\"]+)@"
 _TOKEN: Final = f"{_TOKENS}|{_BEARER}|{_ASSIGNED}|{_IN_URL}"
 
 ANCHOR: Final = re.compile(r"(?<!\[)\^|\$|\\A|\\z")
-"""Whether an expression speaks of the ends of a text; taking too many for such costs time alone."""
+"""Matches expressions that may contain anchors. One that is taken for such by mistake is only slower."""
 
 _ALNUM: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _DIGITS: Final = frozenset(b"0123456789")
@@ -75,11 +75,11 @@ _PROSE: Final = re.compile(rb"(?i)(?:token|secret|key)[\"']?:\s+\Z")
 
 
 class Mark(NamedTuple):
-    """A byte that says that a find may be near."""
+    """A byte that every find of a kind contains."""
 
     byte: int
     behind: bytes = b""
-    """What stands right behind it."""
+    """The bytes right behind it."""
     between_digits: bool = False
 
 
@@ -102,23 +102,22 @@ class Detector(NamedTuple):
     """Whether there is a candidate in a text."""
 
     marks: tuple[Mark, ...]
-    """Marks of which one is in every find, for those that need no look around; a byte is found far faster than a
-    match."""
+    """Marks of which every find has one, for context-free detectors; a byte is found far faster than a match."""
 
     digit_runs: bool
-    """Whether every find has thirteen digits or more with nothing but blanks and dashes between: found faster still."""
+    """Whether every find has thirteen digits or more with nothing but blanks and dashes between."""
 
     context_free: bool
-    """Whether a candidate is a find or not whatever stands around it."""
+    """Whether a candidate is a find or not does not depend on the text around it."""
 
     exact: bool
     """Whether the text around a value, or how JSON writes it, can hide a find from `expression`."""
 
     by_key: bool
-    """Whether values of attributes with a telling name are secrets as they are."""
+    """Whether whole values of attributes with names such as `password` are finds."""
 
     is_masked: Callable[[bytes], bool]
-    """Whether a text is what a mask of this rule leaves."""
+    """Whether a text is a replacement that this rule makes."""
 
 
 @lru_cache(maxsize=256)
@@ -160,7 +159,7 @@ def detector_for(rule: MaskRule) -> Detector:
 
 
 def finds_itself(rule: MaskRule) -> bool:
-    """Whether a rule would find, in whole or in part, what it puts in the place of a find; then there is no end."""
+    """Whether a rule would find, in whole or in part, its own replacements; masking would then never end."""
     forms = {
         "redact": (rule.replacement if rule.replacement is not None else f"[{rule.label}]",),
         "hash": (f"[{rule.label}:0123456789abcdef]", f"[{rule.label}:abcdefabcdefabcd]", f"[{rule.label}]"),
@@ -186,7 +185,7 @@ def _secret_span(match: "re2._Match", groups: tuple[int, ...]) -> Span:
 
 
 def _masked_form(rule: MaskRule) -> Callable[[bytes], bool]:
-    """What a mask has put there is no find: without this a pattern such as `user=(\\S+)` would mask its own masks."""
+    """Whether a text is a replacement: without this a pattern such as `user=(\\S+)` would find its own replacements."""
     form = re.compile(rb"\[[A-Za-z][A-Za-z0-9_]*(?::[0-9a-f]{16})?\]")
     replacement = rule.replacement.encode() if rule.replacement is not None else None
     keeps = rule.action == "keep_last"
@@ -321,7 +320,7 @@ def _card_from(text: bytes, groups: list[Span], first: int) -> int | None:
 
 
 def _group_fits(text: bytes, groups: list[Span], first: int, last: int) -> bool:
-    """Groups are as on cards, and what stands between them is always the same."""
+    """Whether the groups are as on cards, with the same character between all of them."""
     separator = text[groups[last][0] - 1]
     same = separator == text[groups[first + 1][0] - 1]
     return same and groups[first][1] - groups[first][0] == 4 and 1 < groups[last][1] - groups[last][0] <= 7

@@ -1,7 +1,7 @@
 """What is put in the place of a find: a keyed hash, a name, or all but the end starred out.
 
 It knows one rule and one found text at a time. It must not know columns or JSON. A replacement is plain text without
-quotes or backslashes, so it can stand in JSON as it is unless the user's own has some.
+quotes or backslashes, so it can be put into JSON as it is, unless the user's own has some.
 """
 
 import hmac
@@ -22,14 +22,14 @@ Replace = Callable[[bytes], bytes]
 
 
 def replacer(rule: MaskRule, key: bytes | None) -> Replace:
-    """From a found text (UTF-8) to what stands for it."""
+    """A function from a found text (UTF-8) to its replacement."""
     redacted = rule.replacement if rule.replacement is not None else f"[{rule.label}]"
     if rule.action == "redact":
         fixed = redacted.encode()
         return lambda found: fixed
     if rule.action == "keep_last":
         return lambda found: keep_last(found, rule.keep, digits_only=rule.kind == "card")
-    assert key is not None, "a hash needs a key; the compiler sees to it"
+    assert key is not None, "the compiler refuses a hash without a key"
     return _Hashes(rule, key)
 
 
@@ -104,7 +104,7 @@ _NOT_PLAIN: Final = re.compile(rb'["\\\x00-\x1f]')
 
 
 def in_json(text: bytes) -> bytes:
-    """A replacement as it has to stand between the quotes of a JSON string."""
+    """A replacement as it has to be written between the quotes of a JSON string."""
     if _NOT_PLAIN.search(text) is not None:
         return msgspec.json.encode(text.decode(errors="replace"))[1:-1]
     return text

@@ -1,4 +1,4 @@
-"""What a rule of a mask looks for and what it does with a find, as it stands in the plan. It knows settings alone."""
+"""What a rule of a mask looks for and what it does with a find, as it is in the plan. It knows settings alone."""
 
 from typing import Literal
 

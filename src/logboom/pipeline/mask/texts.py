@@ -25,14 +25,13 @@ class Masker(NamedTuple):
     detector: Detector
     replace: Replace
     redact: Replace
-    """What stands in where a replacement together with its neighbours would be found again."""
+    """The replacement to use where that of `replace`, together with the text beside it, would be found again."""
 
     keeps_nothing: bool
-    """Whether a replacement can never be found again: it keeps nothing of the find."""
+    """Whether a replacement keeps nothing of the find, and so can never be found again."""
 
     replacement_of: Callable[[bytes, bool], bytes | None]
-    """For a detector that looks at nothing around a candidate: what replaces it (in JSON or not), or None where it is
-    no find."""
+    """For a context-free detector: what replaces a candidate (in JSON or not), or None where it is no find."""
 
 
 class Masked(NamedTuple):
@@ -49,7 +48,7 @@ def mask_text(masker: Masker, text: bytes) -> Masked:
         return Masked(text, 0)
     count = len(spans)
     text = splice(text, spans, masker.replace)
-    for _ in range(_ROUNDS_MAX):  # what was kept of a find, or stood beside it, can make another
+    for _ in range(_ROUNDS_MAX):  # what was kept of a find can make another with the text beside it
         spans = masker.detector.find(text)
         if not spans:
             return Masked(text, count)
@@ -92,8 +91,8 @@ def mask_values(masker: Masker, text: bytes, path: tuple[str, ...] | None) -> Ma
 
 
 def _has_nothing(detector: Detector, tree: dict[str, Any]) -> bool:
-    """Whether no value can hold a find, asked of all values at once. NUL between them is like an end of a text, but for
-    anchors."""
+    """Whether no value can hold a find, by one search over all values. NUL between them acts as the end of a text,
+    except for anchors."""
     if ANCHOR.search(detector.expression):
         return False
     keys: list[str] = []
@@ -119,7 +118,7 @@ def _gather(holder: Any, keys: list[str], values: list[bytes]) -> None:
 
 
 def _mask_written(masker: Masker, text: bytes) -> Masked | None:
-    """Work on the JSON as it is written; None where a find is not within one value, or has to be looked at again."""
+    """Masks the JSON as it is written; None where a find is not within one value, or would be found again."""
     spans = masker.detector.find(text)
     wanted: list[Span] = []
     quotes, position = 0, 0
@@ -131,7 +130,7 @@ def _mask_written(masker: Masker, text: bytes) -> Masked | None:
         behind = text[text.find(b'"', end) + 1]
         if behind in _VALUE_ENDS:
             wanted.append((start, end))
-        elif behind != _COLON:  # a colon ends a key; anything else is JSON as someone else writes it
+        elif behind != _COLON:  # a colon ends a key; anything else is not JSON as msgspec writes it
             return None
     if not wanted:
         return Masked(text, 0)
@@ -142,7 +141,7 @@ def _mask_written(masker: Masker, text: bytes) -> Masked | None:
 
 
 class _Walk:
-    """Goes through the values of an object and masks them where they stand."""
+    """Masks the values of an object in place."""
 
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
@@ -155,7 +154,7 @@ class _Walk:
             self._value(holder, key, value)
 
     def below(self, holder: Any, path: tuple[str, ...]) -> None:
-        """The value of one attribute: a name with dots, or the way down into nested ones."""
+        """The value of one attribute: `path` is a name with dots, or leads into nested objects."""
         joined = ".".join(path)
         if isinstance(holder, dict) and joined in holder:
             self._value(holder, joined, holder[joined])

@@ -27,7 +27,7 @@ Kind = Literal["arc", "fan", "dropped", "dead", "direct", "edge"]
 class Place:
     """One number that `at` can have.
 
-    arc: waits for the transform `node`, having come by `edge`. fan: left by `edge`, to be copied to all who read it.
+    arc: waits for the transform `node`, having come by `edge`. fan: left by `edge`, to be copied to all readers of it.
     direct: for the stream of the sink `node`. edge: for the stream of `edge`, from which other sinks are delivered.
     dropped: by the rule `node`. dead: at the stage `node`.
     """
@@ -51,7 +51,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """The new weight of rows at the place `at` that the condition of `column` keeps; `sql` says it for Spark."""
+    """The new weight, in SQL, of rows at the place `at` that the condition of `column` keeps."""
 
     at: int
     column: str
@@ -65,7 +65,7 @@ class Layer:
     destinations."""
 
     routing: tuple[tuple[int, Outcome], ...]
-    """By the place a row stands at: where it goes."""
+    """By the place of a row: where it goes."""
     conditions: tuple[Condition, ...]
     weights: tuple[Weight, ...]
 
@@ -104,7 +104,7 @@ Step = Layer | KernelPass
 
 @dataclass(slots=True)
 class _Places:
-    """Hands out numbers, the same ones for the same plan."""
+    """Assigns numbers to places, the same ones for the same plan."""
 
     found: dict[tuple[Kind, str, str], Place] = field(default_factory=dict)
 
@@ -136,7 +136,7 @@ class Layout:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Every place a record of this plan can stand at."""
+        """Every place that a record of this plan can be at."""
         return tuple(self._places.found.values())
 
     def finals(self) -> tuple[Place, ...]:
@@ -169,12 +169,16 @@ class Layout:
         return arrivals[0] if len(arrivals) == 1 else self._places.code("fan", edge, "")
 
     def _sink_of(self, place: Place) -> str:
-        """The sink whose dead letters tell of a record at a final place; the first where several share it."""
+        """The sink whose dead letters get a record at a final place; the first where several share it."""
         if place.kind == "direct":
             return place.node
         return next(sink.name for sink in self.plan.sinks if place.edge in sink.inputs and not is_direct(sink))
 
     def _build(self) -> Iterable[Step]:
+        """Steps until no row is on its way. `present`: the places where a row can be between two steps.
+
+        Routing goes first wherever a row waits for it: the next kernel pass then takes all rows that need one.
+        """
         present = set(self.entries.values())
         while moving := sorted(code for code in present if 0 <= code < FINAL_FROM):
             in_sql = [code for code in moving if not self._is_kernel_arc(code)]
@@ -209,6 +213,7 @@ class Layout:
 
     @staticmethod
     def _after(step: Step, present: set[int]) -> set[int]:
+        """The places where a row can be behind the step."""
         if isinstance(step, KernelPass):
             for node in step.nodes:
                 present = (present - set(node.arrivals)) | {node.leaves, node.dead}

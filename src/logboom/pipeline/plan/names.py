@@ -1,4 +1,4 @@
-"""What the pipeline calls its streams, headers and files. It knows words alone."""
+"""The names of the pipeline's streams, headers and record keys. It knows text alone."""
 
 import re
 from typing import Final
@@ -41,7 +41,7 @@ REPIN_KEY: Final = b"repin:"
 """In an edge's stream: start of the key of a record of a batch that was pinned to another plan after it had run.
 
 Batch and generation follow. Such a batch may leave other records in an edge than its first attempt did, so the highest
-offset that a reader saw of that attempt does not tell which of them it has.
+offset that a reader saw of that attempt does not determine which of them it has.
 """
 
 
@@ -67,7 +67,7 @@ def dead_stream(pipeline: str, stage: str) -> str:
 
 
 def origin_text(stream: str, partition: int, offset: int) -> str:
-    """A record's place as one word.
+    """A record's stream, partition and offset as one word.
 
     >>> origin_text("web", 0, 7)
     'web/0/7'

@@ -1,12 +1,12 @@
 """The compiled pipeline: frozen nodes that describe themselves, ready to be pinned to a batch and sent to executors.
 
-It knows which columns stand on which edge, the words that all of the pipeline agrees on (names of columns and edges,
+It knows which columns are on which edge, the words that all of the pipeline agrees on (names of columns and edges,
 the counts a kernel adds), and what every source, transform and sink has. The particular transforms and sinks extend
 these classes in files of their own, `logboom.pipeline.transforms` and `logboom.pipeline.sinks`. It must not know YAML,
 Spark, or how a node does its work.
 
 Every node is a frozen `msgspec.Struct`: hashable (so executors can cache what they build from a node), picklable, and
-written to JSON and back without a change. Plans of earlier versions lie pinned in checkpoints: a field may be added
+written to JSON and back without a change. Plans of earlier versions are pinned in checkpoints: a field may be added
 with a default, but none may be renamed or change its meaning (tests/pipeline_core/test_pinned_plans.py).
 
 The life of a row. A source's row carries RAW_COLUMNS. A parse turns it into an event (EVENT_COLUMNS): `value`, `key`
@@ -76,7 +76,7 @@ DEAD_COLUMNS: Final[tuple[Column, ...]] = (
     ("value", "binary"),
     ("headers", "array<struct<key:string,value:binary>>"),
 )
-"""What stands behind EVENT_COLUMNS: all null on a live event; on a dead one the reason and the original record."""
+"""What follows EVENT_COLUMNS: all null on a live event; on a dead one the reason and the original record."""
 
 DROPPED: Final = "dropped"
 """The boolean column that a kernel which drops rows adds; see `KernelTransform.drops_rows`."""
@@ -95,7 +95,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The edges that leave it; a record behind it stands `at` one of them."""
+        """The edges that leave it; a record that leaves the node is `at` one of them."""
         return (self.name,)
 
 
@@ -148,7 +148,7 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
 
     @property
     def record_conditions(self) -> tuple[tuple[str, str], ...]:
-        """Boolean columns that it wants beside raw records: the name of each, and the SQL over WHEN_COLUMNS that Spark
+        """Boolean columns that it needs beside raw records: the name of each, and the SQL over WHEN_COLUMNS that Spark
         fills it with."""
         return ()
 
@@ -235,7 +235,7 @@ class TestInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestExpectation(msgspec.Struct, frozen=True, kw_only=True):
-    """What must stand at an edge, a sink, `dropped` or `dead` (or `dropped:NAME`, `dead:NAME`)."""
+    """What must be found at an edge, a sink, `dropped` or `dead` (or `dropped:NAME`, `dead:NAME`)."""
 
     __test__ = False
 
@@ -278,7 +278,7 @@ class PlanWarning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole pipeline. Transforms stand in topological order; every input names an edge that exists."""
+    """A whole pipeline. Transforms are in topological order; every input names an edge that exists."""
 
     name: str
     file: str

@@ -2,7 +2,7 @@
 
 A routing transform (`nodes.RoutingTransform`) writes its part of the tree; `layout` joins the parts of transforms that
 follow each other; `logboom.pipeline.route.routing` walks the tree with whole columns of values. Nothing here knows
-transforms, or what a place stands for.
+transforms, or what a place means.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ TRUE, FALSE, FAILED = 1, 0, 2
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Goes on to all of these places."""
+    """On to all of these places."""
 
     codes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Goes on by the value of a condition."""
+    """On by the value of a condition."""
 
     column: str
     then: Outcome
@@ -35,7 +35,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Goes on by every condition that is true, by `unmatched` where none is; a failed one adds `failed`, once."""
+    """On by every condition that is true, by `unmatched` where none is; a failed one adds `failed`, once."""
 
     branches: tuple[tuple[str, Outcome], ...]
     unmatched: Outcome
@@ -44,7 +44,7 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Goes on by all of these."""
+    """On by all of these."""
 
     parts: tuple[Outcome, ...]
 

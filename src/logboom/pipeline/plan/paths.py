@@ -1,4 +1,4 @@
-"""Where the files of a pipeline lie. Knows plans and paths alone."""
+"""Paths that a pipeline's file names. Knows plans and paths alone."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ from logboom.pipeline.plan.nodes import Plan
 
 
 def resolved(plan: Plan, path: str) -> Path:
-    """A path of a pipeline's file: relative ones lie beside the file."""
+    """A path of a pipeline's file, absolute: relative ones are relative to the file's directory."""
     return (Path(plan.file).parent / path).resolve()

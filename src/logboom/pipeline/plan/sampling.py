@@ -1,10 +1,10 @@
 """Sampling by hash: whether an event stays is a pure function of its key and the rate, on every machine and in SQL.
 
 The hash is XXH64 of the key's UTF-8 bytes with seed 42, which is Spark's `xxhash64`; its upper 53 bits are compared
-with `2**53 / rate`. So one trace has one fate everywhere, and what a higher rate keeps a lower rate keeps too.
+with `2**53 / rate`. So all events of a trace are kept or dropped together, on every machine, and what a higher rate
+keeps a lower rate keeps too.
 
-It knows the SQL text and the same in Python. It must not know Spark sessions, batches, or where a sample stands in the
-graph.
+It knows the SQL text and the same in Python. It must not know Spark sessions, batches or the graph.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ def keep_condition(sampling: Sampling) -> str:
 
 
 def weight_expression(sampling: Sampling) -> str:
-    """SQL for the weight of an event that stays: how many events of the input it now stands for."""
+    """SQL for the weight of an event that stays: how many events of the input it now represents."""
     grown = f"weight * {float(sampling.rate)!r}D"
     if sampling.exclude is None:
         return grown

@@ -1,8 +1,9 @@
-"""Conditions that the kernels can answer themselves, on whole Arrow columns, without Spark.
+"""Conditions that the kernels can evaluate themselves, on whole Arrow columns, without Spark.
 
 A condition is Spark SQL. What is read here is the part of it that routes and filters mostly use and whose meaning is
 the same everywhere: columns of text and whole numbers compared with literals, IN, BETWEEN, LIKE with `%`, RLIKE, IS
-NULL, AND, OR, NOT. Anything else, and anything in doubt, is not read and stays Spark's: `simple_condition` says None.
+NULL, AND, OR, NOT. For anything else, and anything in doubt, `simple_condition` gives None, and Spark evaluates
+the condition.
 
 It knows SQL's grammar and its three truth values. It must not know the graph. No such condition can fail on a record.
 """
@@ -56,7 +57,7 @@ class _Token:
 
 @lru_cache(maxsize=1024)
 def simple_condition(sql: str) -> Answer | None:
-    """The condition ready to be asked of batches, or None where Spark has to answer it."""
+    """The condition as a function of batches, or None where Spark has to evaluate it."""
     try:
         return _Reader(_tokens(sql)).whole()
     except _OtherSqlError:
@@ -177,7 +178,7 @@ class _Reader:
         try:
             check_search(pattern)
         except PatternError:
-            raise _OtherSqlError from None  # the check of the file has refused it, with a sentence
+            raise _OtherSqlError from None  # the check of the file has refused it
         return lambda batch: pc.match_substring_regex(batch.column(name), pattern)
 
     def _in(self, name: str) -> Answer:

@@ -1,7 +1,7 @@
 """Routing of a batch by one layer: each row goes to the places its conditions choose, copied where these are several.
 
-Knows layers and rows. Must not know Spark. Conditions are answered here where they are simple; otherwise Spark has
-answered them before, and its verdicts stand in the batch under the names of the conditions' columns.
+Knows layers and rows. Must not know Spark. Conditions are evaluated here where they are simple; otherwise Spark has
+evaluated them before, and their values are in the batch, in the conditions' columns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ Verdicts = Mapping[str, npt.NDArray[np.int8]]
 
 
 def needs_spark(layer: Layer) -> bool:
-    """Whether Spark has to answer the layer's conditions."""
+    """Whether Spark has to evaluate the layer's conditions."""
     return any(
         simple_condition(condition.sql) is None if condition.sample is None else sampler(condition.sample) is None
         for condition in layer.conditions

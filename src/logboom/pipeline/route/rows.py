@@ -1,4 +1,4 @@
-"""Rows on their way through a batch: Arrow columns, and where each row, or copy of a row, stands.
+"""Rows on their way through a batch: Arrow columns, and the place of each row, or copy of a row.
 
 Knows Arrow and places as numbers. Must not know transforms, Spark, or what a place means. Copies share the columns of
 the row they were made of until plain columns are asked for.
@@ -46,7 +46,7 @@ class Rows:
         if self.own_weights is not None:
             return self.own_weights
         weights: Weights = self.batch.column(WEIGHT).to_numpy(zero_copy_only=False)
-        # Dead rows have none, and stand for one record each.
+        # Dead rows have none, and count as one record each.
         weights = np.where(np.isnan(weights), 1.0, weights)
         return weights if self.index is None else weights[self.index]
 

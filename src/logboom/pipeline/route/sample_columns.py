@@ -1,7 +1,7 @@
 """Sampling of whole Arrow batches: the decision of `logboom.pipeline.plan.sampling` without Spark, and the same one.
 
 Knows Arrow columns and XXH64 a column at a time. Must not know the graph. Keys that are an expression, and exclusions
-that only Spark can answer, are not for here: `sampler` says None.
+that only Spark can evaluate, are left to Spark: `sampler` gives None.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ _FEW: Final = 4
 
 
 class Sampler(NamedTuple):
-    """A sample ready to be asked of batches; both want the batch and the weights its events have."""
+    """A sample as functions of a batch and the weights that its events have."""
 
     stays: Callable[[pa.RecordBatch, Weights], Mask]
     grown: Callable[[pa.RecordBatch, Weights], Weights]
@@ -45,7 +45,7 @@ class Sampler(NamedTuple):
 
 @lru_cache(maxsize=256)
 def sampler(sampling: Sampling) -> Sampler | None:
-    """The sample ready to be applied to batches, or None where Spark has to answer it."""
+    """The sample as functions of batches, or None where Spark has to evaluate it."""
     exclude = None if sampling.exclude is None else simple_condition(sampling.exclude)
     if sampling.key.strip() not in _TEXTS or (exclude is None) != (sampling.exclude is None):
         return None

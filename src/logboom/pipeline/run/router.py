@@ -23,7 +23,7 @@ from logboom.pipeline.edge.record_encoder import RecordEncoder
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
-from logboom.pipeline.execute.stages import REPORT, reported
+from logboom.pipeline.execute.stages import REPORT, sum_reports
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
@@ -137,7 +137,7 @@ class Router:
             self._prepared_plans.clear()
             raise
         # Kept before Spark commits the offsets: a crash between the two runs the batch again, which replaces the entry.
-        counts = reported([bytes(row[REPORT]) for row in task_reports])
+        counts = sum_reports([bytes(row[REPORT]) for row in task_reports])
         try:
             entry = self.ledgers.record(
                 batch=batch,

@@ -165,7 +165,7 @@ def _check_inputs(node: ParseTransform, part: Part, broken: Container[str]) -> N
 
 
 def _rule_key(part: Part, line: int) -> tuple[str | int, ...]:
-    """Where the rule stands that begins in this line."""
+    """The keys of the rule that begins in this line."""
     rules = (*part.path, "rules")
     paths = (path for path, at in part.findings.document.lines.items() if path[: len(rules)] == rules and at == line)
     found = next((path for path in paths if len(path) == len(rules) + 1), rules)

@@ -24,7 +24,7 @@ class SampleModel(TransformModel):
     """Keep this part."""
 
     key: str = "trace_id"
-    """Events with the same key share one fate."""
+    """Events with the same key are kept or dropped together."""
 
     exclude: str | None = None
     """Always keep what this is true of."""
@@ -64,8 +64,8 @@ def _compile(model: SampleModel, common: CommonFields, part: Part) -> SampleTran
 
 
 def _mark_chains(findings: Findings, transforms: Sequence[Transform]) -> list[Transform]:
-    """Sets `follows_weight` where the weights before a sample come from samples of the same key, so that two of them in
-    a row multiply as they say."""
+    """Sets `follows_weight` where the weights before a sample come from samples of the same key, so that the rates of
+    two in a row multiply."""
     keys_at: dict[str, frozenset[str]] = {}
     marked: list[Transform] = []
     for node in transforms:
