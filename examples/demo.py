@@ -220,6 +220,9 @@ class Demo:
     def _show_dead_letters(self, config: str) -> None:
         step("What could not be parsed waits as dead letters, with reason, origin and original bytes")
         listed = self._run([LOGBOOM, "pipeline", "dead-letters", "list", config]).splitlines()
+        if len(listed) == 1:  # the heads of the columns
+            console.print("  none: every line was parsed")
+            return
         console.print(indented("\n".join(listed[:6])), markup=False, overflow="ellipsis", no_wrap=True, soft_wrap=False)
 
     def _wait_for_lines(self, expected: dict[str, int]) -> None:
