@@ -19,7 +19,8 @@ from logboom.pipeline.sinks.parquet import archive as archive_module
 from logboom.pipeline.sinks.parquet import compaction as compaction_module
 from logboom.pipeline.sinks.parquet.archive import Archive
 from logboom.pipeline.sinks.parquet.compaction import Compactor
-from logboom.pipeline.sinks.parquet.staging import NO_VALUE, ArchiveWriter, Report
+from logboom.pipeline.sinks.parquet.partitioning import NO_VALUE
+from logboom.pipeline.sinks.parquet.staging import ArchiveWriter, Report
 
 SINK = ParquetSink(name="archive", line=1, inputs=("e",), path="archive")
 EDGE = "_p.e"

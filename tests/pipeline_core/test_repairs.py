@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.pipeline_core.batches import NOON, events, parser, raw, read
 
 from logboom.pipeline.plan.nodes import DROPPED
-from logboom.pipeline.sinks.parquet.staging import _directory_value
+from logboom.pipeline.sinks.parquet.partitioning import directory_value
 
 COLLECTED = [
     ("host.name", b"h1"),
@@ -35,7 +35,7 @@ def test_no_timestamp_of_kafka_is_none() -> None:
 
 
 def test_year_one_is_a_date_of_four_digits() -> None:
-    assert _directory_value("date", datetime(1, 1, 1, tzinfo=UTC)) == "0001-01-01"
+    assert directory_value("date", datetime(1, 1, 1, tzinfo=UTC)) == "0001-01-01"
 
 
 def test_numbers_no_double_can_hold_stay_as_text() -> None:

@@ -1,10 +1,11 @@
 """The sink `parquet`: an archive of Parquet files that any reader of Parquet can read while it grows.
 
-`delivery` runs on the driver and owns a batch from its rows to its commit. `staging` runs on the executors: it turns
-the JSON of events, which `pipeline.event.reading` reads back into columns, into synced Parquet files (`writing`) under
-names that no reader takes for data. `archive` makes staged files part of the archive, batch by batch, by one durable
-manifest; the manifest also holds the highest offset of origin that was delivered, by which repeats are dropped.
-`compaction` merges the small files of directories that no longer grow.
+`delivery` runs on the driver and owns a batch from its rows to its commit. `staging` runs on the executors: it reads
+the JSON of events back into columns (`pipeline.event.reading`), leaves out what was delivered before, and writes one
+synced file (`writing`) for each directory (`partitioning`), under names that no reader takes for data. `archive` makes
+staged files part of the archive, batch by batch, by one durable manifest; the manifest also holds the highest offset of
+origin that was delivered, by which repeats are dropped. `compaction` merges the small files of directories that no
+longer grow.
 
 This module has what a pipeline's file and plan say of the sink and stays cheap to import; Arrow and Spark are imported
 when it is opened.

@@ -5,43 +5,30 @@ under a name that no reader of the archive takes for data, and synced before it 
 """
 
 import os
-import urllib.parse
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.base.units import MIB
 from logboom.pipeline.event.reading import EventRows, read_events
-from logboom.pipeline.event.schema import LIVE_SCHEMA
+from logboom.pipeline.event.spans import Index, Mask
 from logboom.pipeline.plan.names import REPIN_KEY, RETRY_KEY
 from logboom.pipeline.sinks.base import Refused
 from logboom.pipeline.sinks.parquet import ParquetSink
+from logboom.pipeline.sinks.parquet.partitioning import by_directory, grouped
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
 
 STAGED_SUFFIX: Final = ".staged"
 REPORT_COLUMN: Final = "report"
-NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Directory value of rows that have none: what Spark and pyarrow read as null."""
 _BUFFER_MAX_BYTES: Final = 96 * MIB
 _OPEN_FILES_MAX: Final = 64
-_HOUR_US: Final = 3_600_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NO_HOUR: Final = np.iinfo(np.int64).min // _HOUR_US
-_RUN_ROWS_MIN: Final = 256
-"""Runs of rows of one directory that are so long on average are taken as slices, which copies nothing."""
-
-Index = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -93,87 +80,112 @@ class ArchiveWriter:
         yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([report], pa.binary())})
 
 
-@dataclass(slots=True)
 class _Task:
-    job: ArchiveWriter
-    high_water: dict[str, int] = field(default_factory=dict)
-    retried: list[str] = field(default_factory=list)
-    unreadable: list[Refused] = field(default_factory=list)
-    rows: int = 0
-    repeats: int = 0
-    files: "_Files" = field(init=False)
+    """What one task has done so far."""
 
-    def __post_init__(self) -> None:
-        self.files = _Files(self.job)
+    def __init__(self, job: ArchiveWriter) -> None:
+        self._delivered = _Delivered(job)
+        self._files = _Files(job)
+        self._unreadable: list[Refused] = []
+        self._rows = 0
+        self._repeats = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Decodes, drops repeats and hands on; the rows of a partition of origin come in order of their offsets."""
+        """Decodes, drops repeats and hands on, piece by piece."""
+        keys = _Keys(batch.column("key"))
         for found in read_events(batch.column("value")):
             for row, reason in found.unreadable:
-                self.unreadable.append(_refused(batch, row, reason))
-            if len(found.rows):
-                self._add(found, batch)
-
-    def _add(self, found: EventRows, batch: pa.RecordBatch) -> None:
-        table = found.events
-        kept = self._fresh(table, batch, found.rows)
-        fresh = table if kept.all() else table.filter(pa.array(kept))
-        self.repeats += table.num_rows - fresh.num_rows
-        self.rows += fresh.num_rows
-        if fresh.num_rows:
-            self.files.add(fresh)
+                self._unreadable.append(_refused(batch, row, reason))
+            if not len(found.rows):
+                continue
+            kept = self._delivered.fresh(found, batch.column("topic"), keys)
+            fresh = found.events if kept.all() else found.events.filter(pa.array(kept))
+            self._repeats += len(found.rows) - fresh.num_rows
+            self._rows += fresh.num_rows
+            if fresh.num_rows:
+                self._files.add(fresh)
 
     def finished(self) -> Report:
         return Report(
-            files=tuple(self.files.finished()),
-            rows=self.rows,
-            repeats=self.repeats,
-            high_water=self.high_water,
-            retried=tuple(self.retried),
-            unreadable=tuple(self.unreadable),
+            files=tuple(self._files.finished()),
+            rows=self._rows,
+            repeats=self._repeats,
+            high_water=self._delivered.high_water,
+            retried=tuple(self._delivered.retried),
+            unreadable=tuple(self._unreadable),
         )
 
-    def _fresh(self, table: pa.Table, batch: pa.RecordBatch, rows: Index) -> Mask:
-        """Which rows have not been delivered before: above the highest offset of their partition of origin so far."""
-        edges = batch.column("topic").take(pa.array(rows))
-        columns = [edges, table.column("stream"), table.column("partition")]
-        generations = self._marked(batch, rows, REPIN_KEY)
-        if generations.any():
+
+class _Keys:
+    """The keys of a batch's records: most have none; those of some say what their events are (see `plan.names`)."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._keys = keys
+        self.retries = self._begin_with(RETRY_KEY)
+        self.generations = self._begin_with(REPIN_KEY)
+
+    def _begin_with(self, prefix: bytes) -> Mask:
+        if self._keys.null_count == len(self._keys):
+            return np.zeros(len(self._keys), np.bool_)
+        found: Mask = pc.fill_null(pc.starts_with(self._keys, prefix.decode()), False).to_numpy(zero_copy_only=False)
+        return found
+
+    def letter(self, row: int) -> str:
+        """The dead letter that a retried record came from."""
+        key: bytes = self._keys[row].as_py()
+        return key.removeprefix(RETRY_KEY).decode(errors="replace")
+
+    def marks(self, rows: Index) -> pa.Array:
+        """The generation of each row; null for all that were written at the first attempt."""
+        kept = pc.if_else(
+            pa.array(self.generations[rows]), self._keys.take(pa.array(rows)), pa.scalar(None, pa.binary())
+        )
+        return kept.cast(pa.string())
+
+
+class _Delivered:
+    """What was delivered before, by which repeats are known.
+
+    The records of a partition of origin come in order of their offsets, also where an attempt that was cut short left
+    some of them a first time: so all that is not above the highest offset seen is a repeat.
+    """
+
+    def __init__(self, job: ArchiveWriter) -> None:
+        self._job = job
+        self.high_water: dict[str, int] = {}
+        """Highest offset of origin that this task has seen, by `origin_key`."""
+        self.retried: list[str] = []
+
+    def fresh(self, found: EventRows, topics: pa.Array, keys: _Keys) -> Mask:
+        """Which events have not been delivered; they count as delivered from now on."""
+        rows, table = found.rows, found.events
+        columns = [topics.take(pa.array(rows)), table.column("stream"), table.column("partition")]
+        if keys.generations[rows].any():
             # Its records follow those of the first attempt but may be others: they are compared with their own only.
-            marks = batch.column("key").cast(pa.string()).take(pa.array(rows))
-            columns.append(pc.if_else(pa.array(generations), marks, pa.scalar(None, pa.string())))
-        codes, keys = _grouped(columns)
+            columns.append(keys.marks(rows))
+        groups, origins = grouped(columns)
         offsets = table.column("offset").to_numpy()
-        retries = self._marked(batch, rows, RETRY_KEY)
-        fresh = np.zeros(len(offsets), dtype=bool)
-        for code, origin in enumerate(keys):
-            here = np.flatnonzero((codes == code) & ~retries)
+        retries = keys.retries[rows]
+        fresh = np.zeros(len(rows), np.bool_)
+        for group, origin in enumerate(origins):
+            here = np.flatnonzero((groups == group) & ~retries)
             if len(here):
                 key = origin_key(*origin)
-                floor = self.high_water.get(key, self.job.high_water.get(key, -1))
+                floor = self.high_water.get(key, self._job.high_water.get(key, -1))
                 reached = np.maximum.accumulate(np.concatenate(([floor], offsets[here])))
                 fresh[here] = offsets[here] > reached[:-1]
                 self.high_water[key] = int(reached[-1])
-        fresh[np.flatnonzero(retries)] = self._fresh_retries(batch, rows[retries])
+        # A retried event has an old offset; it is known by the dead letter that it came from.
+        for at in np.flatnonzero(retries).tolist():
+            fresh[at] = self._retry(keys.letter(int(rows[at])))
         return fresh
 
-    @staticmethod
-    def _marked(batch: pa.RecordBatch, rows: Index, prefix: bytes) -> Mask:
-        """Which rows have a key that begins with this: most have none at all."""
-        keys = batch.column("key")
-        if keys.null_count == len(keys):
-            return np.zeros(len(rows), dtype=bool)
-        marked = pc.fill_null(pc.starts_with(keys, prefix.decode()), fill_value=False)
-        return np.asarray(marked.to_numpy(zero_copy_only=False)[rows], dtype=bool)
-
-    def _fresh_retries(self, batch: pa.RecordBatch, rows: Index) -> list[bool]:
-        fresh = []
-        for row in rows:
-            letter = batch.column("key")[int(row)].as_py().removeprefix(RETRY_KEY).decode(errors="replace")
-            fresh.append(letter not in self.job.retried and letter not in self.retried)
-            if fresh[-1]:
-                self.retried.append(letter)
-        return fresh
+    def _retry(self, letter: str) -> bool:
+        """Whether the event of a dead letter is delivered for the first time."""
+        if letter in self._job.retried or letter in self.retried:
+            return False
+        self.retried.append(letter)
+        return True
 
 
 class _Files:
@@ -187,7 +199,7 @@ class _Files:
         self._done: list[StagedFile] = []
 
     def add(self, table: pa.Table) -> None:
-        for directory, part in _by_directory(table, self._job.sink.partition_by):
+        for directory, part in by_directory(table, self._job.sink.partition_by):
             self._waiting.setdefault(directory, []).append(part)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes > _BUFFER_MAX_BYTES:
@@ -238,75 +250,3 @@ def _refused(batch: pa.RecordBatch, row: int, reason: str) -> Refused:
         batch.column(name)[row].as_py() for name in ("topic", "partition", "offset", "value")
     )
     return Refused(stream, partition, offset, value or b"", reason)
-
-
-def _grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Index, list[tuple[Any, ...]]]:
-    """Each row's group of equal values, and the values of each group."""
-    rows = len(columns[0])
-    codes, count = np.zeros(rows, np.int64), 1
-    for column in columns:
-        coded = pc.dictionary_encode(column, null_encoding="encode")
-        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-        if isinstance(coded, pa.ChunkedArray):
-            coded = coded.chunk(0)
-        if len(coded.dictionary) > 1:
-            codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
-            count *= len(coded.dictionary)
-        if count > rows:  # few of the combinations can be there
-            found, codes = np.unique(codes, return_inverse=True)
-            count = len(found)
-    first = np.full(count, -1, np.int64)
-    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # of several rows with one code the one written last stays
-    there = np.flatnonzero(first >= 0)
-    group_of = np.zeros(count, np.int64)
-    group_of[there] = np.arange(len(there))
-    keys = [tuple(column[row].as_py() for column in columns) for row in first[there].tolist()]
-    return group_of[codes], keys
-
-
-def _by_directory(table: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each directory, in order, without the columns that its name already tells."""
-    by_time = [name for name in partition_by if name in ("date", "hour")]
-    others = [name for name in partition_by if name not in by_time]
-    grouped_by = [table.column(name) for name in others]
-    if by_time:
-        grouped_by.append(_hours(table))
-    groups, keys = _grouped(grouped_by)
-    directories = []
-    for values in keys:
-        value_of = dict(zip(others, values, strict=False)) | {name: _hour(values[-1]) for name in by_time}
-        directories.append("/".join(f"{name}={_directory_value(name, value_of[name])}" for name in partition_by))
-    body = table.drop_columns([name for name in others if name in LIVE_SCHEMA.names])
-    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    if len(bounds) * _RUN_ROWS_MIN <= len(groups) or len(keys) == 1:
-        for start, stop in pairwise(bounds):
-            yield directories[groups[start]], body.slice(start, stop - start)
-        return
-    for directory in dict.fromkeys(directories):
-        here = np.isin(groups, [group for group, name in enumerate(directories) if name == directory])
-        yield directory, body.filter(pa.array(here))
-
-
-def _hours(table: pa.Table) -> pa.Array:
-    """Hours since 1970 of each event's time, or where it has none of the time at which it was observed."""
-    when = pc.coalesce(table.column("time"), table.column("observed_time")).cast(pa.int64())
-    micros = pc.fill_null(when, np.iinfo(np.int64).min).to_numpy()
-    return pa.array(micros // _HOUR_US)
-
-
-def _hour(number: int) -> datetime | None:
-    """The hour of that number, counted from 1970; None for none, and for one that no calendar has."""
-    try:
-        return None if number == _NO_HOUR else _EPOCH + timedelta(hours=number)
-    except OverflowError:
-        return None
-
-
-def _directory_value(name: str, value: Any) -> str:
-    if value is None:
-        return NO_VALUE
-    if name == "date":
-        return str(value.date().isoformat())  # strftime writes year 1 without the zeros in front
-    if name == "hour":
-        return str(value.strftime("%H"))
-    return urllib.parse.quote(str(value), safe="") or NO_VALUE

@@ -1,0 +1,103 @@
+"""Which directory of the archive a row belongs to, worked out for whole tables.
+
+Knows the columns of events and how Hive names directories (`name=value`). Must not know files or batches.
+"""
+
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logboom.pipeline.event.schema import LIVE_SCHEMA
+from logboom.pipeline.event.spans import Index
+
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Directory value of rows that have none: what Spark and pyarrow read as null."""
+_HOUR_US: Final = 3_600_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_TIME: Final = np.iinfo(np.int64).min
+_NO_HOUR: Final = _NO_TIME // _HOUR_US
+_RUN_ROWS_MIN: Final = 256
+"""Runs of rows of one directory that are so long on average are taken as slices, which copies nothing."""
+
+
+def by_directory(table: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each directory, in order, without the columns that its name already tells."""
+    by_time = [name for name in partition_by if name in ("date", "hour")]
+    others = [name for name in partition_by if name not in by_time]
+    grouped_by = [table.column(name) for name in others]
+    if by_time:
+        grouped_by.append(_hours(table))
+    groups, keys = grouped(grouped_by)
+    directories = []
+    for values in keys:
+        value_of = dict(zip(others, values, strict=False)) | {name: _hour(values[-1]) for name in by_time}
+        directories.append("/".join(f"{name}={directory_value(name, value_of[name])}" for name in partition_by))
+    body = table.drop_columns([name for name in others if name in LIVE_SCHEMA.names])
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    if len(bounds) * _RUN_ROWS_MIN <= len(groups) or len(keys) == 1:
+        for start, stop in pairwise(bounds):
+            yield directories[groups[start]], body.slice(start, stop - start)
+        return
+    for directory in dict.fromkeys(directories):
+        here = np.isin(groups, [group for group, name in enumerate(directories) if name == directory])
+        yield directory, body.filter(pa.array(here))
+
+
+def _hours(table: pa.Table) -> pa.Array:
+    """Hours since 1970 of each event's time, or where it has none of the time at which it was observed."""
+    when = pc.coalesce(table.column("time"), table.column("observed_time")).cast(pa.int64())
+    micros = pc.fill_null(when, _NO_TIME).to_numpy()
+    return pa.array(micros // _HOUR_US)
+
+
+def _hour(number: int) -> datetime | None:
+    """The hour of that number, counted from 1970; None for none, and for one that no calendar has."""
+    try:
+        return None if number == _NO_HOUR else _EPOCH + timedelta(hours=number)
+    except OverflowError:
+        return None
+
+
+def directory_value(name: str, value: Any) -> str:
+    """What stands behind `name=` for a value; hours and dates are those of a UTC time.
+
+    >>> directory_value("service", "a/b"), directory_value("hour", datetime(1, 1, 1, 7, tzinfo=UTC))
+    ('a%2Fb', '07')
+    """
+    if value is None:
+        return NO_VALUE
+    if name == "date":
+        return str(value.date().isoformat())  # strftime writes year 1 without the zeros in front
+    if name == "hour":
+        return str(value.strftime("%H"))
+    return urllib.parse.quote(str(value), safe="") or NO_VALUE
+
+
+def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Index, list[tuple[Any, ...]]]:
+    """Each row's group of equal values, and the values of each group."""
+    rows = len(columns[0])
+    codes, count = np.zeros(rows, np.int64), 1
+    for column in columns:
+        coded = pc.dictionary_encode(column, null_encoding="encode")
+        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+        if isinstance(coded, pa.ChunkedArray):
+            coded = coded.chunk(0)
+        if len(coded.dictionary) > 1:
+            codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
+            count *= len(coded.dictionary)
+        if count > rows:  # few of the combinations can be there
+            found, codes = np.unique(codes, return_inverse=True)
+            count = len(found)
+    first = np.full(count, -1, np.int64)
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # of several rows with one code the one written last stays
+    there = np.flatnonzero(first >= 0)
+    group_of = np.zeros(count, np.int64)
+    group_of[there] = np.arange(len(there))
+    keys = [tuple(column[row].as_py() for column in columns) for row in first[there].tolist()]
+    return group_of[codes], keys
