@@ -28,7 +28,7 @@ def test_fanout(tmp_path: Path) -> None:
 
 
 def test_idle(tmp_path: Path) -> None:
-    result = bench(tmp_path, "idle", "--partitions=5", "--connections=20", "--trickle-partitions=600", "--seconds=0.5")
+    result = bench(tmp_path, "idle", "--partitions=5", "--connections=20", "--trickle-partitions=300", "--seconds=0.5")
     assert result["start_s"] > 0
     steps = [result[name] for name in ("empty", "partitions", "connections", "trickle", "trickle_followed")]
     assert all(step["memory_mb"] > 10 and step["threads"] > 1 for step in steps)

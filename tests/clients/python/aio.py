@@ -51,7 +51,7 @@ async def flood(bootstrap: str, topic: str) -> None:
             waiting[future] = n
             future.add_done_callback(acked)
             n += 1
-        await asyncio.sleep(0.0005)
+        await asyncio.sleep(0.001)
     await asyncio.wait_for(producer.flush(), 120)
     await producer.stop()
     print(f"ok sent {n}")

@@ -89,7 +89,7 @@ def flood(bootstrap: str, topic: str) -> None:
         if len(producer) < 2_000:
             producer.produce(topic, str(n), partition=0, on_delivery=on_delivery)
             n += 1
-        producer.poll(0.0005)
+        producer.poll(0.001)
     assert producer.flush(120) == 0
     print(f"ok sent {n}")
 
