@@ -369,6 +369,29 @@ def test_background_work_syncs_streams_without_flush_and_writes_checkpoints(tmp_
     run(body)
 
 
+def test_the_index_of_a_log_that_nobody_reads_is_saved_by_a_checkpoint(tmp_path: Path) -> None:
+    """Else a crash after weeks of writing would have recovery walk the whole segment."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            now_ms = broker.clock.wall_ms()  # of an old record the segment would end
+            await broker.catalog.create_stream("orders")
+            await append(broker.replicas.find("orders", 0), b"a", timestamp_ms=now_ms)
+        async with running(tmp_path, checkpoint_interval_s=1) as broker:
+            partition = broker.replicas.find("orders", 0)
+            index = tmp_path / "streams" / "orders-0" / f"{0:020d}.index"
+            size_bytes = index.stat().st_size
+            for _ in range(10):
+                await append(partition, bytes(5_000), timestamp_ms=now_ms)
+            assert partition.log.reader.index_is_behind
+            async with asyncio.timeout(20):
+                while index.stat().st_size == size_bytes:
+                    await asyncio.sleep(0.05)
+            assert not partition.log.reader.index_is_behind
+
+    run(body)
+
+
 def test_the_config_has_a_place_for_everything() -> None:
     config = BrokerConfig()
     assert config.stream_defaults.max_message_bytes == 1024 * 1024 + 12

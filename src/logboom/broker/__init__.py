@@ -54,9 +54,9 @@ The commit goes through a port: a local log now, a Raft group when there are sev
 deltas that it did not command itself, which is why `replicas` follows deltas and nothing else. See
 docs/decisions/0014-broker-rooms.md.
 
-Roles. A partition is a log and this broker's role in it. `disk.store` opens or creates the log, in no role: it takes no
-appends and shows no records. `replicas` then gives it the role that the image says. With one broker that is: leader, of
-an epoch one above the last, alone in the ISR.
+Roles. A partition is a log and this broker's role in it. `disk.log_manager` opens or creates the log, in no role: it
+takes no appends and shows no records. `replicas` then gives it the role that the image says. With one broker that is:
+leader, of an epoch one above the last, alone in the ISR.
 
 Start: lock the data directory, replay the metadata log, recover every partition and lead it, load the groups in the
 background. Stop, in this order: groups resign, running changes of metadata end, appends are refused, the flusher

@@ -23,8 +23,8 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk import maintenance
 from logboom.broker.disk.data_dir import METADATA_DIR, DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
+from logboom.broker.disk.log_manager import LogManager
 from logboom.broker.disk.rejections import WriteRejections
-from logboom.broker.disk.store import PartitionStore
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
 from logboom.broker.metadata_log import MetadataLog
@@ -86,7 +86,7 @@ class Broker:
         self.open_files = OpenFiles(config.max_open_log_files)
         services = self._partition_services()
         self.replicas = Replicas(
-            PartitionStore(disk, runtime, self.flusher, services, log, open_threads=config.open_threads),
+            LogManager(disk, runtime, self.flusher, services, log, open_threads=config.open_threads),
             self.identity.broker_id,
         )
         self.health = Health(self.replicas, self.flusher, self._readers, disk, data_dir.path, self._config)

@@ -13,7 +13,7 @@ from logboom.base.ports import Disk
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_dir import LogDirState, log_dir_state
-from logboom.broker.disk.store import Key
+from logboom.broker.disk.log_manager import PartitionKey
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.replicas import Replicas
 
@@ -64,7 +64,7 @@ class Health:
         """Seconds for which the flusher has been at one group commit or job; 0 where it waits for work."""
         return self._flusher.busy_s
 
-    def offline(self) -> Mapping[Key, LogboomError]:
+    def offline(self) -> Mapping[PartitionKey, LogboomError]:
         """Partitions that take no appends, each with its reason."""
         return self._replicas.offline()
 

@@ -1,9 +1,9 @@
 """The partitions that this broker holds: opened at the start, then kept as the committed metadata says.
 
 `prepare` makes the directories of new partitions durable, `apply` gives the partitions their role and takes them into
-service, reconfigures those whose stream changed and drops those whose stream is deleted. The store opens a log without
-a role; which partitions this broker holds (`_assigned`) and which role it has in each (`_lead`) is decided here, from
-the image. With one broker that is every partition, as its leader. Knows no command and no protocol.
+service, reconfigures those whose stream changed and drops those whose stream is deleted. The log manager opens a log
+without a role; which partitions this broker holds (`_assigned`) and which role it has in each (`_lead`) is decided
+here, from the image. With one broker that is every partition, as its leader. Knows no command and no protocol.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import BrokerId, Epoch, PartitionIndex, StreamId, StreamName
-from logboom.broker.disk.store import Assigned, Key, PartitionStore, deleted_stream_error
+from logboom.broker.disk.log_manager import Assigned, LogManager, PartitionKey, deleted_stream_error
 from logboom.broker.partition.replica import Partition
 from logboom.metadata import Image, ImageDelta, Stream
 
@@ -23,18 +23,18 @@ _FIRST_EPOCH: Final = Epoch(0)
 class Replicas:
     """See the module. Life: `open`ed once, then deltas one at a time, then `close`d. Everything on the loop."""
 
-    def __init__(self, store: PartitionStore, broker_id: BrokerId) -> None:
-        self._store = store
+    def __init__(self, logs: LogManager, broker_id: BrokerId) -> None:
+        self._logs = logs
         self._broker_id = broker_id
         self._image = Image()
-        self._partitions: dict[Key, Partition] = {}
-        self._failed: dict[Key, StorageError] = {}
+        self._partitions: dict[PartitionKey, Partition] = {}
+        self._failed: dict[PartitionKey, StorageError] = {}
         self._prepared: list[Partition] = []
 
     async def open(self, image: Image) -> None:
         """Recover every partition of the image; where that fails, `find` gives the reason."""
         self._image = image
-        self._partitions, self._failed = await self._store.open_all(image, _assigned(image), self._lead_at_start)
+        self._partitions, self._failed = await self._logs.open_all(image, _assigned(image), self._lead_at_start)
 
     def _lead_at_start(self, partition: Partition) -> None:
         """Each start is a leadership, also one that writes nothing: a client that has read records which a power
@@ -79,11 +79,11 @@ class Replicas:
         return iter(tuple(self._partitions.values()))
 
     @property
-    def failed(self) -> Mapping[Key, StorageError]:
+    def failed(self) -> Mapping[PartitionKey, StorageError]:
         """Partitions whose files could not be opened at the start."""
         return self._failed
 
-    def offline(self) -> Mapping[Key, LogboomError]:
+    def offline(self) -> Mapping[PartitionKey, LogboomError]:
         """Partitions that take no appends, those whose files could not be opened included, each with its reason."""
         refusing = {key: partition.refusal for key, partition in self._partitions.items()}
         return {**self._failed, **{key: reason for key, reason in refusing.items() if reason is not None}}
@@ -98,7 +98,7 @@ class Replicas:
         assert not self._prepared
         try:
             for stream, indexes in delta.grown:
-                self._prepared += await self._store.create(stream, indexes, _FIRST_EPOCH, delta.before.tombstones)
+                self._prepared += await self._logs.create(stream, indexes, _FIRST_EPOCH, delta.before.tombstones)
         except BaseException:  # a cancelled caller too: directories without metadata are left by no failure
             await self.abandon(delta)
             raise
@@ -107,7 +107,7 @@ class Replicas:
         """The delta was not committed: remove what was prepared for it."""
         prepared, self._prepared = self._prepared, []
         for partition in prepared:
-            await self._store.discard((partition,), deleted_stream_error(partition.stream.name))
+            await self._logs.delete((partition,), deleted_stream_error(partition.stream.name))
 
     async def apply(self, delta: ImageDelta) -> None:
         """Follow a committed delta. `find` answers by it before the first wait; files of dropped ones go after."""
@@ -118,7 +118,7 @@ class Replicas:
             self._partitions[partition.stream.name, partition.index] = partition
         self._prepared = []
         for stream, partitions in dropped:
-            await self._store.discard(partitions, deleted_stream_error(stream.name))
+            await self._logs.delete(partitions, deleted_stream_error(stream.name))
         await self._configure(key for stream in delta.reconfigured for key in _keys(stream))
 
     def _forget(self, stream: Stream) -> list[Partition]:
@@ -131,7 +131,7 @@ class Replicas:
         """The broker's own settings changed, those under every stream's settings among them."""
         await self._configure(tuple(self._partitions))
 
-    async def _configure(self, keys: Iterable[Key]) -> None:
+    async def _configure(self, keys: Iterable[PartitionKey]) -> None:
         """Partitions take the settings in force; with very many of them the loop gets its turn in between."""
         for number, key in enumerate(keys, 1):
             partition = self._partitions.get(key)
@@ -154,7 +154,7 @@ class Replicas:
 
     async def close(self, reason: LogboomError) -> None:
         """Close every log cleanly once no thread reads it; appends and reads that wait are answered with `reason`."""
-        await self._store.close_all(self._partitions.values(), reason)
+        await self._logs.close_all(self._partitions.values(), reason)
 
 
 def _assigned(image: Image) -> list[Assigned]:
@@ -162,5 +162,5 @@ def _assigned(image: Image) -> list[Assigned]:
     return [(stream, PartitionIndex(index)) for stream in image for index in range(stream.partitions)]
 
 
-def _keys(stream: Stream) -> list[Key]:
+def _keys(stream: Stream) -> list[PartitionKey]:
     return [(stream.name, PartitionIndex(index)) for index in range(stream.partitions)]

@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from logboom.broker.broker import Broker
-from logboom.broker.disk.store import Key
+from logboom.broker.disk.log_manager import PartitionKey
 from logboom.broker.partition.replica import Partition
 
 _NS_PER_S: Final = 1_000_000_000
@@ -88,7 +88,7 @@ def _counter_by(name: str, text: str, label: str, values: Mapping[str, int]) -> 
     return family
 
 
-def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[Key]) -> Iterable[Metric]:
+def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[PartitionKey]) -> Iterable[Metric]:
     """Sums over the partitions of each stream."""
     families = [
         GaugeMetricFamily(f"logboom_stream_{name}", text, labels=("stream",))
@@ -113,7 +113,7 @@ def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[Key]) -> I
     return families
 
 
-def _partition_metrics(partitions: Iterable[Partition], failed: Iterable[Key]) -> Iterable[Metric]:
+def _partition_metrics(partitions: Iterable[Partition], failed: Iterable[PartitionKey]) -> Iterable[Metric]:
     labels = ("stream", "partition")
     families = {
         "high_watermark": GaugeMetricFamily(

@@ -8,7 +8,7 @@
     rejections      the log lines and counters of a full disk and of exhausted file handles
     maintenance     background work: checkpoints, syncs for flush=none, retention, the watch for a disk that hangs
     data_dir        the lock, the format version and the identity of the data directory
-    store           partition directories: made, opened, closed, removed
+    log_manager     the logs of partitions: opened, created, closed, deleted
     ownership       which stream a directory belongs to, and whether one without a stream may be removed
     log_dir         what DescribeLogDirs reports
 

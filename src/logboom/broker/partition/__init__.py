@@ -1,6 +1,6 @@
 """One partition: its appends, this broker's leadership of it, its reads. Imported module by module.
 
-    replica          Partition: puts the pieces below together; what the doors and the store hold
+    replica          Partition: puts the pieces below together; what the doors and the log manager hold
     append_queue     what was enqueued, staged in the log, and waits for an ack
     validation       the rules by which a client's batch is taken
     waiters          acks in the order of offsets, watchers; callbacks and nothing else

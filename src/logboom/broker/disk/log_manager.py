@@ -1,4 +1,4 @@
-"""The partitions' directories: made, opened, closed, and removed without ever half existing.
+"""Opens, creates, closes and deletes the logs of partitions, each in a directory of its own; Kafka's LogManager.
 
 A stream's directories are made durable before the stream is committed to the metadata, so a crash in between leaves
 empty directories that no stream owns; a deleted stream's are renamed to `*.deleted` after the commit and removed in the
@@ -42,12 +42,12 @@ _NAMED_MAX: Final = 20
 _PROGRESS_EVERY_S: Final = 1.0
 
 Result = TypeVar("Result")
-Key = tuple[StreamName, PartitionIndex]
+PartitionKey = tuple[StreamName, PartitionIndex]
 Assigned = tuple[Stream, PartitionIndex]
 """A partition that this broker holds."""
 
 
-class PartitionStore:
+class LogManager:
     """See the module. Life: that of the broker; `close_all` ends it."""
 
     def __init__(
@@ -72,15 +72,15 @@ class PartitionStore:
 
     async def open_all(
         self, image: Image, assigned: Sequence[Assigned], take_role: Callable[[Partition], None]
-    ) -> tuple[dict[Key, Partition], dict[Key, StorageError]]:
+    ) -> tuple[dict[PartitionKey, Partition], dict[PartitionKey, StorageError]]:
         """Recover the partitions that are assigned to this broker: those that are open, and why the others are not.
 
         `take_role` is called for each of them on the thread that opened it, where it may sync: a thousand syncs one
         after the other on the loop would be most of a start. `image` explains the directories that are not assigned.
         """
         await self._on_openers(partial(self._remove_leftovers, image))
-        opened: dict[Key, Partition] = {}
-        failed: dict[Key, StorageError] = {}
+        opened: dict[PartitionKey, Partition] = {}
+        failed: dict[PartitionKey, StorageError] = {}
         started_s = logged_s = self._clock.monotonic_s()
         futures = [self._on_openers(partial(self._try_open, stream, index, take_role)) for stream, index in assigned]
         for (stream, index), future in zip(assigned, futures, strict=True):
@@ -203,7 +203,7 @@ class PartitionStore:
         faults = [result for result in results if isinstance(result, BaseException)]
         if not faults:
             return made
-        await self.discard(made, StorageError(f"the stream {stream.name} could not be created"))
+        await self.delete(made, StorageError(f"the stream {stream.name} could not be created"))
         fault = faults[0]
         self._report_failed_sync(fault)
         if isinstance(fault, OSError):
@@ -215,7 +215,7 @@ class PartitionStore:
     ) -> Partition:
         directory = directory_of(stream.name, index)
         if self._disk.exists(directory):
-            self._clear_place(directory, stream, index, deleted)
+            self._free_directory(directory, stream, index, deleted)
         try:
             write_mark(self._disk, directory, mark_of(stream, index), sync=True)
             partition = self._open(stream, index)
@@ -227,8 +227,10 @@ class PartitionStore:
             raise
         return partition
 
-    def _clear_place(self, directory: str, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> None:
-        """Free the place of a new partition: of what a deleted stream left, or of an unknown directory."""
+    def _free_directory(
+        self, directory: str, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]
+    ) -> None:
+        """Free the directory of a new partition: remove what a deleted stream left there, move anything else aside."""
         mark = read_mark(self._disk, directory)
         if mark is not None and mark.id in deleted and directory_of(mark.stream, mark.index) == directory:
             self._disk.remove_tree(directory)
@@ -238,7 +240,7 @@ class PartitionStore:
         self._disk.rename(directory, aside)
         self._disk.sync_dir(STREAMS_DIR)
 
-    async def discard(self, partitions: Iterable[Partition], error: LogboomError) -> None:
+    async def delete(self, partitions: Iterable[Partition], error: LogboomError) -> None:
         """Close partitions for good, set their directories aside, and remove those in the background.
 
         Does not wait for reads that are under way: one that hangs would hold up every change of the metadata.
@@ -247,10 +249,10 @@ class PartitionStore:
             partition.close(error)
             await self._flusher.run(partition.log.abandon)  # behind the flush of it that may be under way
             aside = deleted_directory_of(partition.stream, partition.index)
-            if await self._on_openers(partial(self._set_aside, partition, aside)):
+            if await self._on_openers(partial(self._rename_deleted, partition, aside)):
                 self._remove_in_background(partition, aside)
 
-    def _set_aside(self, partition: Partition, aside: str) -> bool:
+    def _rename_deleted(self, partition: Partition, aside: str) -> bool:
         """Rename a directory, which frees the stream's name at once. False where that failed."""
         try:
             partition.log.move_to(aside)
