@@ -15,7 +15,13 @@ Four offsets say how far a log has come, each at most the next:
     A batch moves through them: `append` raises the LEO, `flush(sync=False)` raises `written_end`, `flush(sync=True)`
     raises both others. What cannot be written for want of room or handles is taken back by `abandon_staged`: the LEO,
     the producers and the epochs are then again what they were. After any other error, and any failed sync, the log
-    never writes again (`failed`); reading goes on.
+    never writes again; reading goes on.
+
+Threads. The event loop and the flusher's thread share the staged batches of a log under one lock, which the flusher
+holds while it waits for the disk; the loop takes it only where it need not wait (`inline_writes`) or while the flusher
+is idle. Any number of threads read meanwhile: they see tuples that are replaced whole. The index of a segment is read
+from the disk by those threads alone, and no lock that a writer needs is held meanwhile, so that a read that hangs holds
+up no append.
 
 Files in a directory, named by offsets where they have one (formats: docs/decisions/0002-storage.md)
     N.log           a segment: record batches as they came, with base offset and leader epoch filled in
@@ -46,6 +52,7 @@ The modules, each using those above it only
     state                                        `LogState`: all of the above for one log
     staging, plan                                batches placed and not written yet; where segments will end
     recovery, truncation, writing, reading       what is done with a state
+    inline_writes                                small writes on the event loop, synced beside it
     search, retention                            offsets by time; which segments may go
     log                                          `PartitionLog`: who may call what, from which thread
     inspect                                      a look at a directory that changes nothing, for `logboom log`

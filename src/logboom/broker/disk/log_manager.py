@@ -253,7 +253,7 @@ class LogManager:
                 self._remove_in_background(partition, aside)
 
     def _rename_deleted(self, partition: Partition, aside: str) -> bool:
-        """Rename a directory, which frees the stream's name at once. False where that failed."""
+        """Rename the directory, which frees the stream's name at once. False where that failed."""
         try:
             partition.log.move_to(aside)
             self._disk.sync_dir(STREAMS_DIR)

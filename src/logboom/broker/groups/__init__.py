@@ -4,6 +4,6 @@
 `__consumer_offsets`: requests in, effects performed, answers out. `writer` appends a shard's records and rewrites the
 partition before it grows long. `log` reads them back at the start.
 
-All groups of this broker are served here because it leads every partition. With several brokers a shard will load when
-this broker becomes the leader of its partition, and resign when it no longer is.
+All groups are served here, because this broker leads every partition of `__consumer_offsets`. A shard loads by itself
+and can resign by itself, so that it can follow the leadership of its partition.
 """
