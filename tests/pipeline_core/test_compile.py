@@ -155,6 +155,14 @@ def test_a_plan_of_another_format_is_refused() -> None:
         read_plan('{"name":"shop"}')
 
 
+@pytest.mark.parametrize("section", ["transforms", "sinks"])
+@pytest.mark.parametrize("value", [1, None, [1], [{}], [{"type": []}], [{"type": "filter"}], [{"type": "console"}]])
+def test_a_plan_with_a_broken_node_is_refused(section: str, value: Any) -> None:
+    tree = msgspec.json.decode(compile_pipeline(GOOD, "shop.yaml").to_json())
+    with pytest.raises(ValueError, match=r"Expected|missing required field|of type"):
+        read_plan(msgspec.json.encode({**tree, section: value}).decode())
+
+
 def test_the_content_hash_is_of_what_is_done_to_records() -> None:
     plan = compile_pipeline(GOOD, "shop.yaml")
     moved = compile_pipeline("# a comment\n" + GOOD, "other.yaml")

@@ -309,12 +309,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         `read_transform`, `read_sink`: from the plain data of a node, whose key `type` is its tag, to the node.
         """
         tree = msgspec.json.decode(text, type=dict[str, Any])
-        transforms = tuple(map(read_transform, tree.pop("transforms", ())))
-        sinks = tuple(map(read_sink, tree.pop("sinks", ())))
         plan = msgspec.convert({**tree, "transforms": (), "sinks": ()}, type=Plan)
         if plan.format != PLAN_FORMAT:
             raise ValueError(f"this plan has format {plan.format}; this version of logboom reads format {PLAN_FORMAT}")
-        return msgspec.structs.replace(plan, transforms=transforms, sinks=sinks)
+        transforms = msgspec.convert(tree.get("transforms"), type=list[dict[str, Any]])
+        sinks = msgspec.convert(tree.get("sinks"), type=list[dict[str, Any]])
+        return msgspec.structs.replace(
+            plan, transforms=tuple(map(read_transform, transforms)), sinks=tuple(map(read_sink, sinks))
+        )
 
     def content_hash(self) -> str:
         """Equal for pipelines that do the same to a record: file name, lines, tests and warnings do not count."""

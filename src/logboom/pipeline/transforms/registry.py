@@ -30,7 +30,7 @@ def type_of(node: Transform) -> TransformType[Any, Any]:
 
 def read_transform(tree: Mapping[str, Any]) -> Transform:
     """A node from its plain data in a written plan; ValueError where this version has no such transform."""
-    kind = transform_types().get(tree.get("type", ""))
+    kind = transform_types().get(str(tree.get("type")))
     if kind is None:
         raise ValueError(f"this version of logboom has no transform of type {tree.get('type')!r}")
     node: Transform = kind.read(tree)
