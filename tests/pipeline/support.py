@@ -30,12 +30,12 @@ WAIT_S = 240
 """No wait for a router lasts longer, even on a busy machine."""
 
 
-def wait_until(done: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-    """Waits for something that will happen in another process."""
+def wait_until(done: Callable[[], bool], what: str, timeout_s: float = WAIT_S, *, every_s: float = 0.05) -> None:
+    """Waits for something that will happen in another process; `every_s` is longer where asking is costly."""
     deadline = time.monotonic() + timeout_s
     while not done():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def make_stream(bootstrap: str, name: str, partitions: int) -> None:

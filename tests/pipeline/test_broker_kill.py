@@ -72,7 +72,8 @@ def test_a_broker_killed_under_the_router_costs_time_and_no_record(tmp_path: Pat
                 broker.restart()
             load.join(60)
             wait_until(lambda: read() >= EVENTS, "the rest")
-            wait_until(lambda: len(archive_ids(tmp_path / "archive")) >= EVENTS - dead, "the archive")
+            archive = tmp_path / "archive"
+            wait_until(lambda: len(archive_ids(archive)) >= EVENTS - dead, "the archive", every_s=0.5)
             assert router.sigterm() == 0, router.log_text()[-3_000:]
         found = {stream: records(broker.kafka, stream) for stream in ("errors", "rest", "gone.dead.parsed")}
 
