@@ -109,7 +109,7 @@ class StageRunner:
         emitter = None if self.emitter is None else self.emitter()
         for batch in batches:
             rows = task.enter(batch)
-            if not len(rows):
+            if not len(rows):  # an empty partition, or a batch of counts alone
                 continue
             try:
                 rows = task.run(rows)

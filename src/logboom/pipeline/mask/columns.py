@@ -232,6 +232,7 @@ def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts
         return column
     places = spans.take(pa.array(hits)).flatten().to_numpy(zero_copy_only=False)
     part = column if len(hits) == len(column) else column.take(pa.array(hits))
+    # Arrow gives the span of the first match alone, so rows with a second candidate are masked one by one below.
     several = pc.match_substring_regex(part, f"(?s:{expression}.*{expression})").to_pylist()
     starts, ends = places[::2].tolist(), (places[::2] + places[1::2]).tolist()
     texts: list[bytes] = part.cast(pa.binary()).to_pylist()

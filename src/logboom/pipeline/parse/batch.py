@@ -75,6 +75,8 @@ def _parse(rules: Sequence[ParseRule], left_over: LeftOver, stage: str, batch: p
     if len(blank):
         pieces.append((blank, _blank_events(left_over, batch, blank)))
         left = np.setdiff1d(left, blank, assume_unique=True)
+    # A rule works on all rows at once that it applies to and that no earlier rule has read. The first rule that reads a
+    # row wins, as if the rules were tried on each row in turn.
     for rule in rules:
         if not len(left):
             break
@@ -129,6 +131,7 @@ def _read_rows(
 ) -> tuple[Rows, dict[str, pa.Array]]:
     """The rows a rule could read and their columns; for the others its reasons are noted."""
     part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+    # First whole columns, which costs a fraction of reading rows; then whatever that has left.
     pieces = _read_columns(rule, part)
     done = np.zeros(len(rows), np.bool_)
     for piece in pieces:
