@@ -7,7 +7,8 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.attack import unharmed
-from tests.kafka.door import Client, Running, run
+from tests.kafka.door import Client, Running
+from tests.support.simulated import run
 
 from logboom.kafka.wire.messages import make, milliseconds, nested
 

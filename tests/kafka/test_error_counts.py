@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import run, running
+from tests.kafka.door import running
 from tests.kafka.entities import random_entity
+from tests.support.simulated import run
 
 from logboom.kafka.apis import load_handlers
 from logboom.kafka.wire.error_counts import count_errors

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from structlog.testing import capture_logs
-from tests.kafka.door import Client, Running, batch, run, running, until
+from tests.kafka.door import Client, Running, batch, running, until
 from tests.kafka.test_back_pressure import fetch_body, send
+from tests.support.simulated import run
 
 from logboom.app.limit_metrics import limit_metrics
 from logboom.broker.limits import broker_limits

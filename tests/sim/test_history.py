@@ -1,11 +1,11 @@
 """The checks find what they are there to find."""
 
 from logboom.base.ids import Offset
-from logboom.sim.client import Where
+from logboom.sim.client import TopicPartition
 from logboom.sim.history import History
 
-A = Where("s", 0)
-B = Where("s", 1)
+A = TopicPartition("s", 0)
+B = TopicPartition("s", 1)
 
 
 def recorded() -> History:

@@ -7,13 +7,13 @@ import pytest
 
 from logboom.base.ids import Offset
 from logboom.records import Record, build_batch
-from logboom.sim.client import AskError, SimClient, Where
+from logboom.sim.client import AskError, SimClient, TopicPartition
 from logboom.sim.device import DiskTiming
 from logboom.sim.node import SimNode
 from logboom.sim.scheduler import SimulationError
 from logboom.sim.simulation import Simulation
 
-WHERE = Where("s", 0)
+WHERE = TopicPartition("s", 0)
 
 
 def records(*values: bytes) -> bytes:

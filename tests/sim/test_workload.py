@@ -9,7 +9,7 @@ import pytest
 from logboom.base.ids import Offset
 from logboom.kafka.wire.messages import milliseconds
 from logboom.records import Record, build_batch
-from logboom.sim.client import SimClient, Where
+from logboom.sim.client import SimClient, TopicPartition
 from logboom.sim.history import History
 from logboom.sim.members import GroupHistory
 from logboom.sim.node import SimNode
@@ -19,7 +19,7 @@ from logboom.sim.simulation import Simulation
 from logboom.sim.streams import StreamMaker
 from logboom.sim.trimming import Trimmer
 
-A, B = Where("s", 0), Where("s", 1)
+A, B = TopicPartition("s", 0), TopicPartition("s", 1)
 
 
 def records(*values: bytes) -> bytes:

@@ -56,7 +56,7 @@ class Polled(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class TopicPartition:
     """One partition."""
 
     stream: str
@@ -130,7 +130,7 @@ class SimClient:
         check(answer.error_code)
         return answer.producer_id, answer.producer_epoch
 
-    async def produce(self, where: Where, batch: bytes, acks: int = -1) -> int | None:
+    async def produce(self, where: TopicPartition, batch: bytes, acks: int = -1) -> int | None:
         """Append a batch; its base offset, or None with acks=0, which has no answer. Raises RefusedError."""
         parts = [{"index": where.partition, "records": batch}]
         topics = [{"name": where.stream, "partition_data": parts}]
@@ -152,7 +152,7 @@ class SimClient:
             self._writer.transport.abort()
             raise AskError(f"not taken: {error!r}") from error
 
-    async def fetch(self, where: Where, offset: Offset, wait_ms: int) -> Polled:
+    async def fetch(self, where: TopicPartition, offset: Offset, wait_ms: int) -> Polled:
         """Committed records from an offset on, waiting for some. Raises RefusedError."""
         parts = [{"partition": where.partition, "fetch_offset": offset, "partition_max_bytes": _FETCH_BYTES}]
         answer = await self.ask(
@@ -168,15 +168,15 @@ class SimClient:
         check(found.error_code)
         return _polled(found.records or b"", offset, Offset(found.high_watermark))
 
-    async def end_offset(self, where: Where) -> Offset:
+    async def end_offset(self, where: TopicPartition) -> Offset:
         """The high-water mark. Raises RefusedError."""
         return await self._offset_at(where, _LATEST)
 
-    async def start_offset(self, where: Where) -> Offset:
+    async def start_offset(self, where: TopicPartition) -> Offset:
         """The log start offset. Raises RefusedError."""
         return await self._offset_at(where, _EARLIEST)
 
-    async def _offset_at(self, where: Where, timestamp: int) -> Offset:
+    async def _offset_at(self, where: TopicPartition, timestamp: int) -> Offset:
         parts = [{"partition_index": where.partition, "timestamp": timestamp}]
         topics = [{"name": where.stream, "partitions": parts}]
         answer = await self.ask(_LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=topics)
@@ -187,7 +187,7 @@ class SimClient:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     async def commit(
-        self, group: str, where: Where, offset: Offset, *, member_id: str = "", generation: int = -1
+        self, group: str, where: TopicPartition, offset: Offset, *, member_id: str = "", generation: int = -1
     ) -> None:
         """Commit an offset, as a member of a generation or as a consumer without membership. Raises RefusedError."""
         parts = [{"partition_index": where.partition, "committed_offset": offset, "committed_metadata": None}]
@@ -201,7 +201,7 @@ class SimClient:
         )
         check(answer.topics[0].partitions[0].error_code)
 
-    async def committed(self, group: str, where: Where) -> Offset:
+    async def committed(self, group: str, where: TopicPartition) -> Offset:
         """The committed offset; -1 where there is none. Raises RefusedError."""
         topics = [{"name": where.stream, "partition_indexes": (where.partition,)}]
         answer = await self.ask(_OFFSET_FETCH, group_id=group, topics=topics)

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logboom.base.ids import Offset
-from logboom.sim.client import Where
+from logboom.sim.client import TopicPartition
 
 Value = int
 """Every record of a run carries a number of its own."""
 
-Final = Mapping[Where, Sequence[tuple[Offset, Value]]]
+Final = Mapping[TopicPartition, Sequence[tuple[Offset, Value]]]
 """All records of each partition after the last restart, in order."""
 
 _NAMED_MAX = 5
@@ -32,16 +32,16 @@ _NAMED_MAX = 5
 class History:
     """Life: that of the run; clients write to it as they go."""
 
-    sent: dict[Value, tuple[str, Where]] = field(default_factory=dict)
+    sent: dict[Value, tuple[str, TopicPartition]] = field(default_factory=dict)
     """Every record that may be in the log: its producer and partition, in the order of sending."""
-    acked: dict[Value, tuple[Where, Offset]] = field(default_factory=dict)
-    seen: dict[tuple[Where, Offset], Value] = field(default_factory=dict)
+    acked: dict[Value, tuple[TopicPartition, Offset]] = field(default_factory=dict)
+    seen: dict[tuple[TopicPartition, Offset], Value] = field(default_factory=dict)
     """What polls and acknowledgements said of each offset, first of all."""
     violations: list[str] = field(default_factory=list)
     """What was found wrong on the way."""
-    starts: dict[Where, Offset] = field(default_factory=dict)
+    starts: dict[TopicPartition, Offset] = field(default_factory=dict)
     """The highest log start offset that a client was told of."""
-    starts_max: dict[Where, Offset] = field(default_factory=dict)
+    starts_max: dict[TopicPartition, Offset] = field(default_factory=dict)
     """How far clients have asked to delete, where nothing else deletes; without an entry, nothing may be deleted."""
     polls: int = 0
     commits: int = 0
@@ -50,18 +50,18 @@ class History:
         """Something happened that must never happen."""
         self.violations.append(text)
 
-    def send(self, producer: str, where: Where, values: Sequence[Value]) -> None:
+    def send(self, producer: str, where: TopicPartition, values: Sequence[Value]) -> None:
         """A producer is about to send records for the first time."""
         for value in values:
             self.sent[value] = (producer, where)
 
-    def acknowledge(self, where: Where, base_offset: int, values: Sequence[Value]) -> None:
+    def acknowledge(self, where: TopicPartition, base_offset: int, values: Sequence[Value]) -> None:
         """The broker says that records are committed, the first of them at `base_offset`."""
         for offset, value in enumerate(values, base_offset):
             self.acked[value] = (where, Offset(offset))
             self._note(where, Offset(offset), value, "acknowledged")
 
-    def poll(self, where: Where, position: Offset, records: Sequence[tuple[Offset, Value]]) -> None:
+    def poll(self, where: TopicPartition, position: Offset, records: Sequence[tuple[Offset, Value]]) -> None:
         """A consumer at `position` was given records."""
         self.polls += 1
         expected = position
@@ -73,7 +73,7 @@ class History:
                 self.violated(f"phantom in {_text(where)}: {value} at {offset} was never sent there")
             self._note(where, offset, value, "read")
 
-    def start_seen(self, where: Where, start: Offset) -> None:
+    def start_seen(self, where: TopicPartition, start: Offset) -> None:
         """A client was told the log start offset; deleted records never come back."""
         if start < self.starts.get(where, Offset(0)):
             self.violated(f"the log start of {_text(where)} went back from {self.starts[where]} to {start}")
@@ -86,7 +86,7 @@ class History:
         """How many acknowledged records lie below the log start."""
         return sum(offset < self.starts.get(where, 0) for where, offset in self.acked.values())
 
-    def _note(self, where: Where, offset: Offset, value: Value, how: str) -> None:
+    def _note(self, where: TopicPartition, offset: Offset, value: Value, how: str) -> None:
         known = self.seen.setdefault((where, offset), value)
         if known != value:
             self.violated(
@@ -117,7 +117,7 @@ def _lost(history: History, final: Final) -> Iterator[str]:
 
 
 def _duplicates(final: Final) -> Iterator[str]:
-    places: dict[Value, tuple[Where, Offset]] = {}
+    places: dict[Value, tuple[TopicPartition, Offset]] = {}
     for where, records in final.items():
         for offset, value in records:
             if value in places:
@@ -137,5 +137,5 @@ def _disorder(history: History, final: Final) -> Iterator[str]:
             last[producer] = value
 
 
-def _text(where: Where) -> str:
+def _text(where: TopicPartition) -> str:
     return f"{where.stream}-{where.partition}"

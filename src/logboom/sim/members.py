@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from logboom.base.ids import Offset
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
-from logboom.sim.client import AskError, RefusedError, SimClient, Where, check
+from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition, check
 from logboom.sim.history import History
 from logboom.sim.session import Phase, Session
 from logboom.sim.workload import poll
@@ -48,11 +48,11 @@ class GroupHistory:
     """What the members of one group were told. Life: that of the run."""
 
     history: History
-    owners: dict[tuple[int, Where], str] = field(default_factory=dict)
+    owners: dict[tuple[int, TopicPartition], str] = field(default_factory=dict)
     """Who owns a partition in a generation."""
-    acked: dict[Where, Offset] = field(default_factory=dict)
+    acked: dict[TopicPartition, Offset] = field(default_factory=dict)
     """The highest commit that was acknowledged."""
-    sent: dict[Where, Offset] = field(default_factory=dict)
+    sent: dict[TopicPartition, Offset] = field(default_factory=dict)
     """The highest that was asked for."""
 
     @property
@@ -60,14 +60,14 @@ class GroupHistory:
         """How many generations gave somebody a partition."""
         return len({generation for generation, _ in self.owners})
 
-    def assigned(self, generation: int, member_id: str, partitions: Sequence[Where]) -> None:
+    def assigned(self, generation: int, member_id: str, partitions: Sequence[TopicPartition]) -> None:
         """A member was told what it owns."""
         for where in partitions:
             owner = self.owners.setdefault((generation, where), member_id)
             if owner != member_id:
                 self.history.violated(f"{where} belongs to {owner} and {member_id} in generation {generation}")
 
-    def committed(self, where: Where, offset: Offset, acked_before: Offset) -> None:
+    def committed(self, where: TopicPartition, offset: Offset, acked_before: Offset) -> None:
         """A commit was acknowledged, of a request before which `acked_before` was."""
         if offset < acked_before:
             # Its owner began at or above that, since it was assigned the partition after that was stored.
@@ -75,7 +75,7 @@ class GroupHistory:
         self.acked[where] = max(offset, self.acked.get(where, Offset(-1)))
         self.history.commits += 1
 
-    def found(self, where: Where, offset: Offset, acked_before: Offset) -> None:
+    def found(self, where: TopicPartition, offset: Offset, acked_before: Offset) -> None:
         """A committed offset was read, by a request before which `acked_before` was acknowledged."""
         if not acked_before <= offset <= self.sent.get(where, Offset(-1)):
             sent = self.sent.get(where)
@@ -89,7 +89,7 @@ class Member:
         self,
         name: str,
         address: tuple[str, int],
-        partitions: Sequence[Where],
+        partitions: Sequence[TopicPartition],
         group: GroupHistory,
         phase: Phase,
         chance: Random,
@@ -121,7 +121,7 @@ class Member:
 
     # --- membership -----------------------------------------------------------------------------------------------
 
-    async def _join(self, client: SimClient) -> Sequence[Where]:
+    async def _join(self, client: SimClient) -> Sequence[TopicPartition]:
         """The partitions that this member owns in the next generation."""
         joined = await self._ask_join(client)
         if joined.error_code is ErrorCode.member_id_required:
@@ -170,7 +170,7 @@ class Member:
 
     # --- work -----------------------------------------------------------------------------------------------------
 
-    async def _work(self, client: SimClient, owned: Sequence[Where]) -> None:
+    async def _work(self, client: SimClient, owned: Sequence[TopicPartition]) -> None:
         """Read and commit until the member leaves, or is told to join again."""
         positions = {where: await self._begin_at(client, where) for where in owned}
         was_away = False
@@ -196,7 +196,7 @@ class Member:
                 await asyncio.sleep(2 * SESSION_MS / 1_000)
                 was_away = True
 
-    async def _begin_at(self, client: SimClient, where: Where) -> Offset:
+    async def _begin_at(self, client: SimClient, where: TopicPartition) -> Offset:
         acked_before = self._group.acked.get(where, Offset(-1))
         found = await client.committed(GROUP, where)
         self._group.found(where, found, acked_before)
@@ -206,7 +206,7 @@ class Member:
         answer = await client.ask(_HEARTBEAT, group_id=GROUP, generation_id=self._generation, member_id=self._member_id)
         check(answer.error_code)
 
-    async def _commit(self, client: SimClient, where: Where, offset: Offset) -> None:
+    async def _commit(self, client: SimClient, where: TopicPartition, offset: Offset) -> None:
         group = self._group
         acked_before = group.acked.get(where, Offset(-1))
         group.sent[where] = max(offset, group.sent.get(where, Offset(-1)))

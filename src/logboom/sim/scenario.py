@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from logboom.base.ids import Offset
 from logboom.base.units import KIB
-from logboom.sim.client import RefusedError, SimClient, Where
+from logboom.sim.client import RefusedError, SimClient, TopicPartition
 from logboom.sim.device import DiskTiming
 from logboom.sim.disk import SimDisk
 from logboom.sim.faults import FAULTS, Trouble
@@ -146,9 +146,9 @@ class _Run:
             disk=scenario.make_disk(),
             timing=scenario.disk_timing,
         )
-        self._kept = [Where(_STREAM, n) for n in range(scenario.partitions)]
-        self._trimmed = [Where(_TRIMMED, n) for n in range(scenario.trimmed_partitions)]
-        self._aged = [Where(_AGED, n) for n in range(scenario.aged_partitions)]
+        self._kept = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
+        self._trimmed = [TopicPartition(_TRIMMED, n) for n in range(scenario.trimmed_partitions)]
+        self._aged = [TopicPartition(_AGED, n) for n in range(scenario.aged_partitions)]
         self._partitions = [*self._kept, *self._trimmed, *self._aged]
         self.history.starts_max = dict.fromkeys(self._aged, _NO_LIMIT)
         self.group = GroupHistory(self.history)
@@ -243,8 +243,8 @@ class _Run:
         if self._aged:
             await client.create_stream(_AGED, len(self._aged), _AGED_CONFIG)
 
-    async def _read(self, client: SimClient) -> dict[Where, Any]:
-        final: dict[Where, Any] = {}
+    async def _read(self, client: SimClient) -> dict[TopicPartition, Any]:
+        final: dict[TopicPartition, Any] = {}
         for where in self._partitions:
             try:
                 final[where] = await read_all(client, where, self.history)

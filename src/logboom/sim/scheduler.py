@@ -119,9 +119,9 @@ class Scheduler:
         while timers and (timers[0][2].cancelled() or not timers[0][2].loop.alive):
             heappop(timers)
         if not timers:
-            raise StuckError(f"nothing can happen any more at {self.now_s:.3f} s; {self._who_waits()}")
+            raise StuckError(f"nothing can happen any more at {self.now_s:.3f} s; {self._what_waits()}")
         if timers[0][0] > deadline_s:
-            raise StuckError(f"not done at {deadline_s:.3f} s of simulated time; {self._who_waits()}")
+            raise StuckError(f"not done at {deadline_s:.3f} s of simulated time; {self._what_waits()}")
         self.now_s = max(self.now_s, timers[0][0])
         self._steps = 0
         while timers and timers[0][0] <= self.now_s:
@@ -140,7 +140,7 @@ class Scheduler:
         finally:
             step.loop.exit()
 
-    def _who_waits(self) -> str:
+    def _what_waits(self) -> str:
         waits = [line for loop in self.loops if loop.alive for line in loop.waiting()]
         return "what waits: " + ("; ".join(waits) or "nothing")
 

@@ -16,7 +16,7 @@ from logboom.base.ids import Offset
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
 from logboom.records import Record, build_batch
-from logboom.sim.client import AskError, RefusedError, SimClient, Where, check
+from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition, check
 from logboom.sim.history import History
 from logboom.sim.session import Phase, Session
 
@@ -87,7 +87,7 @@ class StreamMaker:
             self._exists[next(self._names)] = False
             raise
         self._exists[name], self._acked[name] = True, {}
-        if (end := await client.end_offset(Where(name, 0))) != 0:
+        if (end := await client.end_offset(TopicPartition(name, 0))) != 0:
             self._history.violated(f"{name} was just created, and ends at {end}")
 
     async def _delete(self, client: SimClient, name: str) -> None:
@@ -107,7 +107,7 @@ class StreamMaker:
     async def _produce(self, client: SimClient, name: str) -> None:
         self._last_value += 1
         batch = bytes(build_batch([Record(Offset(0), 0, None, b"%d" % self._last_value, ())]))
-        offset = await client.produce(Where(name, 0), batch)
+        offset = await client.produce(TopicPartition(name, 0), batch)
         assert offset is not None
         self._acked[name][Offset(offset)] = self._last_value
 
@@ -128,9 +128,9 @@ class StreamMaker:
         if code is not ErrorCode.none or not exists:
             return
         held: dict[Offset, int] = {}
-        position, end = Offset(0), await client.end_offset(Where(name, 0))
+        position, end = Offset(0), await client.end_offset(TopicPartition(name, 0))
         while position < end:
-            polled = await client.fetch(Where(name, 0), position, _POLL_WAIT_MS)
+            polled = await client.fetch(TopicPartition(name, 0), position, _POLL_WAIT_MS)
             held |= {offset: int(value) for offset, value in polled.records}
             position = polled.next_offset
         lost = {offset: value for offset, value in self._acked[name].items() if held.get(offset) != value}

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from logboom.base.ids import Offset
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
-from logboom.sim.client import AskError, RefusedError, SimClient, Where, check
+from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition, check
 from logboom.sim.history import History
 from logboom.sim.session import Phase, Session
 
@@ -25,7 +25,7 @@ class Trimmer:
         self,
         name: str,
         address: tuple[str, int],
-        partitions: Sequence[Where],
+        partitions: Sequence[TopicPartition],
         history: History,
         phase: Phase,
         chance: Random,
@@ -48,7 +48,7 @@ class Trimmer:
                 await self._session.refused(error)
         self._session.close()
 
-    async def _delete(self, client: SimClient, where: Where) -> None:
+    async def _delete(self, client: SimClient, where: TopicPartition) -> None:
         history = self._history
         start, end = await client.start_offset(where), await client.end_offset(where)
         history.start_seen(where, start)
@@ -67,7 +67,7 @@ class Trimmer:
             else:
                 history.violated(f"records of {where} were deleted beyond its end")
 
-    async def _delete_before(self, client: SimClient, where: Where, offset: int) -> Offset:
+    async def _delete_before(self, client: SimClient, where: TopicPartition, offset: int) -> Offset:
         parts = [{"partition_index": where.partition, "offset": offset}]
         topics = [{"name": where.stream, "partitions": parts}]
         answer: Any = await client.ask(_DELETE_RECORDS, topics=topics, timeout=milliseconds(5_000))

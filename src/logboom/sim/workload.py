@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from logboom.base.ids import Offset, ProducerEpoch, ProducerId
 from logboom.records import Record, build_batch
-from logboom.sim.client import AskError, RefusedError, SimClient, Where
+from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.history import History, Value
 from logboom.sim.session import Phase, Session
 
@@ -45,7 +45,7 @@ class Producer:
         self,
         name: str,
         address: tuple[str, int],
-        partitions: Sequence[Where],
+        partitions: Sequence[TopicPartition],
         history: History,
         phase: Phase,
         chance: Random,
@@ -65,7 +65,7 @@ class Producer:
         self._acks = acks
         self._pause_max_s = pause_max_s
         self._id: tuple[int, int] | None = None
-        self._sequences: dict[Where, int] = {}
+        self._sequences: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
         """Produce until the phase ends."""
@@ -79,7 +79,7 @@ class Producer:
             await asyncio.sleep(self._chance.uniform(0, self._pause_max_s))
         self._session.close()
 
-    async def _send_once(self, where: Where, values: Sequence[Value]) -> None:
+    async def _send_once(self, where: TopicPartition, values: Sequence[Value]) -> None:
         self._history.send(self.name, where, values)
         try:
             client = await self._session.client()
@@ -92,7 +92,7 @@ class Producer:
             if base_offset is not None:
                 self._history.acknowledge(where, base_offset, values)
 
-    async def _send_until_acked(self, where: Where, values: Sequence[Value]) -> None:
+    async def _send_until_acked(self, where: TopicPartition, values: Sequence[Value]) -> None:
         sent = False
         while True:
             try:
@@ -118,7 +118,7 @@ class Producer:
                 self._sequences[where] = self._sequences.get(where, 0) + len(values)
                 return
 
-    def _batch(self, where: Where, values: Sequence[Value]) -> bytes:
+    def _batch(self, where: TopicPartition, values: Sequence[Value]) -> bytes:
         padding = bytes(self._chance.choice(_PADDING_BYTES)).replace(b"\0", b" ")
         records = [Record(Offset(n), 0, None, b"%d" % value + padding, ()) for n, value in enumerate(values)]
         if self._id is None:
@@ -142,7 +142,7 @@ class Consumer:
         self,
         name: str,
         address: tuple[str, int],
-        partitions: Sequence[Where],
+        partitions: Sequence[TopicPartition],
         history: History,
         phase: Phase,
         chance: Random,
@@ -153,7 +153,7 @@ class Consumer:
         self._phase = phase
         self._chance = chance
         self._positions = dict.fromkeys(partitions, Offset(0))
-        self._committed: dict[Where, tuple[Offset, Offset]] = {}
+        self._committed: dict[TopicPartition, tuple[Offset, Offset]] = {}
         """For each partition, the last offset whose commit was acknowledged, and the last one that was sent."""
 
     async def run(self) -> None:
@@ -171,10 +171,10 @@ class Consumer:
                 await self._session.refused(error)
         self._session.close()
 
-    async def _poll(self, client: SimClient, where: Where) -> None:
+    async def _poll(self, client: SimClient, where: TopicPartition) -> None:
         self._positions[where] = await poll(client, where, self._positions[where], self._history)
 
-    async def _commit(self, client: SimClient, where: Where) -> None:
+    async def _commit(self, client: SimClient, where: TopicPartition) -> None:
         acked, sent = self._committed.get(where, (Offset(-1), Offset(-1)))
         found = await client.committed(self.name, where)
         if not acked <= found <= sent:
@@ -186,7 +186,7 @@ class Consumer:
         self._history.commits += 1
 
 
-async def poll(client: SimClient, where: Where, position: Offset, history: History) -> Offset:
+async def poll(client: SimClient, where: TopicPartition, position: Offset, history: History) -> Offset:
     """Read on from a position; the next one, which is the log's start where the position was deleted."""
     try:
         polled = await client.fetch(where, position, _POLL_WAIT_MS)
@@ -202,7 +202,7 @@ async def poll(client: SimClient, where: Where, position: Offset, history: Histo
     return polled.next_offset
 
 
-async def read_all(client: SimClient, where: Where, history: History) -> list[tuple[Offset, Value]]:
+async def read_all(client: SimClient, where: TopicPartition, history: History) -> list[tuple[Offset, Value]]:
     """Every committed record of a partition from its start on, which retention may move meanwhile."""
     records: list[tuple[Offset, Value]] = []
     end = await client.end_offset(where)
