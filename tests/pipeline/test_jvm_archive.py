@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ def test_an_archive_is_written_once_and_a_damaged_one_does_no_harm(
     monkeypatch.setattr(catalyst, "cache_dir", lambda: tmp_path / "cache" / "jars")
     _check()
     (archive,) = (tmp_path / "cache").iterdir()
-    written = archive.stat().st_mtime_ns
+    written = archive.stat().st_ino
     _check()
-    assert [path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()] == [written]
+    assert [path.stat().st_ino for path in (tmp_path / "cache").iterdir()] == [written]
     archive.chmod(0o600)
     archive.write_bytes(b"damaged")
     _check()
@@ -72,3 +73,17 @@ def test_what_is_not_finished_or_of_no_use_is_left_alone_and_removed_in_the_end(
         os.utime(path, (0, 0))
     later.adopt()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_archives_that_an_upgrade_left_behind_are_removed(tmp_path: Path) -> None:
+    for hours_ago, name in enumerate(("check-kept.jsa", "run-recent.jsa", "run-older.jsa", "run-oldest.jsa"), start=1):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - 3600 * hours_ago,) * 2)
+    abandoned = tmp_path / ".run-older.1234.new"
+    abandoned.touch()
+    os.utime(abandoned, (1, 1))
+    _written(tmp_path, whole=True, announced=True)
+    archive = ClassArchive(tmp_path, "run", sys.executable, ["a.jar"])
+    archive.adopt()
+    assert archive.exists
+    assert {path.name for path in tmp_path.iterdir()} == {archive.path.name, "run-recent.jsa", "check-kept.jsa"}

@@ -21,6 +21,8 @@ _WRITE_MAX_S: Final = 60.0
 _ABANDONED_S: Final = 900.0
 """A file that is not finished by then was given up: its writer was killed."""
 _ANNOUNCED: Final = ".announced"
+_KEPT: Final = 2
+"""Archives of one use that stay: an installation that was upgraded, or moved, leaves files of 70 to 180 MB behind."""
 _MAGIC: Final = (0xF00BABA8).to_bytes(4, "little")
 """HotSpot's CDS_DYNAMIC_ARCHIVE_MAGIC. The header, which begins with it, is written last."""
 
@@ -37,9 +39,12 @@ class ClassArchive:
         name = f"{use}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
         self.path = directory / f"{name}.jsa"
         self._directory = directory
+        self._use = use
         self._pattern = f".{name}.*.new"
         self._new = directory / f".{name}.{os.getpid()}.new"
         self.exists = self.path.exists()
+        if self.exists:
+            _mark_used(self.path)
         self._write = write and not self.exists and _is_writable(directory)
 
     @property
@@ -66,7 +71,7 @@ class ClassArchive:
             return
         with contextlib.suppress(OSError):
             if whole:
-                self._new.replace(self.path)
+                self._put_in_place(self._new)
             else:
                 self._new.unlink(missing_ok=True)
 
@@ -83,7 +88,7 @@ class ClassArchive:
             for announced in self._directory.glob(f"{self._pattern}{_ANNOUNCED}"):
                 written = announced.with_suffix("")
                 if _is_whole(written):
-                    written.replace(self.path)
+                    self._put_in_place(written)
                     self.exists, self._write = True, False
                 elif time.time() - announced.stat().st_mtime <= _ABANDONED_S:
                     self._write = False
@@ -92,6 +97,17 @@ class ClassArchive:
             for written in self._directory.glob(self._pattern):
                 if time.time() - written.stat().st_mtime > _ABANDONED_S:
                     written.unlink()
+
+    def _put_in_place(self, written: Path) -> None:
+        """Keeps a finished file, and removes what other class paths left that has not been used for longest."""
+        written.replace(self.path)
+        _mark_used(self.path)
+        kept = sorted(self._directory.glob(f"{self._use}-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in kept[_KEPT:]:
+            path.unlink(missing_ok=True)  # a JVM that has it mapped keeps it
+        for path in self._directory.glob(f".{self._use}-*.new"):
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                path.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Removes an archive with which no JVM starts."""
@@ -105,6 +121,11 @@ def _is_whole(written: Path) -> bool:
             return file.read(len(_MAGIC)) == _MAGIC
     except FileNotFoundError:
         return False
+
+
+def _mark_used(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another user's, or a file system that is only read
+        os.utime(path)
 
 
 def _is_writable(directory: Path) -> bool:
