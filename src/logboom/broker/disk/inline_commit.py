@@ -132,6 +132,8 @@ class InlineCommit:
         self._counters.flushed_partitions += 1
         self._counters.flush_ns += now_ns - began_ns
         outcome = self._runner.run(target, partial(_complete, target, error))
+        ended_ns = self._clock.monotonic_ns()
+        self._policy.wrote(ended_ns - now_ns, ended_ns)  # the note of the durable end is a write too
         self.busy = False
         if not isinstance(outcome[1], LogboomError):
             self._begin_next()
