@@ -195,8 +195,7 @@ def test_expressions_have_their_columns_and_lines() -> None:
 # --- bad files --------------------------------------------------------------------------------------------------
 
 
-def test_all_problems_are_reported_at_once_with_their_lines() -> None:
-    text = """\
+FULL_OF_PROBLEMS = """\
 name: shop x
 sources:
   web: {type: stream, strem: web}
@@ -225,7 +224,10 @@ tests:
     input: {source: wb, value: x}
     expect: [{at: split.erors, fields: {bdy: a}}]
 """
-    assert problems(text) == [
+
+
+def test_all_problems_are_reported_at_once_with_their_lines() -> None:
+    assert problems(FULL_OF_PROBLEMS) == [
         "p.yaml:1: name: 'shop x' should be letters, digits, '.', '_' and '-': streams are named after it",
         "p.yaml:3: sources.web.strem: unknown key 'strem' (did you mean 'stream'?)",
         "p.yaml:4: sources.parsed: 'a b' is no name for a stream (letters, digits, '.', '_', '-'; at most 249)",
