@@ -7,7 +7,7 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 
 def machine() -> dict[str, object]:
@@ -24,6 +24,7 @@ def machine() -> dict[str, object]:
         "load_average_1_min": round(os.getloadavg()[0], 2),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": platform.release(),
+        "pages_out_idle_memory": pages_out_idle_memory(),
         "python": platform.python_version(),
         "logboom": version("logboom"),
         "commit": _commit(),
@@ -40,14 +41,41 @@ def _commit() -> str:
         return ""
 
 
-def busy() -> str:
-    """A warning where the machine has other work; empty on a quiet one."""
+def warnings() -> list[str]:
+    """What about this machine makes figures doubtful; empty on a quiet one of the usual kind."""
+    found = []
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load < cores / 2:
-        return ""
-    return (
-        f"this machine is busy (load average {load:.1f} on {cores} cores): trust ratios taken in one run, nothing else"
-    )
+    if load >= cores / 2:
+        found.append(
+            f"this machine is busy (load average {load:.1f} on {cores} cores): trust ratios taken in one run, "
+            "nothing else"
+        )
+    if pages_out_idle_memory():
+        found.append(
+            "this kernel pages out memory that was idle for a while (DAMON pageout): what was written a minute ago may "
+            "be read from the disk"
+        )
+    return found
+
+
+_DAMON: Final = Path("/sys/kernel/mm/damon/admin/kdamonds")
+
+
+def pages_out_idle_memory(damon: Path = _DAMON) -> bool:
+    """Whether the kernel drops memory that was not touched for a while although there is room (DAMON's `pageout`).
+
+    Some virtual machines do so to give memory back to their host. What was written half a minute ago may then be read
+    from the disk, and a page of new data costs more than elsewhere (Documentation/admin-guide/mm/damon/usage.rst).
+    """
+    try:
+        return any(
+            scheme.read_text().strip() == "pageout"
+            for kdamond in damon.glob("[0-9]*")
+            if (kdamond / "state").read_text().strip() == "on"
+            for scheme in kdamond.glob("contexts/*/schemes/*/action")
+        )
+    except OSError:  # it is for root alone
+        return False
 
 
 def cpu_seconds(pid: int) -> float:

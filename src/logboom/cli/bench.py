@@ -1,6 +1,7 @@
 """`logboom bench`: measure any server that speaks the Kafka protocol; data and a picture land in a folder."""
 
 import signal
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -39,8 +40,9 @@ bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.
 @bench.callback()
 def _prepare() -> None:
     keep_buffers()  # the load generator must not be the limit
-    if warning := report.busy():
-        note(warning)
+    if "--help" not in sys.argv and "-h" not in sys.argv:
+        for warning in report.warnings():
+            note(warning)
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, _ended)
 
