@@ -4,7 +4,7 @@ import http.client
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -93,6 +93,7 @@ def test_stop_does_not_wait_for_slow_peers(server: BoundedServer) -> None:
     with closing(socket.create_connection(split_address(server.address), timeout=WAIT_S)) as peer:
         peer.sendall(b"GET / HT")
         server.stop()
-        assert peer.recv(100) == b""
+        with suppress(ConnectionResetError):  # what was not read of it when it was closed resets the connection
+            assert peer.recv(100) == b""
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(split_address(server.address), timeout=WAIT_S)

@@ -30,6 +30,7 @@ def on_node(body: Callable[[SimNode, SimClient], Awaitable[None]], timing: DiskT
         client = await SimClient.connect(node.address, "test")
         await client.create_stream("s", 1, {})
         await body(node, client)
+        client.close()
         await node.stop()
 
     simulation.run(main(), max_s=300)
@@ -41,6 +42,7 @@ def test_a_read_that_hangs_holds_up_nothing_but_itself(restarted: bool) -> None:
         for number in range(5):
             await client.produce(WHERE, records(b"%d" % number))
         if restarted:
+            client.close()
             node.kill()
             await node.start()
             client = await SimClient.connect(node.address, "test")
@@ -55,9 +57,11 @@ def test_a_read_that_hangs_holds_up_nothing_but_itself(restarted: bool) -> None:
         assert not reading.done()
         with pytest.raises(AskError):
             await reading
+        reader.close()
         node.device.mend()
         reader = await SimClient.connect(node.address, "reader")
         polled = await reader.fetch(WHERE, Offset(0), 100)
+        reader.close()
         assert [int(value) for _, value in polled.records] == list(range(10))
 
     on_node(body, DiskTiming(read_cached_refused=1.0))
