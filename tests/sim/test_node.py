@@ -63,6 +63,7 @@ def test_a_read_that_hangs_holds_up_nothing_but_itself(restarted: bool) -> None:
         polled = await reader.fetch(WHERE, Offset(0), 100)
         reader.close()
         assert [int(value) for _, value in polled.records] == list(range(10))
+        client.close()
 
     on_node(body, DiskTiming(read_cached_refused=1.0))
 
