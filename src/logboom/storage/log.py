@@ -347,15 +347,9 @@ class PartitionLog:
             segment.file.release()
 
     def move_to(self, directory: str) -> None:
-        """Rename the directory of a log that is closed. Reads that are still under way go on in the new place.
+        """Rename the directory of a log that is closed.
 
-        Waits for the disk. Raises OSError.
+        Reads and removals of old segments that are still under way go on in the new place. Waits for the disk. Raises
+        OSError.
         """
-        state = self._state
-        old = state.directory
-        # The paths come first: until the rename a late read fails, and does not open a file of the log that takes the
-        # old name.
-        state.directory = directory
-        for segment in state.segments:
-            segment.move_to(directory)
-        state.disk.rename(old, directory)
+        self._state.place.move_to(directory)

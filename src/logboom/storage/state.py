@@ -18,7 +18,7 @@ from logboom.storage.epochs import EpochFile
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
-from logboom.storage.segment import Segment
+from logboom.storage.segment import LogDirectory, Segment
 
 Report = Callable[[Damage | Notice], None]
 
@@ -31,7 +31,6 @@ class LogState:
         "_checkpoint_synced_bytes",
         "_layout",
         "config",
-        "directory",
         "disk",
         "durable_end",
         "epochs",
@@ -39,6 +38,7 @@ class LogState:
         "log_end_offset",
         "log_start_offset",
         "open_files",
+        "place",
         "producers",
         "report",
         "unsettled",
@@ -47,7 +47,7 @@ class LogState:
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, report: Report, open_files: OpenFiles) -> None:
         self.disk = disk
-        self.directory = directory
+        self.place = LogDirectory(disk, directory)
         self.config = config
         self.report = report
         self.open_files = open_files
@@ -69,6 +69,11 @@ class LogState:
         self._checkpoint_file = CheckpointFile(disk, directory, open_files)
         self._checkpoint_synced_bytes = 0
         """Size of the active segment in the last checkpoint that was synced."""
+
+    @property
+    def directory(self) -> str:
+        """Its path, for what only the flusher's thread does; `place` for what other threads do beside a deletion."""
+        return self.place.path
 
     # --- segments -------------------------------------------------------------------------------------------------
 
@@ -107,7 +112,7 @@ class LogState:
     def new_segment(self, base: Offset) -> Segment:
         """A segment object; its files are neither made nor opened."""
         interval_bytes = self.config.index_interval_bytes
-        return Segment(self.disk, self.directory, base, interval_bytes, self.epochs.at, self.report, self.open_files)
+        return Segment(self.disk, self.place, base, interval_bytes, self.epochs.at, self.report, self.open_files)
 
     def create_segment(self, base: Offset) -> Segment:
         """A new empty segment whose name survives a power failure. It is not yet one of the log's."""

@@ -3,6 +3,7 @@
 A log is a row of segments, each named by the offset of its first record. All but the last are complete (`end` is the
 base of the next one) and never change; the last one is appended to. `Segment` puts the parts together:
 
+- `directory`: the place of its files, which is renamed when the stream is deleted
 - `file`: the `.log` file, its handle, its length in batches and the room reserved behind them
 - `scan`: walks from batch to batch by their headers; `walker` does so past damage and reports it
 - `sparse_index`, `index_file`: where batches lie, in memory and in the `.index` file; every entry is checked when used
@@ -12,6 +13,7 @@ A segment knows positions in its own file. It must not know which other segments
 or which producers wrote to it: that is the log's.
 """
 
+from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, salvage, walk_checked
 from logboom.storage.segment.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_stem
 from logboom.storage.segment.sparse_index import NO_TIME, SparseIndex
@@ -24,6 +26,7 @@ __all__ = [
     "SALVAGE_BYTES",
     "BadBatchError",
     "EpochAt",
+    "LogDirectory",
     "NotCachedError",
     "Segment",
     "SparseIndex",

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from logboom.base.ids import Offset
-from logboom.base.ports import Bytes, Disk, File
+from logboom.base.ports import Bytes, File
 from logboom.base.units import KIB, MIB
 from logboom.storage.open_files import OpenFiles
+from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.sparse_index import SparseIndex
 
 _MIN_ROOM_BYTES: Final = 64 * KIB
@@ -19,26 +20,26 @@ class SegmentFile:
 
     __slots__ = (
         "_allocated_bytes",
-        "_disk",
+        "_directory",
         "_handle",
+        "_name",
         "_open_files",
         "base",
         "cached_index",
         "end",
         "known_end",
-        "path",
         "size_bytes",
         "unsynced",
         "used",
     )
 
-    def __init__(self, disk: Disk, path: str, base: Offset, open_files: OpenFiles) -> None:
-        self._disk = disk
+    def __init__(self, directory: LogDirectory, name: str, base: Offset, open_files: OpenFiles) -> None:
+        self._directory = directory
+        self._name = name
         self._open_files = open_files
         self._handle: File | None = None
         self._allocated_bytes = 0
         self.base = base
-        self.path = path
         self.used = self.unsynced = False  # base: open_files.Holder
         self.end: Offset | None = None
         """First offset of the next segment; None while this is the last one."""
@@ -55,10 +56,14 @@ class SegmentFile:
         """The open file. Raises OSError where it cannot be opened."""
         handle = self._handle
         if handle is None:
-            handle = self._handle = self._disk.open(self.path)
+            handle = self._handle = self._directory.open(self._name)
             self._open_files.opened(self)
         self.used = True
         return handle
+
+    @property
+    def path(self) -> str:
+        return f"{self._directory.path}/{self._name}"
 
     @property
     def is_open(self) -> bool:
@@ -73,7 +78,7 @@ class SegmentFile:
 
     def create(self) -> None:
         """Make an empty file, in place of one that a failed attempt may have left."""
-        self._handle = self._disk.open(self.path, create=True)
+        self._handle = self._directory.open(self._name, create=True)
         self._handle.truncate(0)
         self._open_files.opened(self)
 
@@ -90,7 +95,7 @@ class SegmentFile:
 
     def remove(self) -> None:
         """Unlink the file. Reads in progress go on with their handle."""
-        self._disk.unlink(self.path)
+        self._directory.unlink(self._name)
         self._open_files.closed(self)
         self._handle = None
 

@@ -14,6 +14,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import retriable_error_for
+from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.file import SegmentFile
 from logboom.storage.segment.sparse_index import SparseIndex, ends_within, floor_near_end, sealed_newest
 from logboom.storage.segment.walker import SegmentWalker
@@ -32,29 +33,33 @@ class SegmentIndex:
 
     __slots__ = (
         "_added",
+        "_directory",
         "_disk",
         "_file",
         "_interval_bytes",
         "_lock",
+        "_name",
         "_newest_ms",
         "_remade",
         "_remaking",
         "_report",
         "_walker",
         "is_behind",
-        "path",
     )
 
     def __init__(
         self,
         disk: Disk,
-        path: str,
+        directory: LogDirectory,
+        name: str,
         file: SegmentFile,
         walker: SegmentWalker,
         interval_bytes: int,
         report: Callable[[Damage | Notice], None],
     ) -> None:
         self._disk = disk
+        self._directory = directory
+        self._name = name
         self._file = file
         self._walker = walker
         self._interval_bytes = interval_bytes
@@ -67,7 +72,10 @@ class SegmentIndex:
         self._remaking = Lock()
         self._remade = False
         self._newest_ms: int | None = None
-        self.path = path
+
+    @property
+    def path(self) -> str:
+        return f"{self._directory.path}/{self._name}"
 
     # --- asking -------------------------------------------------------------------------------------------------
 
@@ -265,7 +273,7 @@ class SegmentIndex:
     def _save(self, index: SparseIndex) -> None:
         position, data, saved = index.pending_bytes()
         if data:
-            file = self._disk.open(self.path, create=True)
+            file = self._directory.open(self._name, create=True)
             try:
                 if not position:
                     file.truncate(0)  # there may be one that was of no use
@@ -289,7 +297,7 @@ class SegmentIndex:
         index.saved = 0
         _, data, saved = index.pending_bytes()
         try:
-            file = self._disk.open(self.path, create=True)
+            file = self._directory.open(self._name, create=True)
         except OSError as error:
             if retriable_error_for(error, self.path) is None or self._disk.exists(self.path):
                 raise
@@ -310,5 +318,7 @@ class SegmentIndex:
             file.close()
 
     def remove(self) -> None:
-        if self._disk.exists(self.path):
-            remove_auxiliary(self._disk, self.path)
+        with self._directory.held() as directory:
+            path = f"{directory}/{self._name}"
+            if self._disk.exists(path):
+                remove_auxiliary(self._disk, path)

@@ -7,6 +7,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.storage.config import Damage, Notice
 from logboom.storage.open_files import OpenFiles
+from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.file import SegmentFile
 from logboom.storage.segment.index_file import SegmentIndex
 from logboom.storage.segment.reader import SegmentReader
@@ -30,17 +31,17 @@ class Segment:
     def __init__(
         self,
         disk: Disk,
-        directory: str,
+        directory: LogDirectory,
         base: Offset,
         interval_bytes: int,
         epoch_at: EpochAt,
         report: Callable[[Damage | Notice], None],
         open_files: OpenFiles,
     ) -> None:
-        stem = f"{directory}/{file_stem(base)}"
-        self.file = SegmentFile(disk, stem + LOG_SUFFIX, base, open_files)
+        stem = file_stem(base)
+        self.file = SegmentFile(directory, stem + LOG_SUFFIX, base, open_files)
         self.walker = SegmentWalker(self.file, epoch_at, report)
-        self.index = SegmentIndex(disk, stem + INDEX_SUFFIX, self.file, self.walker, interval_bytes, report)
+        self.index = SegmentIndex(disk, directory, stem + INDEX_SUFFIX, self.file, self.walker, interval_bytes, report)
         self.reader = SegmentReader(self.file, self.index, self.walker)
 
     @property
@@ -79,11 +80,6 @@ class Segment:
         self.file.cut()
         self.file.sync()
         self.index.rewrite()
-
-    def move_to(self, directory: str) -> None:
-        """Look for both files in another directory from now on."""
-        stem = f"{directory}/{file_stem(self.base)}"
-        self.file.path, self.index.path = stem + LOG_SUFFIX, stem + INDEX_SUFFIX
 
     def remove(self) -> None:
         """Remove both files. The log first: recovery removes an index without one, and not the other way round."""
