@@ -1,6 +1,7 @@
 """The classes of `pipeline check` come from an archive from the second time on; a bad one does no harm."""
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -87,3 +88,18 @@ def test_archives_that_an_upgrade_left_behind_are_removed(tmp_path: Path) -> Non
     archive.adopt()
     assert archive.exists
     assert {path.name for path in tmp_path.iterdir()} == {archive.path.name, "run-recent.jsa", "check-kept.jsa"}
+
+
+def test_a_virtual_environment_behind_a_symbolic_link_uses_the_same_archive(tmp_path: Path) -> None:
+    """The JVM compares the class path as text, so every way to one installation has to spell it alike."""
+    (tmp_path / "environment").symlink_to(sys.prefix)
+    program = (
+        "from logboom.pipeline.spark.jars import cache_dir\n"
+        "from logboom.pipeline.spark.jvm import spark_jars\n"
+        "print(cache_dir(), *spark_jars(), sep=':')"
+    )
+    said = {
+        subprocess.run([root / "bin" / "python", "-c", program], capture_output=True, text=True, check=True).stdout
+        for root in (Path(sys.prefix).resolve(), tmp_path / "environment")
+    }
+    assert len(said) == 1

@@ -24,11 +24,15 @@ class JavaMissingError(LogboomError):
 
 
 def pyspark_dir() -> Path:
-    """Where the installed pyspark lies, found without importing it; PipelineError where it is not installed."""
+    """Where the installed pyspark lies, found without importing it; PipelineError where it is not installed.
+
+    Symbolic links are followed: a JVM refuses an archive of classes where one path of its class path is spelled
+    otherwise, and a virtual environment may be reached by several.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise PipelineError("pyspark is not installed; install it with: pip install 'logboom[spark]'")
-    return Path(spec.origin).parent
+    return Path(spec.origin).resolve().parent
 
 
 def spark_jars() -> list[str]:

@@ -71,10 +71,11 @@ def _text(entry: "Element", tag: str) -> str:
 
 
 def cache_dir() -> Path:
-    """Where the copies lie: in the virtual environment, else in the user's cache; another pom, another directory."""
+    """Where the copies lie: in the virtual environment, else in the user's cache; another pom, another directory.
+    Symbolic links are followed, as in `pyspark_dir`."""
     version = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
-        return Path(sys.prefix) / "share" / "logboom" / f"spark-jars-{version}"
+        return Path(sys.prefix).resolve() / "share" / "logboom" / f"spark-jars-{version}"
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "logboom" / f"spark-jars-{version}"
 
