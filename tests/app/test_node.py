@@ -266,6 +266,12 @@ def test_metrics_answer_while_clients_come_and_go(tmp_path: Path) -> None:
                 each.join(WAIT_S)
 
 
+def listens(address: str) -> bool:
+    host, port = address.split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
 class SlowBroker:
     """Stands in for a broker whose disk takes its time."""
 
@@ -283,7 +289,9 @@ def test_start_that_takes_long_is_told_of_and_can_be_stopped(tmp_path: Path, mon
     async def run() -> None:
         node = Node(config, structlog.get_logger())
         starting = asyncio.create_task(node.start())
-        await asyncio.sleep(0)
+        async with asyncio.timeout(WAIT_S):
+            while await asyncio.to_thread(listens, http) is False:
+                await asyncio.sleep(0.01)
         assert await asyncio.to_thread(get, http, "/readyz") == (503, "starting\n")
         assert (await asyncio.to_thread(get, http, "/healthz"))[0] == 200
         starting.cancel()

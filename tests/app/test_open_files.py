@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from tests.support.server import BrokerProcess
 
 from logboom.app.config import NodeConfig
-from logboom.app.node import _check_file_limit
+from logboom.app.process import _check_file_limit
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """The HTTP door: what it serves, and what it says when the loop behind it hangs."""
 
 import asyncio
+import gzip
 import http.client
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
+import structlog
+from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, Metric
 
 import logboom.http.door
 from logboom.base.settings import split_address
+from logboom.broker.runtime import Runtime
 from logboom.http.config import HttpConfig
 from logboom.http.door import HttpDoor
 
@@ -22,12 +26,19 @@ def metrics() -> Iterator[Metric]:
     yield CounterMetricFamily("logboom_things", "Things.", value=3)
 
 
+async def started(not_ready: Callable[[], str | None]) -> HttpDoor:
+    process = (ProcessCollector(registry=None),)
+    config = HttpConfig(listen="127.0.0.1:0")
+    door = HttpDoor(config, [metrics], not_ready, runtime=Runtime(), log=structlog.get_logger(), process=process)
+    await door.start()
+    return door
+
+
 def with_door(ask: Callable[[str], None], not_ready: Callable[[], str | None] = lambda: None) -> None:
     """Run a door and ask it from a thread."""
 
     async def run() -> None:
-        door = HttpDoor(HttpConfig(listen="127.0.0.1:0"), [metrics], not_ready)
-        door.start()
+        door = await started(not_ready)
         try:
             await asyncio.wait_for(asyncio.to_thread(ask, door.address), WAIT_S)
         finally:
@@ -36,11 +47,13 @@ def with_door(ask: Callable[[str], None], not_ready: Callable[[], str | None] = 
     asyncio.run(run())
 
 
-def get(address: str, path: str, method: str = "GET") -> tuple[int, str]:
+def get(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     with closing(http.client.HTTPConnection(*split_address(address), timeout=WAIT_S)) as connection:
-        connection.request(method, path)
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        body = answer.read()
+        packed = answer.getheader("Content-Encoding") == "gzip"
+        return answer.status, (gzip.decompress(body) if packed else body).decode()
 
 
 def test_metrics_are_read_on_the_loop() -> None:
@@ -51,6 +64,34 @@ def test_metrics_are_read_on_the_loop() -> None:
         assert "process_cpu_seconds_total" in text
 
     with_door(ask)
+
+
+def test_a_scraper_chooses_format_compression_and_names() -> None:
+    def ask(address: str) -> None:
+        plain = get(address, "/metrics")[1]
+        packed = get(address, "/metrics", **{"Accept-Encoding": "gzip"})[1]
+        assert [line for line in packed.splitlines() if "process_" not in line] == [
+            line for line in plain.splitlines() if "process_" not in line
+        ]
+        assert get(address, "/metrics", Accept="application/openmetrics-text; version=1.0.0")[1].endswith("# EOF\n")
+        one = get(address, "/metrics?name[]=logboom_things_total")[1]
+        assert [line for line in one.splitlines() if line[0] != "#"] == ["logboom_things_total 3.0"]
+
+    with_door(ask)
+
+
+def test_an_address_that_is_taken_is_told_and_nothing_is_left_running() -> None:
+    async def run() -> None:
+        door = await started(lambda: None)
+        config = HttpConfig(listen=door.address)
+        second = HttpDoor(config, [], lambda: None, runtime=Runtime(), log=structlog.get_logger())
+        with pytest.raises(OSError, match="address already in use"):
+            await second.start()
+        assert [thread.name for thread in threading.enumerate()].count("http") == 1
+        await door.stop()
+        assert "http" not in [thread.name for thread in threading.enumerate()]
+
+    asyncio.run(run())
 
 
 def test_readiness_gives_its_reason() -> None:
@@ -78,8 +119,7 @@ def test_loop_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None
     answers: list[tuple[int, str]] = []
 
     async def run() -> None:
-        door = HttpDoor(HttpConfig(listen="127.0.0.1:0"), [metrics], lambda: None)
-        door.start()
+        door = await started(lambda: None)
 
         def ask() -> None:
             answers.extend(get(door.address, path) for path in ("/healthz", "/readyz", "/metrics"))

@@ -1,4 +1,4 @@
-"""Row 5: one node as a process: its configuration, its log, its metrics, and its life from start to stop.
+"""Row 5: one node and its process: its configuration, its log, its metrics, and its life from start to stop.
 
 The one place that knows the broker and all doors. `node` starts them in this order and stops them in the reverse one:
 
@@ -7,12 +7,13 @@ The one place that knows the broker and all doors. `node` starts them in this or
     Kafka     last, so that no client connects before it can be served
 
 A stop (SIGTERM, SIGINT) closes the listeners, answers the requests that were accepted, flushes and closes the logs, all
-within a bound of time; a second signal ends the process at once, which is as safe as a crash.
+within a bound of time; a second signal ends the process at once, which is as safe as a crash. `process` has the signals
+and that bound; `node` knows neither, so that `sim` runs a whole node in simulated time.
 
 `config` is the model of the whole configuration and merges its sources: flags over environment over file. Each package
 declares its own settings (broker.config, kafka.config, http.config); `reference` writes docs/configuration.md from the
 models. `log` sets up structlog. `kafka_metrics` and `limit_metrics` turn counters into Prometheus metrics; they are
 here because the Kafka and HTTP doors are of one row and do not import each other. `notify` talks to systemd.
 
-Nothing below imports this package. What is decided at a protocol, or on the disk, belongs below.
+Nothing below imports this package; `sim` and `cli` do. What is decided at a protocol, or on the disk, belongs below.
 """

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from logboom.app.config import NodeConfig, load_node_config
-from logboom.app.node import Ready, run_node
+from logboom.app.node import Ready
+from logboom.app.process import run_node
 from logboom.base.settings import YamlDocument, parse_yaml
 from logboom.cli.common import fail, print_json, read_text
 
@@ -68,7 +69,7 @@ def read_document(file: Path | None) -> YamlDocument | None:
 
 
 def _announce_json(ready: Ready) -> None:
-    print_json(asdict(ready))
+    print_json({**asdict(ready), "pid": os.getpid()})
     sys.stdout.flush()
 
 
@@ -77,7 +78,7 @@ def _announce(ready: Ready) -> None:
     typer.echo(f"  Kafka  {ready.kafka}")
     typer.echo(f"  HTTP   http://{ready.http}/metrics" if ready.http else "  HTTP   none")
     typer.echo(f"  data   {ready.data}")
-    typer.echo(f"  stop   Ctrl-C, or kill {ready.pid}")
+    typer.echo(f"  stop   Ctrl-C, or kill {os.getpid()}")
     sys.stdout.flush()
 
 

@@ -2,7 +2,7 @@
 
 - `disk`: a directory tree on a POSIX file system. Positioned reads and writes, fdatasync, and a directory's own sync
   for the names in it. `ReadOnlyDisk` refuses every change, for tools that look at a broker's directory.
-- `clock`, `ids`, `workers`: time, random ids, threads.
+- `clock`, `ids`, `workers`: time, random ids, threads; `loops`: an event loop on a thread of its own.
 - `allocator`: settings of glibc's malloc for a process that reads and frees large buffers all the time.
 
 The process's composition names these classes (`broker.runtime`, the collector's agent, commands); everything else is
@@ -13,9 +13,11 @@ from logboom.host.allocator import keep_buffers
 from logboom.host.clock import SystemClock
 from logboom.host.disk import OsDisk, ReadOnlyDisk, make_directory
 from logboom.host.ids import SystemIds
+from logboom.host.loops import LoopThread
 from logboom.host.workers import SystemWorkers
 
 __all__ = [
+    "LoopThread",
     "OsDisk",
     "ReadOnlyDisk",
     "SystemClock",

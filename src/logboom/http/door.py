@@ -1,56 +1,72 @@
 """The HTTP application: `/metrics`, `/healthz`, `/readyz`.
 
-It runs on the server's threads and calls functions on the broker's event loop, waiting for a bounded time. A loop that
-does not answer in that time means that the broker is not healthy.
+It runs on an event loop of its own and calls functions on the broker's, waiting for a bounded time. A broker's loop
+that does not answer in that time means that the broker is not healthy.
 """
 
 import asyncio
-import concurrent.futures
+import gzip
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
+from urllib.parse import parse_qs
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
+from structlog.typing import FilteringBoundLogger
 
 from logboom.base.limits import LimitUsage
+from logboom.broker.runtime import Runtime, SecondLoop
+from logboom.http.calls import run_on
 from logboom.http.config import HttpConfig
-from logboom.http.server import BoundedServer
+from logboom.http.request import Request
+from logboom.http.server import HttpServer, Response
 
 Answer = TypeVar("Answer")
 Source: TypeAlias = Callable[[], Iterable[Metric]]
 """Reads counters. Called on the event loop, which writes them, so that no counter needs a lock."""
 
 LOOP_ANSWERS_WITHIN_S: Final = 3.0
-_PLAIN: Final = [("Content-Type", "text/plain; charset=utf-8")]
 _INDEX: Final = "logboom: /metrics /healthz /readyz\n"
 
 
 class HttpDoor:
-    """Serves the metrics of the sources, and whether the node is ready. Made and started on the broker's event loop."""
+    """Serves the metrics of the sources, and whether the node is ready.
 
-    def __init__(self, config: HttpConfig, sources: Sequence[Source], not_ready: Callable[[], str | None]) -> None:
-        assert config.listen is not None
+    Life: made on the broker's event loop; `start`, then `stop`, there.
+    """
+
+    def __init__(
+        self,
+        config: HttpConfig,
+        sources: Sequence[Source],
+        not_ready: Callable[[], str | None],
+        *,
+        runtime: Runtime,
+        log: FilteringBoundLogger,
+        process: Sequence[Collector] = (),
+    ) -> None:
+        """`sources` is read at each scrape, so it may still grow. `process` are collectors that need no event loop,
+        such as those of the process's memory; they are asked on the door's own."""
         self._config = config
-        self._loop = asyncio.get_running_loop()
+        self._broker_loop = asyncio.get_running_loop()
+        self._sources = sources
         self._not_ready = not_ready
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        GCCollector(registry=registry)
-        registry.register(_OnLoop(lambda: self._ask(lambda: [metric for source in sources for metric in source()])))
-        self._metrics = make_wsgi_app(registry)
-        self._server = BoundedServer(
-            config.listen,
+        self._process = process
+        self._start_loop = runtime.start_loop
+        self._loop: SecondLoop | None = None
+        self._server = HttpServer(
             self._answer,
             max_connections=config.max_connections,
             request_timeout_s=config.request_timeout_s,
+            clock=runtime.clock,
+            log=log,
         )
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT it listens on."""
-        return self._server.address
+        self.address = ""
+        """HOST:PORT it listens on, once started."""
 
     def limits(self) -> Iterator[LimitUsage]:
         """How much of its limit is used; a scrape of `/metrics` counts itself."""
@@ -60,58 +76,78 @@ class HttpDoor:
         """How often the limit was reached."""
         return {"http.max_connections": self._server.refused}
 
-    def start(self) -> None:
-        """Serve until `stop`."""
-        self._server.start()
+    async def start(self) -> None:
+        """Serve until `stop`. Raises OSError where the address cannot be listened on."""
+        assert self._config.listen is not None
+        self._loop = self._start_loop("http")
+        try:
+            self.address = await run_on(self._loop.loop, partial(self._server.start, self._config.listen))
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
-        """Stop serving."""
-        await self._loop.run_in_executor(None, self._server.stop)
+        """Stop serving. Idempotent."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            await run_on(loop.loop, self._server.stop)
+            await self._broker_loop.run_in_executor(None, loop.stop)
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """Call `question` on the event loop and wait for its result. Raises TimeoutError where the loop is too slow."""
-        answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(_settle, answer, question)
-        return answer.result(LOOP_ANSWERS_WITHIN_S)
+    # --- on the door's own loop -----------------------------------------------------------------------------------
 
-    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    async def _answer(self, request: Request) -> Response:
         try:
-            match environ["PATH_INFO"]:
+            match request.path:
                 case "/metrics":
-                    # The library refuses HEAD, which means a GET without the body.
-                    body: list[bytes] = self._metrics({**environ, "REQUEST_METHOD": "GET"}, start_response)
-                    return [] if environ["REQUEST_METHOD"] == "HEAD" else body
+                    return await self._metrics(request)
                 case "/healthz":
-                    self._ask(bool)
-                    status, text = HTTPStatus.OK, "ok\n"
+                    await self._ask(bool)
+                    return _text(HTTPStatus.OK, "ok\n")
                 case "/readyz":
-                    reason = self._ask(self._not_ready)
+                    reason = await self._ask(self._not_ready)
                     status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
-                    text = f"{reason or 'ready'}\n"
+                    return _text(status, f"{reason or 'ready'}\n")
                 case "/":
-                    status, text = HTTPStatus.OK, _INDEX
+                    return _text(HTTPStatus.OK, _INDEX)
                 case _:
-                    status, text = HTTPStatus.NOT_FOUND, _INDEX
-        except (TimeoutError, RuntimeError):
-            status, text = HTTPStatus.SERVICE_UNAVAILABLE, "the broker's loop does not answer\n"
-        start_response(f"{status.value} {status.phrase}", [*_PLAIN, ("Content-Length", str(len(text.encode())))])
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [text.encode()]
+                    return _text(HTTPStatus.NOT_FOUND, _INDEX)
+        except TimeoutError:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the broker's loop does not answer\n")
+
+    async def _metrics(self, request: Request) -> Response:
+        """All metrics in the format that the scraper asks for, or those that its query names (`name[]=`)."""
+        metrics = await self._ask(lambda: [metric for source in self._sources for metric in source()])
+        registry = CollectorRegistry(support_collectors_without_names=True)
+        for collector in (*self._process, _Read(metrics)):
+            registry.register(collector)
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        names = parse_qs(request.query).get("name[]")
+        body = encode(registry.restricted_registry(names) if names else registry)
+        if not gzip_accepted(request.headers.get("accept-encoding", "")):
+            return Response(HTTPStatus.OK, body, content_type)
+        # Without a time in its head, equal metrics give equal bytes.
+        packed = gzip.compress(body, mtime=0)
+        return Response(HTTPStatus.OK, packed, content_type, [("Content-Encoding", "gzip")])
+
+    async def _ask(self, question: Callable[[], Answer]) -> Answer:
+        """Call `question` on the broker's loop and wait for its result. Raises TimeoutError where that is too slow."""
+
+        async def asked() -> Answer:
+            return question()
+
+        async with asyncio.timeout(LOOP_ANSWERS_WITHIN_S):
+            return await run_on(self._broker_loop, asked)
 
 
-def _settle(answer: "concurrent.futures.Future[Answer]", question: Callable[[], Answer]) -> None:
-    if not answer.set_running_or_notify_cancel():
-        return
-    try:
-        answer.set_result(question())
-    except Exception as error:  # noqa: BLE001  # raised in the thread that asked, not on the loop
-        answer.set_exception(error)
+def _text(status: HTTPStatus, text: str) -> Response:
+    return Response(status, text.encode())
 
 
-class _OnLoop(Collector):
-    """All metrics, read by one call on the event loop."""
+class _Read(Collector):
+    """Metrics that were read."""
 
-    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
-        self._read = read
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        return self._read()
+        return self._metrics

@@ -1,26 +1,23 @@
-"""One broker with its Kafka door as a simulated process, on a simulated disk that outlives it.
+"""One node, a broker with its Kafka and HTTP doors, as a simulated process on a simulated disk that outlives it.
 
-The broker is the real one, from its door down; threads, time, chance, network and disk are simulated. It can be killed
+The node is the real one (`app.node`); threads, time, chance, network and disk are simulated. It can be killed
 (what was written survives in the page cache), lose its power (what was not synced is lost, torn or kept, as the seed
 has it), and be started again on what is left.
 """
 
-from pathlib import Path
 from typing import Any, Final
 
+from logboom.app.config import NodeConfig
+from logboom.app.node import Node
 from logboom.base.errors import LogboomError
-from logboom.base.ports import Disk
 from logboom.broker.broker import Broker
-from logboom.broker.config import BrokerConfig
-from logboom.kafka.config import KafkaConfig
-from logboom.kafka.server.door import KafkaDoor
 from logboom.sim.device import Device, DiskTiming
 from logboom.sim.disk import SimDisk
 from logboom.sim.process import Process
 from logboom.sim.simulation import Simulation
 
-_STOP_GRACE_S: Final = 2.5
 _PORT: Final = 9092
+_HTTP_PORT: Final = 9644
 
 
 class SimNode:
@@ -33,6 +30,7 @@ class SimNode:
         *,
         broker: dict[str, Any] | None = None,
         kafka: dict[str, Any] | None = None,
+        http: dict[str, Any] | None = None,
         disk: SimDisk | None = None,
         timing: DiskTiming | None = None,
     ) -> None:
@@ -40,16 +38,26 @@ class SimNode:
         self.disk = disk or SimDisk()
         self.device = Device(simulation.scheduler, name, simulation.fork(f"{name}/disk"), timing or DiskTiming())
         """What the disk is behind its files: how long it takes, and what goes wrong with it."""
-        self.broker: Broker | None = None
-        self.door: KafkaDoor | None = None
         self.process: Process | None = None
         self.address = (name, _PORT)
+        self.http_address = (name, _HTTP_PORT)
         self.flush_rounds = self.inline_flush_rounds = 0
         """Group commits of all its processes that have ended, and those of them that were made on the event loop."""
         self._simulation = simulation
         self._power_chance = simulation.fork(f"{name}/power")
-        self._broker_config = BrokerConfig(data_dir=Path(f"/{name}"), **(broker or {}))
-        self._kafka_config = {"listen": f"{name}:{_PORT}", **(kafka or {})}
+        self._config = NodeConfig.model_validate(
+            {
+                "broker": {"data_dir": f"/{name}", **(broker or {})},
+                "kafka": {"listen": f"{name}:{_PORT}", **(kafka or {})},
+                "http": {"listen": f"{name}:{_HTTP_PORT}", **(http or {})},
+            }
+        )
+        self._node: Node | None = None
+
+    @property
+    def broker(self) -> Broker | None:
+        """The broker of the process that lives; None before it has recovered, and after the end."""
+        return None if self._node is None else self._node.broker
 
     @property
     def running(self) -> bool:
@@ -62,31 +70,21 @@ class SimNode:
         process = self.process = self._simulation.process(self.name)
         disk = self.disk
         self.device.serve(disk, process.loop)
+        self._node = Node(self._config, process.log, runtime=process.runtime, open_disk=lambda _: disk)
         try:
-            self.broker, self.door, self.address = await process.run(self._begin(process, disk))
+            await process.run(self._node.start())
         except (LogboomError, OSError):
             process.kill()  # as a real one ends when its broker cannot start
             raise
 
-    async def _begin(self, process: Process, disk: Disk) -> tuple[Broker, KafkaDoor, tuple[str, int]]:
-        broker = await Broker.start(
-            self._broker_config, runtime=process.runtime, log=process.log, open_disk=lambda _: disk
-        )
-        door = KafkaDoor(broker, KafkaConfig.model_validate(self._kafka_config), process.log)
-        return broker, door, await door.start()
-
     async def stop(self) -> None:
         """Stop in good order; the process ends."""
         assert self.process is not None
-        await self.process.run(self._end())
+        assert self._node is not None
+        broker = self.broker
+        await self.process.run(self._node.stop())
+        self._count_rounds(broker)
         self._kill_process()
-
-    async def _end(self) -> None:
-        assert self.broker is not None
-        assert self.door is not None
-        self.broker.groups.resign()
-        await self.door.stop(_STOP_GRACE_S)
-        await self.broker.stop()
 
     def kill(self) -> None:
         """End the process where it stands; the operating system still has what it wrote."""
@@ -103,7 +101,10 @@ class SimNode:
     def _kill_process(self) -> None:
         assert self.process is not None
         self.process.kill()
-        if self.broker is not None:
-            self.flush_rounds += self.broker.counters.flush_rounds
-            self.inline_flush_rounds += self.broker.counters.inline_flush_rounds
-            self.broker = None
+        self._count_rounds(self.broker)
+        self._node = None
+
+    def _count_rounds(self, broker: Broker | None) -> None:
+        if broker is not None:
+            self.flush_rounds += broker.counters.flush_rounds
+            self.inline_flush_rounds += broker.counters.inline_flush_rounds

@@ -1,4 +1,4 @@
-"""One simulated process: its event loop, its threads, its clock, its random values and its log."""
+"""One simulated process: its event loops, its threads, its clock, its random values and its log."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -29,9 +29,12 @@ class Process:
     def __init__(self, name: str, scheduler: Scheduler, network: SimNetwork, fork: Callable[[str], Random]) -> None:
         self.name = name
         self._scheduler = scheduler
+        self._network = network
         self.loop = SimLoop(name, scheduler, network)  # type: ignore[abstract]  # a simulated loop has no sockets, pipes, signals
         workers = SimWorkers(self.loop, fork("threads"))
-        self.runtime = Runtime(clock=SimClock(scheduler), ids=SimIds(fork("ids")), workers=workers)
+        self.runtime = Runtime(
+            clock=SimClock(scheduler), ids=SimIds(fork("ids")), workers=workers, start_loop=self._start_loop
+        )
         self.loop.set_default_executor(workers.pool("default", _DEFAULT_THREADS))
         self.log: FilteringBoundLogger = structlog.wrap_logger(
             _Nothing(),
@@ -41,6 +44,14 @@ class Process:
         )
         self.log_lines: list[dict[str, Any]] = []
         """What it has logged."""
+
+    def _start_loop(self, name: str) -> "SecondLoop":
+        """A loop beside the process's first, which ends with it. What it leaves uncaught is a fault of the process."""
+        loop = SimLoop(f"{self.name}/{name}", self._scheduler, self._network)  # type: ignore[abstract]  # as above
+        loop.host = self.loop.host
+        loop.faults = self.loop.faults
+        self.loop.at_kill(loop.kill)
+        return SecondLoop(loop)
 
     def _record(self, _: Any, level: str, event: EventDict) -> str:
         line = {"level": level, **event}
@@ -71,6 +82,17 @@ class Process:
     def kill(self) -> None:
         """End it as SIGKILL does."""
         self._scheduler.record("kill", self.name)
+        self.loop.kill()
+
+
+class SecondLoop:
+    """An event loop of a process beside its first: `broker.runtime.SecondLoop`, simulated."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+
+    def stop(self) -> None:
+        """End it."""
         self.loop.kill()
 
 

@@ -1,0 +1,120 @@
+"""One node as a process of the operating system: signals, limits, memory, and the end in time.
+
+What the node consists of is `node`'s affair. Knows processes and signals; nothing of protocols or logs on disk.
+"""
+
+import asyncio
+import faulthandler
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn
+
+import uvloop
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from structlog.typing import FilteringBoundLogger
+
+from logboom.app.config import NodeConfig
+from logboom.app.log import open_log, set_level
+from logboom.app.node import Node, Ready
+from logboom.app.notify import notify_systemd
+from logboom.host import keep_buffers
+
+STOP_MAX_S: Final = 20.0
+"""The longest time for a stop, which a hanging disk could block. After it the process exits, as in a crash."""
+
+START_CANCEL_MAX_S: Final = 1.0
+"""How long an interrupted start may take to clean up. It has no requests to answer, so the process exits then."""
+
+_SPARE_HANDLES: Final = 512
+"""Files that a node opens beside connections and partitions, with a margin."""
+
+_SWITCH_INTERVAL_S: Final = 0.0005
+"""How long a thread that returns from the disk waits until a busy loop yields the interpreter. With Python's default of
+5 ms an ack could wait ten times as long as the sync took."""
+
+
+class _Signals:
+    """The first SIGTERM or SIGINT requests a stop; a second one ends the process at once."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self.stop_requested = asyncio.Event()
+        self._log = log
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._take, number)
+
+    def _take(self, number: signal.Signals) -> None:
+        if self.stop_requested.is_set():
+            self._log.warning("stopped at once by a second signal", signal=number.name)
+            os._exit(128 + number)
+        self._log.info("stopping", signal=number.name)
+        self.stop_requested.set()
+
+
+async def _start_or_stop(work: Coroutine[Any, Any, Ready], stop_requested: asyncio.Event) -> Ready | None:
+    """The result of a start, or None where a stop was requested before it was done."""
+    task, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.wait([task], timeout=START_CANCEL_MAX_S)
+    return None
+
+
+async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None]) -> None:
+    signals = _Signals(log)
+    collectors = (ProcessCollector(registry=None), GCCollector(registry=CollectorRegistry()))
+    node = Node(config, log, process_metrics=collectors, set_log_level=set_level)
+    ready = await _start_or_stop(node.start(), signals.stop_requested)
+    if ready is None:
+        log.info("stopped before it was ready")
+        _end_now(0)
+    # The objects made by the start live as long as the process, so garbage collections need not visit them.
+    gc.collect()
+    gc.freeze()
+    announce(ready)
+    notify_systemd("READY=1")
+    await signals.stop_requested.wait()
+    notify_systemd("STOPPING=1")
+    try:
+        await asyncio.wait_for(node.stop(), STOP_MAX_S)
+    except TimeoutError:
+        log.critical("the stop did not end in time; the next start recovers", seconds=STOP_MAX_S)
+        _end_now(1)
+
+
+def _end_now(code: int) -> NoReturn:
+    """Exit without waiting for threads that use the disk: recovery handles it like a crash."""
+    os._exit(code)
+
+
+def _check_file_limit(config: NodeConfig, most_files: int, log: FilteringBoundLogger) -> None:
+    """Warn where the system's limit on open files is lower than the sum of this program's own limits."""
+    needed = config.kafka.max_connections + config.broker.max_open_log_files + _SPARE_HANDLES
+    if most_files != resource.RLIM_INFINITY and most_files < needed:
+        log.warning(
+            "the system allows fewer open files than the limits add up to",
+            allowed=most_files,
+            needed=needed,
+            settings="kafka.max_connections, broker.max_open_log_files",
+        )
+
+
+def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
+    """Run a node until a signal stops it. Raises LogboomError or OSError where it cannot start."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    log = open_log(config.log)
+    _check_file_limit(config, most_files, log)
+    keep_buffers()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_live(config, log, announce))
