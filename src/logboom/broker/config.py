@@ -4,17 +4,30 @@ Holds names, defaults and ranges; addresses are settings of the doors, and what 
 it. The docstrings are the text of docs/configuration.md.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic.fields import FieldInfo
 
 from logboom.base.dynamic import Dynamic, Static
 from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
-from logboom.base.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
+from logboom.base.units import DAY_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from logboom.groups import GroupLimits
-from logboom.metadata import INT64_MAX, MAX_MESSAGE_BYTES_DEFAULT, Flush, Stream, StreamConfig, TimestampType
+from logboom.metadata import (
+    INT64_MAX,
+    STREAM_SETTINGS,
+    Choice,
+    Flag,
+    Number,
+    Ratio,
+    Stream,
+    StreamConfig,
+    StreamSetting,
+    Unit,
+)
 
 _NAME_PARTITIONS_MAX: Final = 99_999
 """The longest stream name, `-` and five digits make a file name of 255 bytes, the most there can be."""
@@ -23,45 +36,74 @@ _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 
 
-class StreamDefaults(Settings):
+class _StreamDefaults(Settings):
     """The settings of a stream that has none of its own."""
-
-    segment_bytes: Annotated[SizeBytes, Field(ge=16 * 1024, le=_INT32_MAX), Dynamic("log.segment.bytes")] = GIB
-    """A segment file is closed before it grows beyond this (`segment.bytes`)."""
-    segment_ms: Annotated[DurationMs, Field(ge=1), Dynamic("log.roll.ms")] = 7 * DAY_MS
-    """A segment file is closed once its first record is this old (`segment.ms`)."""
-    max_message_bytes: Annotated[SizeBytes, Field(le=_INT32_MAX), Dynamic("message.max.bytes")] = (
-        MAX_MESSAGE_BYTES_DEFAULT
-    )
-    """The largest record batch that is taken, as it was sent (`max.message.bytes`)."""
-    message_timestamp_type: Annotated[TimestampType, Dynamic("log.message.timestamp.type")] = TimestampType.CREATE_TIME
-    """Which clock a record's timestamp comes from: the producer's or the broker's (`message.timestamp.type`)."""
-    message_timestamp_before_max_ms: Annotated[
-        DurationMs | None, Dynamic("log.message.timestamp.before.max.ms", no_limit=INT64_MAX)
-    ] = None
-    """How far before the broker's clock a record's timestamp may lie; null sets no limit
-    (`message.timestamp.before.max.ms`)."""
-    message_timestamp_after_max_ms: Annotated[DurationMs, Dynamic("log.message.timestamp.after.max.ms")] = HOUR_MS
-    """How far ahead of the broker's clock a record's timestamp may lie (`message.timestamp.after.max.ms`)."""
-    min_insync_replicas: Annotated[int, Field(ge=1), Dynamic("min.insync.replicas")] = 1
-    """In-sync replicas that acks=all requires (`min.insync.replicas`)."""
-    flush: Annotated[Flush, Dynamic("logboom.flush")] = Flush.COMMIT
-    """commit acknowledges after fsync, none before it (`logboom.flush`)."""
-    retention_ms: Annotated[DurationMs | None, Dynamic("log.retention.ms")] = None
-    """How long records are kept, at least, by their own timestamps; null keeps them for ever (`retention.ms`)."""
-    retention_bytes: Annotated[SizeBytes | None, Dynamic("log.retention.bytes")] = None
-    """How much each partition keeps, at least; null sets no limit (`retention.bytes`)."""
-    retention_messages: Annotated[Annotated[int, Field(ge=0)] | None, Dynamic("logboom.retention.messages")] = None
-    """How many records each partition keeps, at least; null sets no limit (`logboom.retention.messages`)."""
 
     @cached_property
     def stream_config(self) -> StreamConfig:
-        """The same values as `StreamConfig`, where "no limit" is -1, or the largest value of a distance in time."""
+        """The same values as `StreamConfig`, where null is Kafka's number for no limit."""
         values: dict[str, Any] = self.model_dump()
-        for name, value in values.items():
-            if value is None:
-                values[name] = INT64_MAX if name == "message_timestamp_before_max_ms" else -1
+        for setting in STREAM_SETTINGS:
+            if setting.field is not None and values[setting.field] is None:
+                values[setting.field] = setting.default_value
         return StreamConfig(**values)
+
+
+def _stream_default(setting: StreamSetting) -> tuple[Any, FieldInfo]:
+    """The field of StreamDefaults for a setting of streams: its type and bounds, its default and its description."""
+    rule = setting.rule
+    default: Any = setting.default_value
+    unlimited = rule.unlimited if isinstance(rule, Number) else None
+    kind: Any
+    match rule:
+        case Number():
+            # A number that says "no limit" is written null in a file, and is no bound.
+            lowest = max(rule.lowest, 0) if unlimited is not None else rule.lowest
+            bounds = Field(ge=lowest, le=None if rule.highest == INT64_MAX else rule.highest)
+            kind = {Unit.BYTES: SizeBytes, Unit.MS: DurationMs, Unit.COUNT: int}[rule.unit]
+            kind = Annotated[kind, bounds if rule.also is None else AfterValidator(_checked_by(setting))]
+        case Ratio():
+            kind = Annotated[float, Field(ge=0, le=1)]
+        case Flag():
+            kind = bool
+        case Choice():
+            kind = rule.values
+        case _:
+            kind = Annotated[str, AfterValidator(_checked_by(setting))]
+    if unlimited is not None:
+        kind, default = kind | None, None if default == unlimited else default
+    mark = Dynamic(setting.broker_name, no_limit=-1 if unlimited is None else unlimited)
+    same = setting.name == setting.broker_name
+    description = setting.doc if same else f"{setting.doc} Of one stream: `{setting.name}`."
+    annotation: Any = Annotated[kind, mark]
+    return annotation, Field(default=default, description=description)
+
+
+def _checked_by(setting: StreamSetting) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        try:
+            return setting.rule.parse(str(value))
+        except ValueError as error:
+            raise ValueError(f"should be {error}") from None
+
+    return check
+
+
+if TYPE_CHECKING:
+
+    class StreamDefaults(_StreamDefaults):
+        """A field for each field of StreamConfig; made at run time, so that no setting is declared twice."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    StreamDefaults = create_model(
+        "StreamDefaults",
+        __base__=_StreamDefaults,
+        __doc__=_StreamDefaults.__doc__,
+        __module__=__name__,
+        **{one.field: _stream_default(one) for one in STREAM_SETTINGS if one.field is not None},
+    )
 
 
 class GroupsConfig(Settings):

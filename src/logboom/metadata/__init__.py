@@ -17,7 +17,8 @@ A snapshot is a SnapshotBegun followed by the records of an image, in one batch;
 Deleted streams are remembered as tombstones (`Image.tombstones`), so that a broker can tell the directory of a deleted
 stream, which it may remove, from one that it does not know, which it leaves alone.
 
-`stream_config` is the one table of stream settings, with Kafka's names, types, defaults and rules.
+`stream_config` is the one table of stream settings, with Kafka's names, defaults and rules; `setting_values` has the
+kinds of their values.
 """
 
 from logboom.metadata.commands import (
@@ -64,16 +65,17 @@ from logboom.metadata.records import (
     decode,
     encode,
 )
+from logboom.metadata.setting_values import INT64_MAX, Choice, Flag, Number, Ratio, SettingType, Unit
 from logboom.metadata.stream_config import (
     DEFAULT_STREAM_CONFIG,
-    INT64_MAX,
     MAX_MESSAGE_BYTES_DEFAULT,
     STREAM_SETTINGS,
+    Compression,
     Flush,
-    SettingType,
     StreamConfig,
     StreamSetting,
     TimestampType,
+    refused_settings,
     stream_setting,
 )
 
@@ -92,18 +94,23 @@ __all__ = [
     "USER",
     "BrokerConfigChanged",
     "BrokerConfigs",
+    "Choice",
     "ClientQuotasChanged",
+    "Compression",
     "CreateStream",
+    "Flag",
     "Flush",
     "Image",
     "ImageDelta",
     "Limits",
     "MetadataRecord",
+    "Number",
     "PartitionsAdded",
     "ProducerIdsAllocated",
     "QuotaEntity",
     "QuotaKind",
     "Quotas",
+    "Ratio",
     "SettingType",
     "SnapshotBegun",
     "Stream",
@@ -113,6 +120,7 @@ __all__ = [
     "StreamDeleted",
     "StreamSetting",
     "TimestampType",
+    "Unit",
     "add_partitions",
     "allocate_producer_ids",
     "apply",
@@ -130,5 +138,6 @@ __all__ = [
     "encode",
     "quota_entity",
     "quota_for",
+    "refused_settings",
     "stream_setting",
 ]

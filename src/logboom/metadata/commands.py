@@ -30,7 +30,8 @@ from logboom.metadata.records import (
     StreamCreated,
     StreamDeleted,
 )
-from logboom.metadata.stream_config import FAULTS_MAX, INT64_MAX, stream_setting
+from logboom.metadata.setting_values import INT64_MAX
+from logboom.metadata.stream_config import FAULTS_MAX, stream_setting
 
 NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with `-` and a partition index of five digits the name fits in a file name of 255 bytes."""

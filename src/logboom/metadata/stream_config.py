@@ -1,29 +1,35 @@
 """The settings of a stream: one table, with Kafka's names, from which everything else is made.
 
-The table holds names, types, defaults, descriptions and rules; not which part of the program acts on a setting. A
-setting of Kafka's that is absent here is refused, rather than accepted without effect.
+Each field of `StreamConfig` is declared once, with its default, its name in Kafka, the name of the broker's default for
+it, the rule of its values and its description. What clients describe and alter, the broker's `stream_defaults`, the
+reference page and the checks all come from these declarations.
+
+All other settings that Kafka has for a topic are known by name too: those that change nothing here are checked and
+kept (`_WITHOUT_EFFECT`), the rest is refused with the reason (`_REFUSED`). Holds no knowledge of which part of the
+program acts on a setting.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from enum import IntEnum, StrEnum
-from typing import Any, Final, TypeAlias
+from enum import StrEnum
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 from logboom.base.errors import InvalidConfigError
-from logboom.base.units import DAY_MS, GIB, HOUR_MS, KIB, MIB
-
-Value: TypeAlias = int | str
-"""A parsed value. The enums below are strings."""
-
-
-class SettingType(IntEnum):
-    """Types as DescribeConfigs numbers them (Kafka's ConfigDef.Type)."""
-
-    STRING = 2
-    INT = 3
-    LONG = 5
-    LIST = 7
+from logboom.base.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS
+from logboom.metadata.setting_values import (
+    INT32_MAX,
+    INT64_MAX,
+    Choice,
+    Choices,
+    Flag,
+    Number,
+    SettingType,
+    ThrottledReplicas,
+    Unit,
+    Value,
+    ValueRule,
+)
 
 
 class TimestampType(StrEnum):
@@ -40,6 +46,17 @@ class Flush(StrEnum):
     NONE = "none"
 
 
+class Compression(StrEnum):
+    """How batches are stored: as their producer sent them, or in one codec for all."""
+
+    PRODUCER = "producer"
+    UNCOMPRESSED = "uncompressed"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 FAULTS_MAX: Final = 20
 """Faults of one request that its error lists. Each costs a search for similar names, and requests can hold many."""
 
@@ -47,43 +64,10 @@ BATCH_PREFIX_BYTES: Final = 12
 """Base offset and length at the head of every batch; Kafka's default limit of 1048588 includes them."""
 
 MAX_MESSAGE_BYTES_DEFAULT: Final = MIB + BATCH_PREFIX_BYTES
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 
-
-@dataclass(frozen=True, slots=True)
-class StreamConfig:
-    """The settings in force for one stream: its own over the broker's defaults over the table's."""
-
-    segment_bytes: int = GIB
-    segment_ms: int = 7 * DAY_MS
-    max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
-    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    message_timestamp_before_max_ms: int = INT64_MAX
-    message_timestamp_after_max_ms: int = HOUR_MS
-    min_insync_replicas: int = 1
-    flush: Flush = Flush.COMMIT
-    cleanup_policy: str = "delete"
-    retention_ms: int = -1
-    retention_bytes: int = -1
-    retention_messages: int = -1
-    compression_type: str = "producer"
-
-    def with_overrides(self, overrides: Mapping[str, str]) -> "StreamConfig":
-        """These settings with some replaced, by Kafka's names. Raises InvalidConfigError that lists the faults."""
-        values: dict[str, Any] = {}
-        faults: list[str] = []
-        for name, text in overrides.items():
-            try:
-                setting = stream_setting(name)
-                values[setting.field] = setting.parse(text)
-            except InvalidConfigError as error:
-                faults.append(str(error))
-            if len(faults) == FAULTS_MAX:
-                break
-        if faults:
-            raise InvalidConfigError("; ".join(faults))
-        return replace(self, **values)
+_DELETE: Final = "delete"
+_COMPACT: Final = "compact"
+_NO_LIMIT: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,168 +76,357 @@ class StreamSetting:
 
     name: str
     """Kafka's name, or one under `logboom.` where Kafka has none."""
-    field: str
-    """The attribute of StreamConfig."""
-    type: SettingType
+    broker_name: str | None
+    """Kafka's name of the broker's own setting that is the default of this one."""
+    rule: ValueRule
+    default_value: Value
     doc: str
-    rule: Callable[[str], Value]
-    """Parses a text. Its ValueError carries the end of a sentence that says what is expected."""
+    field: str | None = None
+    """The attribute of StreamConfig; None where the setting changes nothing here."""
+
+    @property
+    def type(self) -> SettingType:
+        """The type in DescribeConfigs."""
+        return self.rule.type
 
     def parse(self, text: str) -> Value:
         """Parse a value. Raises InvalidConfigError that names the setting."""
         try:
-            return self.rule(text)
+            return self.rule.parse(text)
         except ValueError as error:
             raise InvalidConfigError(f"{self.name}={text!r}: expected {error}") from None
 
-    def text(self, config: StreamConfig) -> str:
-        """The value in a config as Kafka writes it."""
-        value: Value = getattr(config, self.field)
-        return str(value)
+    def text_in_force(self, config: "StreamConfig", overrides: Mapping[str, str]) -> str:
+        """The value that a stream has, as Kafka writes it. `config` are the settings in force, `overrides` its own."""
+        if self.field is not None:
+            return _text(getattr(config, self.field))
+        given = overrides.get(self.name)
+        return self.default if given is None else _text(self.rule.parse(given))
 
     @property
     def default(self) -> str:
         """The table's own value, as text."""
-        return self.text(DEFAULT_STREAM_CONFIG)
+        return _text(self.default_value)
 
 
-def _number(lowest: int, highest: int) -> Callable[[str], int]:
-    expected = f"a whole number from {lowest} to {highest}"
-
-    def rule(text: str) -> int:
-        digits = text.strip().removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and lowest <= int(text) <= highest):
-            raise ValueError(expected)
-        return int(text)
-
-    return rule
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _one_of(kinds: Iterable[str], why: str = "") -> Callable[[str], str]:
-    known = {str(kind): kind for kind in kinds}
-    expected = " or ".join(known) + why
+class Declared(NamedTuple):
+    """The declaration of one field of StreamConfig, beside its type and its default."""
 
-    def rule(text: str) -> str:
-        try:
-            return known[text.strip()]
-        except KeyError:
-            raise ValueError(expected) from None
+    name: str
+    broker_name: str
+    rule: ValueRule
+    doc: str
 
-    return rule
 
+_BYTES_32: Final = Number(0, INT32_MAX, Unit.BYTES)
+_MS: Final = Number(0, INT64_MAX, Unit.MS)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """The settings in force for one stream: its own over the broker's defaults over these."""
+
+    segment_bytes: Annotated[
+        int,
+        Declared(
+            "segment.bytes",
+            "log.segment.bytes",
+            Number(16 * KIB, INT32_MAX, Unit.BYTES),
+            "A segment file is closed and a new one begun before it grows beyond this size.",
+        ),
+    ] = GIB
+    segment_ms: Annotated[
+        int,
+        Declared(
+            "segment.ms",
+            "log.roll.ms",
+            Number(1, INT64_MAX, Unit.MS),
+            "A segment file is closed and a new one begun by the first append once its first record is this old.",
+        ),
+    ] = 7 * DAY_MS
+    segment_jitter_ms: Annotated[
+        int,
+        Declared(
+            "segment.jitter.ms",
+            "log.roll.jitter.ms",
+            _MS,
+            "By how much each partition's segments may end before segment.ms, so that those of many partitions do "
+            "not end at once. Each partition has its own part of it, which stays the same.",
+        ),
+    ] = 0
+    max_message_bytes: Annotated[
+        int,
+        Declared(
+            "max.message.bytes",
+            "message.max.bytes",
+            _BYTES_32,
+            "The largest record batch that is taken, as it was sent (compressed where it is).",
+        ),
+    ] = MAX_MESSAGE_BYTES_DEFAULT
+    message_timestamp_type: Annotated[
+        TimestampType,
+        Declared(
+            "message.timestamp.type",
+            "log.message.timestamp.type",
+            Choice(TimestampType),
+            "CreateTime keeps the producer's timestamps; LogAppendTime puts the broker's in their place.",
+        ),
+    ] = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: Annotated[
+        int,
+        Declared(
+            "message.timestamp.before.max.ms",
+            "log.message.timestamp.before.max.ms",
+            Number(0, INT64_MAX, Unit.MS, unlimited=INT64_MAX),
+            "With CreateTime: how far before the broker's clock the timestamp of a record may lie; a batch with an "
+            "older one is refused.",
+        ),
+    ] = INT64_MAX
+    message_timestamp_after_max_ms: Annotated[
+        int,
+        Declared(
+            "message.timestamp.after.max.ms",
+            "log.message.timestamp.after.max.ms",
+            _MS,
+            "With CreateTime: how far ahead of the broker's clock the timestamp of a record may lie; a batch with a "
+            "later one is refused.",
+        ),
+    ] = HOUR_MS
+    min_insync_replicas: Annotated[
+        int,
+        Declared(
+            "min.insync.replicas",
+            "min.insync.replicas",
+            Number(1, INT32_MAX),
+            "How many in-sync replicas there must be for a produce request with acks=all to be taken.",
+        ),
+    ] = 1
+    flush: Annotated[
+        Flush,
+        Declared(
+            "logboom.flush",
+            "logboom.flush",
+            Choice(Flush),
+            "commit acknowledges after fsync: nothing acked is lost with the power. none acknowledges once the "
+            "operating system has the bytes: nothing acked is lost with the process, the last seconds may be with "
+            "the power.",
+        ),
+    ] = Flush.COMMIT
+    flush_messages: Annotated[
+        int,
+        Declared(
+            "flush.messages",
+            "log.flush.interval.messages",
+            Number(1, INT64_MAX, unlimited=INT64_MAX),
+            "With logboom.flush=none: how many records may be written without fsync; the append that makes them so "
+            "many is acknowledged after one. With commit every append is.",
+        ),
+    ] = INT64_MAX
+    flush_ms: Annotated[
+        int,
+        Declared(
+            "flush.ms",
+            "log.flush.interval.ms",
+            Number(0, INT64_MAX, Unit.MS, unlimited=INT64_MAX),
+            "With logboom.flush=none: how long a written record may wait for its fsync, where that is less than the "
+            "broker's background_sync_interval_s. With commit none waits.",
+        ),
+    ] = INT64_MAX
+    cleanup_policy: Annotated[
+        str,
+        Declared(
+            "cleanup.policy",
+            "log.cleanup.policy",
+            Choices((_DELETE,)),
+            "What becomes of old segments. Only delete is known: they go once a limit of retention is passed, and "
+            "stay where none is set.",
+        ),
+    ] = _DELETE
+    retention_ms: Annotated[
+        int,
+        Declared(
+            "retention.ms",
+            "log.retention.ms",
+            Number(-1, INT64_MAX, Unit.MS, unlimited=_NO_LIMIT),
+            "How long records are kept, at least, by their own timestamps; without a limit for ever. Whole segments "
+            "are deleted, once their newest record is older.",
+        ),
+    ] = _NO_LIMIT
+    retention_bytes: Annotated[
+        int,
+        Declared(
+            "retention.bytes",
+            "log.retention.bytes",
+            Number(-1, INT64_MAX, Unit.BYTES, unlimited=_NO_LIMIT),
+            "How many bytes each partition keeps, at least. Whole segments are deleted, oldest first, while what is "
+            "left is at least as much.",
+        ),
+    ] = _NO_LIMIT
+    retention_messages: Annotated[
+        int,
+        Declared(
+            "logboom.retention.messages",
+            "logboom.retention.messages",
+            Number(-1, INT64_MAX, unlimited=_NO_LIMIT),
+            "How many records each partition keeps, at least. Whole segments are deleted, oldest first, while what "
+            "is left is at least as many.",
+        ),
+    ] = _NO_LIMIT
+    compression_type: Annotated[
+        Compression,
+        Declared(
+            "compression.type",
+            "compression.type",
+            Choice(Compression),
+            "The codec that batches are stored with: producer keeps them as they were sent, any other value has the "
+            "broker compress again what came in another codec.",
+        ),
+    ] = Compression.PRODUCER
+    compression_gzip_level: Annotated[
+        int,
+        Declared(
+            "compression.gzip.level",
+            "compression.gzip.level",
+            Number(1, 9, also=-1),
+            "The level with which the broker compresses where compression.type is gzip; -1 is the library's own.",
+        ),
+    ] = -1
+    compression_lz4_level: Annotated[
+        int,
+        Declared(
+            "compression.lz4.level",
+            "compression.lz4.level",
+            Number(1, 17),
+            "The level with which the broker compresses where compression.type is lz4.",
+        ),
+    ] = 9
+    compression_zstd_level: Annotated[
+        int,
+        Declared(
+            "compression.zstd.level",
+            "compression.zstd.level",
+            Number(-131_072, 22),
+            "The level with which the broker compresses where compression.type is zstd.",
+        ),
+    ] = 3
+    index_interval_bytes: Annotated[
+        int,
+        Declared(
+            "index.interval.bytes",
+            "log.index.interval.bytes",
+            _BYTES_32,
+            "How many bytes of the log lie between two entries of its index: a smaller number makes the first read "
+            "at an offset quicker and the index larger.",
+        ),
+    ] = 4 * KIB
+    preallocate: Annotated[
+        bool,
+        Declared(
+            "preallocate",
+            "log.preallocate",
+            Flag(),
+            "true reserves the room of a whole segment file when it is begun; false up to 16 MiB ahead of its end.",
+        ),
+    ] = False
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> "StreamConfig":
+        """These settings with some replaced, by Kafka's names. Raises InvalidConfigError that lists the faults."""
+        values: dict[str, Any] = {}
+        faults: list[str] = []
+        for name, text in overrides.items():
+            try:
+                setting = stream_setting(name)
+                value = setting.parse(text)
+            except InvalidConfigError as error:
+                faults.append(str(error))
+                if len(faults) == FAULTS_MAX:
+                    break
+            else:
+                if setting.field is not None:
+                    values[setting.field] = value
+        if faults:
+            raise InvalidConfigError("; ".join(faults))
+        return replace(self, **values)
+
+
+_ONE_BROKER: Final = "Changes nothing as long as one broker has the only replica of each partition."
+_NO_TIERS: Final = "Changes nothing: there is no tiered storage here, and all records are local."
+
+_WITHOUT_EFFECT: Final = (
+    StreamSetting(
+        "file.delete.delay.ms",
+        None,
+        _MS,
+        MINUTE_MS,
+        "Changes nothing: a deleted segment leaves its directory at once, and reads that are under way keep its file.",
+    ),
+    StreamSetting(
+        "segment.index.bytes",
+        None,
+        Number(4, INT32_MAX, Unit.BYTES),
+        10 * MIB,
+        "Changes nothing: an index is as large as its entries, and no segment ends because its index is full.",
+    ),
+    StreamSetting("unclean.leader.election.enable", None, Flag(), False, _ONE_BROKER),
+    StreamSetting("leader.replication.throttled.replicas", None, ThrottledReplicas(), "", _ONE_BROKER),
+    StreamSetting("follower.replication.throttled.replicas", None, ThrottledReplicas(), "", _ONE_BROKER),
+    StreamSetting(
+        "remote.storage.enable",
+        None,
+        Flag(only=False, because="there is no tiered storage"),
+        False,
+        "Whether old segments move to another storage: only false, there is no tiered storage here.",
+    ),
+    StreamSetting("remote.log.copy.disable", None, Flag(), False, _NO_TIERS),
+    StreamSetting("remote.log.delete.on.disable", None, Flag(), False, _NO_TIERS),
+    StreamSetting("local.retention.ms", None, Number(-2, INT64_MAX, Unit.MS), -2, _NO_TIERS),
+    StreamSetting("local.retention.bytes", None, Number(-2, INT64_MAX, Unit.BYTES), -2, _NO_TIERS),
+)
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "internal.segment.bytes": "Kafka has it for its own tests: segment.bytes takes 16 KiB and more here",
+    "message.downconversion.enable": "Kafka 4.0 removed it: batches are never converted to older formats",
+    "message.format.version": "Kafka 4.0 removed it: batches are stored in format 2, always",
+    "message.timestamp.difference.max.ms": (
+        "Kafka 4.0 removed it: use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+    ),
+}
+"""Names that Kafka has or had, and why they are refused."""
 
 DEFAULT_STREAM_CONFIG: Final = StreamConfig()
 
+_HINTS: Final = get_type_hints(StreamConfig, include_extras=True)
+
+
+def _row(field: str, default: Any, hint: Any) -> StreamSetting:
+    declared: Declared = hint.__metadata__[0]
+    return StreamSetting(declared.name, declared.broker_name, declared.rule, default, declared.doc, field)
+
+
 STREAM_SETTINGS: Final[tuple[StreamSetting, ...]] = (
-    StreamSetting(
-        "segment.bytes",
-        "segment_bytes",
-        SettingType.INT,
-        "A segment file is closed and a new one begun before it grows beyond this many bytes.",
-        _number(16 * KIB, INT32_MAX),
-    ),
-    StreamSetting(
-        "segment.ms",
-        "segment_ms",
-        SettingType.LONG,
-        "A segment file is closed and a new one begun once its first record is this many milliseconds old.",
-        _number(1, INT64_MAX),
-    ),
-    StreamSetting(
-        "max.message.bytes",
-        "max_message_bytes",
-        SettingType.INT,
-        "The largest record batch that is taken, in bytes, as it was sent (compressed where it is).",
-        _number(0, INT32_MAX),
-    ),
-    StreamSetting(
-        "message.timestamp.type",
-        "message_timestamp_type",
-        SettingType.STRING,
-        "CreateTime keeps the producer's timestamps; LogAppendTime puts the broker's in their place.",
-        _one_of(TimestampType),
-    ),
-    StreamSetting(
-        "message.timestamp.before.max.ms",
-        "message_timestamp_before_max_ms",
-        SettingType.LONG,
-        "With CreateTime: how far before the broker's clock the timestamp of a record may lie, in milliseconds; a "
-        "batch with an older one is refused.",
-        _number(0, INT64_MAX),
-    ),
-    StreamSetting(
-        "message.timestamp.after.max.ms",
-        "message_timestamp_after_max_ms",
-        SettingType.LONG,
-        "With CreateTime: how far ahead of the broker's clock the timestamp of a record may lie, in milliseconds; a "
-        "batch with a later one is refused.",
-        _number(0, INT64_MAX),
-    ),
-    StreamSetting(
-        "min.insync.replicas",
-        "min_insync_replicas",
-        SettingType.INT,
-        "How many in-sync replicas there must be for a produce request with acks=all to be taken.",
-        _number(1, INT32_MAX),
-    ),
-    StreamSetting(
-        "logboom.flush",
-        "flush",
-        SettingType.STRING,
-        "commit acknowledges after fsync: nothing acked is lost with the power. none acknowledges once the operating "
-        "system has the bytes: nothing acked is lost with the process, the last seconds may be with the power.",
-        _one_of(Flush),
-    ),
-    StreamSetting(
-        "cleanup.policy",
-        "cleanup_policy",
-        SettingType.LIST,
-        "What becomes of old segments. Only delete is known: they go once a limit of retention is passed, and stay "
-        "where none is set.",
-        _one_of(["delete"]),
-    ),
-    StreamSetting(
-        "retention.ms",
-        "retention_ms",
-        SettingType.LONG,
-        "How long records are kept, at least, in milliseconds by their own timestamps; -1 keeps them for ever. Whole "
-        "segments are deleted, once their newest record is older.",
-        _number(-1, INT64_MAX),
-    ),
-    StreamSetting(
-        "retention.bytes",
-        "retention_bytes",
-        SettingType.LONG,
-        "How many bytes each partition keeps, at least; -1 sets no limit. Whole segments are deleted, oldest first, "
-        "while what is left is at least as much.",
-        _number(-1, INT64_MAX),
-    ),
-    StreamSetting(
-        "logboom.retention.messages",
-        "retention_messages",
-        SettingType.LONG,
-        "How many records each partition keeps, at least; -1 sets no limit. Whole segments are deleted, oldest first, "
-        "while what is left is at least as many.",
-        _number(-1, INT64_MAX),
-    ),
-    StreamSetting(
-        "compression.type",
-        "compression_type",
-        SettingType.STRING,
-        "The codec batches are stored with. Only producer is known: batches stay as they were sent.",
-        _one_of(["producer"]),
-    ),
+    *(_row(one.name, one.default, hint) for one, hint in zip(fields(StreamConfig), _HINTS.values(), strict=True)),
+    *_WITHOUT_EFFECT,
 )
 
 _BY_NAME: Final = {setting.name: setting for setting in STREAM_SETTINGS}
-assert [field.name for field in fields(StreamConfig)] == [setting.field for setting in STREAM_SETTINGS]
+
+
+def refused_settings() -> Mapping[str, str]:
+    """Kafka's settings that are refused by name, and why."""
+    return _REFUSED
 
 
 def stream_setting(name: str) -> StreamSetting:
-    """The row of a name. Raises InvalidConfigError that suggests the most similar name."""
+    """The row of a name. Raises InvalidConfigError: why it is refused, or which name is the most similar."""
     try:
         return _BY_NAME[name]
     except KeyError:
+        if name in _REFUSED:
+            raise InvalidConfigError(f"the setting {name} is refused: {_REFUSED[name]}") from None
         nearest = get_close_matches(name, _BY_NAME, 1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(_BY_NAME)}"
         raise InvalidConfigError(f"unknown setting {name!r} ({hint})") from None

@@ -62,10 +62,10 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
         synonyms: list[Synonym] = []
         if setting.name in stream.overrides:
             synonyms.append((setting.name, stream.overrides[setting.name], Source.DYNAMIC_TOPIC))
-        synonyms += _below(broker, stream, setting, below.get(setting.field))
+        synonyms += _below(broker, stream, setting, below.get(setting.field or ""))
         yield Described(
             name=setting.name,
-            value=setting.text(config),
+            value=setting.text_in_force(config, stream.overrides),
             type=setting.type,
             source=synonyms[0][2],
             read_only=stream.internal,
@@ -77,7 +77,7 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
 
 def _below(broker: Broker, stream: Stream, setting: StreamSetting, entry: Entry | None) -> list[Synonym]:
     """The layers below a stream's own value."""
-    kept_by_itself = stream.internal and setting.field.startswith("retention_")
+    kept_by_itself = stream.internal and (setting.field or "").startswith("retention_")
     if entry is None or kept_by_itself:
         return [(setting.name, setting.default, Source.DEFAULT)]
     return _synonyms(broker.dynamic_settings, entry)

@@ -46,7 +46,9 @@ def _list(broker: Broker, resource: Any, name: str, value: str, operation: int) 
     setting = None if stream is None else stream_setting(name)
     if stream is None or setting is None or setting.type is not SettingType.LIST:
         raise InvalidConfigError(f"{name!r} is no list: use set or delete, not {_ON_LISTS[operation]}")
-    there = [one for one in setting.text(broker.config.stream_config(stream)).split(",") if one]
+    there = [
+        one for one in setting.text_in_force(broker.config.stream_config(stream), stream.overrides).split(",") if one
+    ]
     given = [one.strip() for one in value.split(",")]
     if operation == _APPEND:
         return ",".join(dict.fromkeys([*there, *given]))
