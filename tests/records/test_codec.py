@@ -115,3 +115,11 @@ def test_what_was_decompressed_before_does_not_show(codec: Codec) -> None:
     assert decompress(codec, compress(codec, b"short"), LIMIT) == b"short"
     with pytest.raises(MessageTooLargeError):
         decompress(codec, compress(codec, b"x" * 1000), 999)
+
+
+@given(st.binary(max_size=200_000), st.integers(1, 17))
+@settings(max_examples=50)
+def test_lz4_at_any_level_is_read_back(payload: bytes, level: int) -> None:
+    packed = compress(Codec.LZ4, payload, level=level)
+    assert decompress(Codec.LZ4, packed, len(payload)) == payload
+    assert decompress(Codec.LZ4, compress(Codec.LZ4, payload * 3, level=level), 3 * len(payload)) == payload * 3

@@ -51,11 +51,13 @@ class Section:
     """A model with a section of its own: what the section's model has of it is not described again."""
 
 
-def reference_page(title: str, introduction: str, sections: list[Section]) -> str:
-    """The whole page as Markdown."""
+def reference_page(title: str, introduction: str, sections: list[Section | str]) -> str:
+    """The whole page as Markdown. A section that is text is taken as it is."""
     lines = [f"# {title}", "", introduction.strip(), ""]
     for section in sections:
-        if section.title:
+        if isinstance(section, str):
+            lines += [section.strip(), ""]
+        elif section.title:
             lines += [f"## {section.title}", "", section.introduction.strip(), "", *_group(section.model, section.path)]
         else:
             lines += _headed(section.model, section.path, None, section.base)

@@ -7,6 +7,7 @@ import typer
 
 from logboom.app.config import NodeConfig
 from logboom.app.reference import Section, reference_page
+from logboom.app.stream_reference import stream_settings
 from logboom.base.settings import Settings
 from logboom.cli.common import AsJson, print_json
 from logboom.cli.serve import ConfigFile, Setting, node_config
@@ -85,7 +86,7 @@ def page() -> str:
     return reference_page("Configuration", _INTRODUCTION, _sections())
 
 
-def _sections() -> list[Section]:
+def _sections() -> list[Section | str]:
     # Neither the broker nor its configuration needs these rooms; the page does.
     from logboom.collector.config import CollectorConfig
     from logboom.pipeline.config.model import SOURCES, PipelineModel, TestModel
@@ -100,6 +101,7 @@ def _sections() -> list[Section]:
     ]
     return [
         Section("The broker", _NODE, NodeConfig),
+        stream_settings(),
         Section("The collector", _COLLECTOR, CollectorConfig),
         Section("The pipeline", _PIPELINE, PipelineModel),
         *parts,

@@ -119,7 +119,7 @@ class PartitionQueue:
             codec=codec,
             times_ms=(base_time_ms, max(record_range.pending_send.time_ms for record_range in record_ranges)),
             producer=(*producer, self.producer.next_sequence),
-            zstd_level=level,
+            level=level if codec is Codec.ZSTD else None,
         )
         self._ratio = max(0.05, len(content) / max(1, lines_bytes))
         return self.producer.append(Sealed(record_ranges, content), count)

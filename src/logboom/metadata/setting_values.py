@@ -44,6 +44,10 @@ class ValueRule(Protocol):
     def type(self) -> SettingType:
         """Its type in DescribeConfigs."""
 
+    @property
+    def expected(self) -> str:
+        """The values that are valid, in words."""
+
     def parse(self, text: str) -> Value:
         """The value of a text. Raises ValueError."""
 
@@ -64,14 +68,22 @@ class Number:
     def type(self) -> SettingType:
         return SettingType.INT if self.highest <= INT32_MAX else SettingType.LONG
 
+    @property
+    def expected(self) -> str:
+        text = f"a whole number from {self.lowest} to {self.highest}"
+        if self.also is not None:
+            text += f", or {self.also}"
+        if self.unlimited is not None:
+            text += f"; {self.unlimited} is no limit"
+        return text
+
     def parse(self, text: str) -> int:
         digits = text.strip().removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) < _DIGITS_MAX:
             number = int(text)
             if self.lowest <= number <= self.highest or number == self.also:
                 return number
-        also = "" if self.also is None else f", or {self.also}"
-        raise ValueError(f"a whole number from {self.lowest} to {self.highest}{also}")
+        raise ValueError(self.expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,7 @@ class Ratio:
     """A number from 0 to 1."""
 
     type = SettingType.DOUBLE
+    expected = "a number from 0 to 1"
 
     def parse(self, text: str) -> float:
         try:
@@ -86,7 +99,7 @@ class Ratio:
         except ValueError:
             number = math.nan
         if not 0 <= number <= 1:
-            raise ValueError("a number from 0 to 1")
+            raise ValueError(self.expected)
         return number
 
 
@@ -101,10 +114,14 @@ class Flag:
 
     type = SettingType.BOOLEAN
 
+    @property
+    def expected(self) -> str:
+        return "true or false" if self.only is None else f"{str(self.only).lower()}: {self.because}"
+
     def parse(self, text: str) -> bool:
         given = {"true": True, "false": False}.get(text.strip().lower())
         if given is None or self.only not in (None, given):
-            raise ValueError("true or false" if self.only is None else f"{str(self.only).lower()}: {self.because}")
+            raise ValueError(self.expected)
         return given
 
 
@@ -116,11 +133,15 @@ class Choice:
 
     type = SettingType.STRING
 
+    @property
+    def expected(self) -> str:
+        return " or ".join(self.values)
+
     def parse(self, text: str) -> StrEnum:
         try:
             return self.values(text.strip())
         except ValueError:
-            raise ValueError(" or ".join(self.values)) from None
+            raise ValueError(self.expected) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +152,14 @@ class Choices:
 
     type = SettingType.LIST
 
+    @property
+    def expected(self) -> str:
+        return ", ".join(self.words) + (" or several of them" if len(self.words) > 1 else "")
+
     def parse(self, text: str) -> str:
         given = dict.fromkeys(word.strip() for word in text.split(","))
         if not given.keys() <= set(self.words):
-            raise ValueError(", ".join(self.words) + (" or several of them" if len(self.words) > 1 else ""))
+            raise ValueError(self.expected)
         return ",".join(given)
 
 
@@ -146,9 +171,10 @@ class ThrottledReplicas:
     """Replicas as `partition:broker`, separated by commas; `*` is all of them, nothing is none."""
 
     type = SettingType.LIST
+    expected = "partition:broker,partition:broker,... or *"
 
     def parse(self, text: str) -> str:
         given = "".join(text.split())
         if not _THROTTLED.fullmatch(given):
-            raise ValueError("partition:broker,partition:broker,... or *")
+            raise ValueError(self.expected)
         return given

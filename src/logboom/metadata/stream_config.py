@@ -24,6 +24,7 @@ from logboom.metadata.setting_values import (
     Choices,
     Flag,
     Number,
+    Ratio,
     SettingType,
     ThrottledReplicas,
     Unit,
@@ -323,15 +324,6 @@ class StreamConfig:
             "at an offset quicker and the index larger.",
         ),
     ] = 4 * KIB
-    preallocate: Annotated[
-        bool,
-        Declared(
-            "preallocate",
-            "log.preallocate",
-            Flag(),
-            "true reserves the room of a whole segment file when it is begun; false up to 16 MiB ahead of its end.",
-        ),
-    ] = False
 
     def with_overrides(self, overrides: Mapping[str, str]) -> "StreamConfig":
         """These settings with some replaced, by Kafka's names. Raises InvalidConfigError that lists the faults."""
@@ -356,6 +348,8 @@ class StreamConfig:
 _ONE_BROKER: Final = "Changes nothing as long as one broker has the only replica of each partition."
 _NO_TIERS: Final = "Changes nothing: there is no tiered storage here, and all records are local."
 
+_NO_COMPACTION: Final = "Changes nothing as long as cleanup.policy is delete."
+
 _WITHOUT_EFFECT: Final = (
     StreamSetting(
         "file.delete.delay.ms",
@@ -363,6 +357,17 @@ _WITHOUT_EFFECT: Final = (
         _MS,
         MINUTE_MS,
         "Changes nothing: a deleted segment leaves its directory at once, and reads that are under way keep its file.",
+    ),
+    StreamSetting("min.cleanable.dirty.ratio", None, Ratio(), 0.5, _NO_COMPACTION),
+    StreamSetting("min.compaction.lag.ms", None, _MS, 0, _NO_COMPACTION),
+    StreamSetting("max.compaction.lag.ms", None, Number(1, INT64_MAX, Unit.MS), INT64_MAX, _NO_COMPACTION),
+    StreamSetting("delete.retention.ms", None, _MS, DAY_MS, _NO_COMPACTION),
+    StreamSetting(
+        "preallocate",
+        None,
+        Flag(),
+        False,
+        "Changes nothing: room is reserved ahead of the end of every segment, as much as it has, up to 16 MiB.",
     ),
     StreamSetting(
         "segment.index.bytes",

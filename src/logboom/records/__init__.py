@@ -35,7 +35,7 @@ from logboom.records.header import (
     stamp_append_time,
     whole_batches,
 )
-from logboom.records.record import Headers, Record, build_batch, iter_records, seal_batch
+from logboom.records.record import Headers, Record, build_batch, iter_records, recompress, seal_batch
 from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
 from logboom.records.varint import varint
 
@@ -61,6 +61,7 @@ __all__ = [
     "iter_records",
     "patch_batch",
     "read_header",
+    "recompress",
     "seal_batch",
     "stamp_append_time",
     "validate_produced",

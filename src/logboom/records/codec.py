@@ -4,6 +4,7 @@ Output goes into a buffer that is never longer than the limit, so a decompressio
 time to fill it, no more.
 """
 
+from functools import partial
 from struct import Struct
 from typing import Final
 
@@ -13,8 +14,8 @@ from logboom.base.errors import CorruptBatchError, MessageTooLargeError
 from logboom.base.ports import Bytes
 from logboom.records.header import Codec
 
-ZSTD_LEVEL_DEFAULT: Final = 3
-"""As in Kafka's clients."""
+LEVELS_DEFAULT: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+"""As in Kafka. -1 is the library's own level. Level 9 of lz4 is its fast mode there too, every other its slow one."""
 
 _INT = Struct(">i")
 _LITTLE_INT = Struct("<I")
@@ -29,6 +30,8 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_FRAME_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_FRAME_END: Final = bytes(4)
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_FRAME_TAIL_BYTES: Final = 12
+"""What follows the block in a frame of cramjam's: its checksum, the end and another checksum. The header is as ours."""
 _LZ4_STORED_BIT: Final = 1 << 31
 
 _FIRST_GUESS_BYTES: Final = 128 * 1024
@@ -46,19 +49,21 @@ _DECOMPRESS = {
 }
 
 
-def compress(codec: Codec, payload: Bytes, *, zstd_level: int = ZSTD_LEVEL_DEFAULT) -> bytes:
-    """The payload in the framing that Java's clients write."""
+def compress(codec: Codec, payload: Bytes, *, level: int | None = None) -> bytes:
+    """The payload in the framing that Java's clients write. Without a level, in the codec's default of Kafka."""
+    if level is None:
+        level = LEVELS_DEFAULT.get(codec, 0)
     match codec:
         case Codec.NONE:
             return bytes(payload)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(payload))
+            return bytes(cramjam.gzip.compress(payload, None if level < 0 else level))
         case Codec.SNAPPY:
             return _compress_xerial(memoryview(payload))
         case Codec.LZ4:
-            return _compress_lz4(memoryview(payload))
+            return _compress_lz4(memoryview(payload), level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(payload, level=zstd_level))
+            return bytes(cramjam.zstd.compress(payload, level=level))
 
 
 def decompress(codec: Codec, payload: Bytes, limit: int) -> bytes:
@@ -161,13 +166,23 @@ def _compress_xerial(payload: memoryview) -> bytes:
     return bytes(out)
 
 
-def _compress_lz4(payload: memoryview) -> bytes:
+def _compress_lz4(payload: memoryview, level: int) -> bytes:
+    pack = _fast_lz4_block if level == LEVELS_DEFAULT[Codec.LZ4] else partial(_slow_lz4_block, level)
     out = bytearray(_LZ4_FRAME_HEADER)
     for start in range(0, len(payload), _LZ4_BLOCK_BYTES):
-        plain = payload[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
-        if len(block) < len(plain):
-            out += _LITTLE_INT.pack(len(block)) + block
-        else:
-            out += _LITTLE_INT.pack(len(plain) | _LZ4_STORED_BIT) + plain
+        out += pack(payload[start : start + _LZ4_BLOCK_BYTES])
     return bytes(out + _LZ4_FRAME_END)
+
+
+def _fast_lz4_block(plain: memoryview) -> bytes:
+    """A block with its length."""
+    block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    if len(block) < len(plain):
+        return _LITTLE_INT.pack(len(block)) + block
+    return _LITTLE_INT.pack(len(plain) | _LZ4_STORED_BIT) + plain
+
+
+def _slow_lz4_block(level: int, plain: memoryview) -> bytes:
+    """The same at a level: the one block of a frame, since cramjam's `compress_block` ignores levels."""
+    frame = bytes(cramjam.lz4.compress(plain, level))
+    return frame[len(_LZ4_FRAME_HEADER) : -_LZ4_FRAME_TAIL_BYTES]

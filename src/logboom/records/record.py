@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from logboom.base.errors import CorruptBatchError, InvalidRecordError, UnsupportedCompressionError
 from logboom.base.ids import NO_EPOCH, NO_PRODUCER, Epoch, Offset
 from logboom.base.ports import Bytes
-from logboom.records.codec import ZSTD_LEVEL_DEFAULT, compress, decompress
+from logboom.records.codec import compress, decompress
 from logboom.records.header import (
     APPEND_TIME_BIT,
     CODEC_MASK,
@@ -174,13 +174,14 @@ def seal_batch(
     attributes: int = 0,
     leader_epoch: int = NO_EPOCH,
     producer: tuple[int, int, int] = (NO_PRODUCER, -1, -1),
-    zstd_level: int = ZSTD_LEVEL_DEFAULT,
+    level: int | None = None,
 ) -> bytearray:
     """One batch of `count` records that are bytes already, not compressed yet.
 
-    `times_ms` are the first timestamp and the newest, `producer` its id, epoch and the first sequence.
+    `times_ms` are the first timestamp and the newest, `producer` its id, epoch and the first sequence, `level` that of
+    the codec (None: Kafka's default).
     """
-    body = compress(codec, plain, zstd_level=zstd_level)
+    body = compress(codec, plain, level=level)
     header = BatchHeader(
         base_offset=Offset(base_offset),
         batch_length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body),
@@ -201,3 +202,19 @@ def seal_batch(
     pack_header(buffer, 0, header)
     write_crc(buffer, 0, len(buffer))
     return buffer
+
+
+def recompress(buffer: Bytes, header: BatchHeader, codec: Codec, level: int, max_decompressed_bytes: int) -> bytearray:
+    """A whole, validated batch with its records in another codec; all else in its header stays as it is.
+
+    Raises as `decompress` does.
+    """
+    body = compress(codec, records_body(buffer, 0, header, max_decompressed_bytes), level=level)
+    out = bytearray(HEADER_BYTES + len(body))
+    out[HEADER_BYTES:] = body
+    changed = header._replace(
+        batch_length=len(out) - LENGTH_PREFIX_BYTES, attributes=header.attributes & ~CODEC_MASK | codec
+    )
+    pack_header(out, 0, changed)
+    write_crc(out, 0, len(out))
+    return out

@@ -135,7 +135,7 @@ class LogManager:
         log = PartitionLog.open(
             self._disk,
             directory,
-            log_config(config.stream_config(stream), config.max_decompressed_bytes),
+            log_config(stream, index, config),
             now_ms=self._clock.wall_ms(),
             report=report,
             open_files=self._services.open_files,

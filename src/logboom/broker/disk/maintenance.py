@@ -6,6 +6,7 @@ do not queue behind a thousand jobs. Each function runs until it is cancelled or
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -14,12 +15,17 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError, StorageError
+from logboom.base.units import SECOND_MS
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.partition.replica import Partition
+from logboom.metadata import INT64_MAX, Flush
 
 LOOKS_PER_HANG: Final = 4
 """How often the disk is checked within `disk_hang_s`, after which it counts as hanging."""
+
+_SYNCS_APART_MIN_S: Final = 0.01
+"""`flush.ms` is kept to this much; where it is 0, every append is synced and none waits for the next look."""
 
 Partitions = Callable[[], Iterable[Partition]]
 Work: TypeAlias = "Callable[[Partitions, Flusher, Pause, FilteringBoundLogger], Coroutine[Any, Any, None]]"
@@ -39,11 +45,11 @@ class Pause:
         """Its length by the settings in force."""
         return self._length_s(self._config.now)
 
-    async def over(self) -> None:
-        """Return when it is over."""
+    async def over(self, *, most_s: float = math.inf) -> None:
+        """Return when it is over, or after `most_s` where that is less."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        while (left_s := began_s + self.length_s - loop.time()) > 0:
+        while (left_s := began_s + min(self.length_s, most_s) - loop.time()) > 0:
             self._changed.clear()
             # Not `wait_for`: up to Python 3.11 it loses a cancellation that comes in the turn in which the event was
             # set. A stop right after a change of settings then waited for this task until its next round.
@@ -73,16 +79,35 @@ async def checkpoints(partitions: Partitions, flusher: Flusher, pause: Pause, lo
 
 
 async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
-    """Sync the logs whose acks do not wait for it."""
+    """Sync the logs whose acks do not wait for it: each after the pause, or after the stream's `flush.ms`."""
+    loop = asyncio.get_running_loop()
+    synced_s: dict[Partition, float] = {}
     while flusher.failure is None:
-        await pause.over()
-        deferred = _Deferred()
+        most_s = min((_unsynced_s_max(partition) for partition in partitions()), default=math.inf)
+        await pause.over(most_s=max(most_s, _SYNCS_APART_MIN_S))
+        now_s, deferred = loop.time(), _Deferred()
+        last_s, synced_s = synced_s, {}
         for partition in partitions():
-            behind = partition.log.durable_end < partition.log.written_end
-            if behind and not partition.syncs and not partition.offline:
+            wait_s = min(pause.length_s, _unsynced_s_max(partition))
+            # A log that another's shorter time has us look at keeps its own rhythm.
+            due = now_s - last_s.get(partition, -math.inf) >= wait_s
+            synced_s[partition] = now_s if due else last_s[partition]
+            if due and _waits_for_sync(partition) and not partition.offline:
                 # What is staged meanwhile goes along; its waiters are answered by its own flush.
                 await deferred.run(flusher, partition, partial(partition.log.flush, sync=True))
         deferred.report(log)
+
+
+def _waits_for_sync(partition: Partition) -> bool:
+    """Whether records are written and not synced whose acks did not wait for that."""
+    return partition.log.durable_end < partition.log.written_end and partition.config.flush is not Flush.COMMIT
+
+
+def _unsynced_s_max(partition: Partition) -> float:
+    """How long a record may wait for a sync by the stream's own settings. With a `flush.ms` of 0 none does."""
+    config = partition.config
+    has_none = config.flush is Flush.COMMIT or config.flush_ms in (0, INT64_MAX)
+    return math.inf if has_none else config.flush_ms / SECOND_MS
 
 
 async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:

@@ -10,9 +10,11 @@ until it goes offline (reads go on) or is closed for good.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from zlib import crc32
 
 from logboom.base.errors import LogboomError, NotLeaderError, RetriableStorageError
 from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex
+from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.deletion import RecordDeletion
 from logboom.broker.partition.leader import Leader
@@ -20,25 +22,30 @@ from logboom.broker.partition.reads import CommittedReads
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.partition.validation import AppendRules
 from logboom.broker.partition.waiters import AppendResult, Done, RunDone, RunResult, single
-from logboom.metadata import Stream, StreamConfig
+from logboom.metadata import Stream
 from logboom.storage import LogConfig, PartitionLog
 
 __all__ = ["AppendResult", "Partition", "RunDone", "RunResult", "log_config"]
 
 
-def log_config(config: StreamConfig, max_decompressed_bytes: int) -> LogConfig:
-    """The part of a stream's settings that storage goes by."""
+def log_config(stream: Stream, index: PartitionIndex, broker: BrokerConfig) -> LogConfig:
+    """The part of a stream's settings that storage goes by, for one of its partitions."""
+    config = broker.stream_config(stream)
+    # Derived from the partition, where Kafka draws a number for each segment: no restart or replica changes it, and
+    # the segments of a thousand partitions that were begun at once do not end at once either.
+    jitter_ms = crc32(stream.id.bytes + index.to_bytes(4)) % max(min(config.segment_jitter_ms, config.segment_ms), 1)
     return LogConfig(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
-        max_decompressed_bytes=max_decompressed_bytes,
+        segment_ms=max(config.segment_ms - jitter_ms, 1),
+        index_interval_bytes=max(config.index_interval_bytes, 1),
+        max_decompressed_bytes=broker.max_decompressed_bytes,
     )
 
 
 class Partition:
     """See the module. `broker.group_commit.FlushTarget`."""
 
-    __slots__ = ("_leader", "_queue", "_services", "config", "deletion", "index", "log", "reads", "stream", "syncs")
+    __slots__ = ("_leader", "_queue", "_services", "config", "deletion", "index", "log", "reads", "stream")
 
     def __init__(self, stream: Stream, index: PartitionIndex, log: PartitionLog, services: PartitionServices) -> None:
         self.stream = stream
@@ -49,7 +56,6 @@ class Partition:
         self.config = broker.stream_config(stream)
         """The settings in force: the stream's own over the broker's."""
         rules = AppendRules.of(self.config, broker)
-        self.syncs = rules.syncs
         self.reads = CommittedReads(
             str(self), log, cache=services.read_cache, threads=services.readers, counters=services.counters
         )
@@ -74,9 +80,8 @@ class Partition:
         broker = self._services.config.now
         self.stream = stream
         self.config = config = broker.stream_config(stream)
-        self._queue.rules = rules = AppendRules.of(config, broker)
-        self.syncs = rules.syncs
-        self.log.configure(log_config(config, broker.max_decompressed_bytes))
+        self._queue.rules = AppendRules.of(config, broker)
+        self.log.configure(log_config(stream, self.index, broker))
         self._leader.minimum_changed(config.min_insync_replicas)
 
     # --- what it is ---------------------------------------------------------------------------------------------
@@ -131,6 +136,12 @@ class Partition:
         """
         self._queue.enqueue(run, acks, done)
         self._services.flusher.enqueue(self, sum(map(len, run)))
+
+    @property
+    def syncs(self) -> bool:
+        """`FlushTarget`: whether the flush of what is staged is to be followed by a sync."""
+        rules = self._queue.rules
+        return rules.syncs or self.log.log_end_offset - self.log.durable_end >= rules.unsynced_records_max
 
     def drain(self) -> int:
         """`FlushTarget`: stage what was enqueued."""

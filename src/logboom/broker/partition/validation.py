@@ -1,12 +1,30 @@
 """The rules by which a partition takes a client's batch. Pure: one batch and the time in, the batch or an error out."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import LogboomError, MessageTooLargeError
 from logboom.broker.config import BrokerConfig
-from logboom.metadata import Flush, StreamConfig, TimestampType
-from logboom.records import RecordLimits, check_timestamps, read_header, stamp_append_time, validate_produced
+from logboom.metadata import Compression, Flush, StreamConfig, TimestampType
+from logboom.records import (
+    BatchHeader,
+    Codec,
+    RecordLimits,
+    check_timestamps,
+    read_header,
+    recompress,
+    stamp_append_time,
+    validate_produced,
+)
 from logboom.storage import Batch
+
+_CODECS: Final = {
+    Compression.UNCOMPRESSED: Codec.NONE,
+    Compression.GZIP: Codec.GZIP,
+    Compression.SNAPPY: Codec.SNAPPY,
+    Compression.LZ4: Codec.LZ4,
+    Compression.ZSTD: Codec.ZSTD,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +40,11 @@ class AppendRules:
     """How far it may lie in the future (`message.timestamp.after.max.ms`)."""
     syncs: bool
     """Whether an ack waits for a sync of this broker's disk (`logboom.flush` is commit)."""
+    unsynced_records_max: int
+    """Where it does not: written records that make the flush that reaches them a synced one (`flush.messages`)."""
+    codec: Codec | None
+    """What batches are stored in, with `codec_level`; None leaves them as they were sent (`compression.type`)."""
+    codec_level: int
 
     @classmethod
     def of(cls, stream: StreamConfig, broker: BrokerConfig) -> "AppendRules":
@@ -32,12 +55,24 @@ class AppendRules:
             stream.message_timestamp_before_max_ms,
             stream.message_timestamp_after_max_ms,
             stream.flush is Flush.COMMIT,
+            1 if stream.flush_ms == 0 else stream.flush_messages,
+            _CODECS.get(stream.compression_type),
+            {
+                Compression.GZIP: stream.compression_gzip_level,
+                Compression.LZ4: stream.compression_lz4_level,
+                Compression.ZSTD: stream.compression_zstd_level,
+            }.get(stream.compression_type, 0),
         )
 
     def check(self, records: bytearray | memoryview, now_ms: int) -> Batch | LogboomError:
-        """A client's batch and its header, stamped in place where the stream stamps; or what is wrong with it."""
+        """A client's batch and its header, stamped in place where the stream stamps; or what is wrong with it.
+
+        The batch is another buffer where the stream has a codec of its own.
+        """
         try:
             ((_, header),) = validate_produced(records, self.limits)
+            if self.codec is not None and header.codec is not self.codec:
+                records, header = self._recompressed(records, header, self.codec)
             if self.stamps_append_time:
                 stamp_append_time(records, 0, now_ms)
                 header = read_header(records)
@@ -48,3 +83,17 @@ class AppendRules:
         except LogboomError as error:
             return error
         return records, header
+
+    def _recompressed(
+        self, records: bytearray | memoryview, header: BatchHeader, codec: Codec
+    ) -> tuple[bytearray, BatchHeader]:
+        """A validated batch in the stream's own codec. Raises MessageTooLargeError where it has become too large."""
+        changed = recompress(records, header, codec, self.codec_level, self.limits.max_decompressed_bytes)
+        # The limit is for what is stored too, as in Kafka: a batch that came compressed may not fit any more.
+        if len(changed) > self.limits.max_batch_bytes:
+            raise MessageTooLargeError(
+                f"A record batch has {len(changed)} bytes in the stream's compression.type, above the limit of "
+                f"{self.limits.max_batch_bytes}.",
+                limit="max.message.bytes",
+            )
+        return changed, read_header(changed)
