@@ -4,7 +4,15 @@ With two workers the run takes as long as the busier one. Tests that share a Spa
 one JVM is started for all of them; what takes longest is begun first, so that no long test is left for the end.
 """
 
+import os
+import sys
+
 import pytest
+
+# The suite starts hundreds of interpreters. Where the environment forbids them to keep compiled modules, as it does in
+# many containers, each compiles Logboom anew, which takes as long as most of the commands that they run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 _LONGEST = (
     "tests/docs/test_demo.py",
