@@ -17,9 +17,7 @@ sys.dont_write_bytecode = False
 _LONGEST = (
     "tests/docs/test_demo.py",
     "tests/pipeline/test_kill.py",
-    "tests/pipeline/test_broker_kill.py",
     "tests/clients/test_spark.py",
-    "tests/pipeline/test_signals.py",
     "tests/docs/test_pages.py",
     "tests/faults/",
     "tests/pipeline/",

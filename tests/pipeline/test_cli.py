@@ -1,11 +1,22 @@
 """`logboom pipeline run` as a person and as a scraper meet it: streams that are not there, and /metrics."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, scraped, wait_until
+from tests.pipeline.support import (
+    RouterProcess,
+    all_ended,
+    descendants,
+    make_stream,
+    needs_java,
+    publish,
+    scraped,
+    wait_until,
+)
 from tests.support.server import BrokerProcess, free_port
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
@@ -61,7 +72,9 @@ def test_without_once_it_waits_and_says_so(broker: BrokerProcess, tmp_path: Path
         assert router.sigterm() == 0
 
 
-def test_metrics_show_the_balance_while_it_runs(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_metrics_show_the_balance_while_it_runs_and_ctrl_c_lets_a_batch_end(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
     make_stream(broker.kafka, "seen-web", 1)
     lines = [json.dumps({"level": level, "msg": "to a@example.com"}).encode() for level in ("INFO", "ERROR", "DEBUG")]
     publish(broker.kafka, "seen-web", [*lines * 10, b'{"cut": '], 1)
@@ -74,7 +87,16 @@ def test_metrics_show_the_balance_while_it_runs(broker: BrokerProcess, tmp_path:
 
         wait_until(delivered, "events on the screen")
         found = scraped(http)
-        assert router.sigterm() == 0
+
+        # As a terminal does it: to all processes in the foreground, here in the middle of a batch.
+        checkpoint = tmp_path / "checkpoints" / "seen"
+        publish(broker.kafka, "seen-web", lines * 700, 1)
+        wait_until((checkpoint / "pins" / "batches" / "1.json").exists, "another batch begins")
+        started = descendants(router.process.pid) - {router.process.pid}
+        os.killpg(router.process.pid, signal.SIGINT)
+        assert router.wait() == 0, router.log_text()[-2_000:]
+        assert (checkpoint / "router" / "commits" / "1").exists(), router.log_text()[-2_000:]
+        wait_until(lambda: all_ended(started), "the JVM and its workers have ended")
     assert " INFO MicroBatchExecution: " in router.log_text(), "what Spark says at the level that was asked for"
     assert found["logboom_pipeline_records_in_total", "web"] == 31
     assert found["logboom_pipeline_copies_total", ""] == 20

@@ -1,7 +1,9 @@
 """SQL is checked by Spark's own analyser, in a bare JVM."""
 
+import shutil
 from pathlib import Path
 
+import msgspec
 import py4j.java_gateway
 import pytest
 from pyspark.errors.exceptions.captured import install_exception_handler
@@ -46,15 +48,45 @@ FAULTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What earlier runs were told must not stand for what Spark says now."""
+OTHERS = {
+    "any type": Expression(sql="trace_id", columns=EVENT_COLUMNS, line=1, where="x", wants="any"),
+    "a pattern with a name": Expression(sql=r"(?P<name>a)", columns=(), line=1, where="x", wants="pattern"),
+    "a pattern": Expression(sql=r"(?!_)shop.*", columns=(), line=1, where="x", wants="pattern"),
+    # `body` is a column of events; a rule's `when` sees the raw record.
+    "another table": Expression(sql="Body = 'x'", columns=WHEN_COLUMNS, line=1, where="x"),
+}
+
+
+def _conditions(*sql: str, line: int = 1) -> list[Expression]:
+    return [Expression(sql=one, columns=EVENT_COLUMNS, line=line, where="x") for one in sql]
+
+
+@pytest.fixture(scope="module")
+def asked_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str | None]]:
+    """The directory of the cache, and the verdicts on all that this module asks, from one JVM."""
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sqlcheck, "cache_dir", lambda: cache / "jars")
+        found = check_expressions([*_conditions(*FAULTS), *OTHERS.values()])
+    return cache, dict(zip((*FAULTS, *OTHERS), found, strict=True))
+
+
+@pytest.fixture
+def verdicts(asked_once: tuple[Path, dict[str, str | None]]) -> dict[str, str | None]:
+    return asked_once[1]
+
+
+@pytest.fixture
+def cache(asked_once: tuple[Path, dict[str, str | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a cache as it was left when everything had been asked."""
+    shutil.copytree(asked_once[0], tmp_path / "cache")
     monkeypatch.setattr(sqlcheck, "cache_dir", lambda: tmp_path / "cache" / "jars")
+    return tmp_path / "cache"
 
 
-def test_each_expression_gets_its_own_answer() -> None:
-    asked = [Expression(sql=sql, columns=EVENT_COLUMNS, line=1, where="x") for sql in FAULTS]
-    for sql, found, wanted in zip(FAULTS, check_expressions(asked), FAULTS.values(), strict=True):
+def test_each_expression_gets_its_own_answer(verdicts: dict[str, str | None]) -> None:
+    for sql, wanted in FAULTS.items():
+        found = verdicts[sql]
         if wanted is None:
             assert found is None, sql
         else:
@@ -63,17 +95,13 @@ def test_each_expression_gets_its_own_answer() -> None:
             assert "\n" not in found
 
 
-def test_any_type_may_be_asked_for() -> None:
-    (found,) = check_expressions([Expression(sql="trace_id", columns=EVENT_COLUMNS, line=1, where="x", wants="any")])
-    assert found is None
+def test_any_type_may_be_asked_for(verdicts: dict[str, str | None]) -> None:
+    assert verdicts["any type"] is None
 
 
-def test_a_pattern_is_checked_by_java() -> None:
-    asked = [
-        Expression(sql=sql, columns=(), line=1, where="x", wants="pattern") for sql in (r"(?P<name>a)", r"(?!_)shop.*")
-    ]
-    named, fine = check_expressions(asked)
-    assert fine is None
+def test_a_pattern_is_checked_by_java(verdicts: dict[str, str | None]) -> None:
+    assert verdicts["a pattern"] is None
+    named = verdicts["a pattern with a name"]
     assert named is not None
     assert named.startswith("'(?P<name>a)' is no regular expression to Java")
 
@@ -96,32 +124,27 @@ def test_plain_conditions_need_no_spark(sql: str, plain: bool, monkeypatch: pyte
         assert check_expressions([asked]) == [None]
 
 
-def test_a_plain_condition_over_another_table_is_asked_of_spark() -> None:
-    """`body` is a column of events; a rule's `when` sees the raw record."""
+def test_a_plain_condition_over_another_table_is_asked_of_spark(verdicts: dict[str, str | None]) -> None:
     assert is_plain(Expression(sql="stream = 'body'", columns=WHEN_COLUMNS, line=1, where="x"))
-    (found,) = check_expressions([Expression(sql="Body = 'x'", columns=WHEN_COLUMNS, line=1, where="x")])
+    found = verdicts["another table"]
     assert found is not None
     assert "unknown column 'Body'" in found
 
 
-def test_what_was_checked_before_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = [
-        Expression(sql=sql, columns=EVENT_COLUMNS, line=1, where="x")
-        for sql in ("upper(body) = 'X'", "uper(body) = 'X'")
-    ]
-    first = check_expressions(asked)
-    monkeypatch.setattr(sqlcheck, "open_catalyst", lambda: pytest.fail("a JVM was started"))
-    moved = [Expression(sql=one.sql, columns=EVENT_COLUMNS, line=7, where="y") for one in asked]
-    assert check_expressions(moved) == first
-    assert first == [None, "unknown function 'uper' (did you mean 'upper'?)"]
+@pytest.mark.usefixtures("cache")
+def test_what_was_checked_before_starts_nothing(
+    verdicts: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlcheck, "open_catalyst", lambda jvm: pytest.fail("a JVM was started"))
+    moved = [msgspec.structs.replace(one, line=7, where="y") for one in OTHERS.values()]
+    found = check_expressions([*_conditions(*FAULTS, line=7), *moved])
+    assert dict(zip((*FAULTS, *OTHERS), found, strict=True)) == verdicts
 
 
-def test_a_damaged_cache_of_verdicts_is_ignored(tmp_path: Path) -> None:
-    asked = [Expression(sql="upper(body) = 'X'", columns=EVENT_COLUMNS, line=1, where="x")]
-    assert check_expressions(asked) == [None]
-    (kept,) = (tmp_path / "cache").glob("checked-*.json")
+def test_a_damaged_cache_of_verdicts_is_ignored(cache: Path) -> None:
+    (kept,) = cache.glob("checked-*.json")
     kept.write_text('{"half": ')
-    assert check_expressions(asked) == [None]
+    assert check_expressions(_conditions("upper(body) = 'X'")) == [None]
     assert kept.read_text().endswith("}")
 
 
@@ -129,14 +152,13 @@ def test_nothing_to_check_starts_nothing() -> None:
     assert check_expressions([]) == []
 
 
-def test_a_session_of_this_process_does_not_take_its_errors() -> None:
+def test_a_session_of_this_process_does_not_take_its_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyspark installs its handler of errors for the whole process; what it asks is the session's JVM, not ours."""
+    monkeypatch.setattr(sqlcheck, "cache_dir", lambda: tmp_path / "cache" / "jars")
     installed = py4j.java_gateway.get_return_value
     install_exception_handler()
     try:
-        (found,) = check_expressions(
-            [Expression(sql="severty_number = 1", columns=EVENT_COLUMNS, line=1, where="x", wants="boolean")]
-        )
+        (found,) = check_expressions(_conditions("severty_number = 1"))
     finally:
         py4j.java_gateway.get_return_value = installed
     assert found is not None
