@@ -37,11 +37,13 @@ def built(chosen: Driver) -> Driver:
 
 
 def run(driver: Driver, *arguments: object) -> str:
+    """The last line a driver prints: it begins with "ok" where everything came back as the driver wanted it."""
     command = [*driver.command(), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    assert done.stdout.splitlines()[-1].startswith("ok"), done.stdout
-    return done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("ok"), done.stdout
+    return last
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +75,21 @@ def test_every_codec_goes_round_and_a_kill_takes_nothing(
     if driver.name in wrong:
         raise wrong[driver.name]
     topic = f"round-{driver.name}"
-    run(driver, "produce", broker.kafka, topic, 300 * len(driver.codecs), 500, "none")
-    run(driver, "consume", broker.kafka, topic, "same", 500, *_assignor(driver, "cooperative"))
+    assert run(driver, "produce", broker.kafka, topic, 300 * len(driver.codecs), 500, "none").startswith("ok")
+    assert run(driver, "consume", broker.kafka, topic, "same", 500, *_assignor(driver, "cooperative")).startswith("ok")
 
 
 def test_admin(driver: Driver, broker: BrokerProcess) -> None:
+    """Its admin client makes, widens, describes and deletes a topic, and finds each time what it asked for."""
     if not driver.admin:
         pytest.skip(f"the driver for {driver.name} has no admin verb")
-    run(driver, "admin", broker.kafka, f"admin-{driver.name}-{uuid.uuid4().hex[:6]}")
+    assert run(driver, "admin", broker.kafka, f"admin-{driver.name}-{uuid.uuid4().hex[:6]}").startswith("ok")
 
 
 def test_the_java_client_tells_refusals_by_name_and_goes_on(broker: BrokerProcess) -> None:
     """Too large, above the segment, too far ahead, a name that cannot be: each once; what is sent between is kept."""
     java = next(driver for driver in DRIVERS if driver.name == "java")
-    run(built(java), "refused", broker.kafka, f"refused-{uuid.uuid4().hex[:6]}")
+    assert run(built(java), "refused", broker.kafka, f"refused-{uuid.uuid4().hex[:6]}").startswith("ok")
 
 
 def test_killed_and_started_again_in_mid_flight(driver: Driver, tmp_path: Path) -> None:

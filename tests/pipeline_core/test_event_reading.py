@@ -78,7 +78,7 @@ def _read(values: pa.Array) -> tuple[list[dict[str, Any]], list[int], list[int]]
     return events, rows, unreadable
 
 
-def _check_same(values: pa.Array) -> None:
+def check_same(values: pa.Array) -> None:
     singly = read_objects(values)
     assert _read(values) == (singly.events.to_pylist(), singly.rows.tolist(), [row for row, _ in singly.unreadable])
 
@@ -152,7 +152,7 @@ def spoilt(draw: st.DrawFn) -> bytes:
 @example([b'"', b"\\"], ROWS_MIN, 0)
 def test_any_batch_is_read_as_its_rows_are_read_singly(values: list[bytes], count: int, cut_off: int) -> None:
     rows: list[bytes | None] = [values[number % len(values)] for number in range(count)]
-    _check_same(pa.array(rows, pa.binary()).slice(cut_off))
+    check_same(pa.array(rows, pa.binary()).slice(cut_off))
 
 
 def test_rows_that_only_together_are_json_are_each_refused() -> None:
