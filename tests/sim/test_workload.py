@@ -156,3 +156,4 @@ def test_every_client_of_a_run_has_its_share() -> None:
     assert outcome.streams_deleted > 0
     assert outcome.generations > 1
     assert outcome.commits > 20
+    assert outcome.scrapes > 1

@@ -1,20 +1,21 @@
-"""The whole broker under one seed: real code on simulated time, threads, network and disk.
+"""A whole node under one seed: real code on simulated time, threads, network and disk.
 
-A run is made of `Process`es. Each has an asyncio event loop (`loop`), threads (`threads`), a clock and random values
-(`machine`), all driven by one `Scheduler` on one thread of the operating system: it runs one callback after the other,
-and when nothing can run, time jumps to the next timer. Connections between processes (`network`, `transport`) deliver
-bytes in pieces and late. The disk (`disk`) knows what was synced and forgets the rest when the power is cut; the device
-below it (`device`) takes its time, fails and hangs, for calls on threads and for syncs beside the event loop (Linux
-AIO) alike. A `SimNode` is such a process with the real broker and its real Kafka door in it, nothing of them replaced:
-the broker takes its clock, ids, threads and disk through ports (`base.ports`, `broker.runtime`), and timers and sockets
-from its event loop.
+A run is made of `Process`es. Each has an asyncio event loop (`loop`; the HTTP door has a second one), threads
+(`threads`), a clock and random values (`machine`), all driven by one `Scheduler` on one thread of the operating system:
+it runs one callback after the other, and when nothing can run, time jumps to the next timer. Connections between
+processes (`network`, `transport`) deliver bytes in pieces and late. The disk (`disk`) knows what was synced and forgets
+the rest when the power is cut; the device below it (`device`) takes its time, fails and hangs, for calls on threads and
+for syncs beside the event loop (Linux AIO) alike. A `SimNode` is such a process with a real node in it (`app.node`: the
+broker, its Kafka door and its HTTP door), nothing of it replaced: it takes its clock, ids, threads and disk through
+ports (`base.ports`, `broker.runtime`), and timers and sockets from its event loops.
 
 A `Scenario` runs a node, clients and faults (`faults`), writes down what clients were told (`history`), and checks it
 as Jepsen's workload for Kafka does. Clients are producers with every kind of acks and consumers (`workload`), members
-of a group (`members`), one that creates and deletes streams (`streams`) and one that deletes records (`trimming`); one
-stream has a retention, so the broker deletes records too. `logboom sim run --seed N` runs one. All chance comes from
-the seed through `Simulation.fork`, a stream of its own for each part, so that a run can be repeated: same seed, same
-trace. Whatever ends a run, a violated promise or an exception, is told with the seed.
+of a group (`members`), one that creates and deletes streams (`streams`), one that deletes records (`trimming`), and one
+that scrapes metrics, asks for health and sends the HTTP door what is no request (`probes`); one stream has a retention,
+so the broker deletes records too. `logboom sim run --seed N` runs one. All chance comes from the seed through
+`Simulation.fork`, a stream of its own for each part, so that a run can be repeated: same seed, same trace. Whatever
+ends a run, a violated promise or an exception, is told with the seed.
 
 What simulated code must not do, since the same seed would no longer give the same run:
 
@@ -28,10 +29,10 @@ What simulated code must not do, since the same seed would no longer give the sa
 - wait on the event loop for anything at all.
 
 What is not simulated: CPU time (callbacks take none but for writes on the loop, so nothing is found here that only a
-busy loop shows), allocation failures, the HTTP door (threads of the standard library's server), real sockets, and real
-file systems. tests/faults has those with real processes.
+busy loop shows), allocation failures, the process around the node (signals, limits), real sockets, and real file
+systems. tests/faults has those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
 `process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `session`, `workload`, `members`, `streams`,
-`trimming`, `faults`, `scenario`.
+`trimming`, `probes`, `faults`, `scenario`.
 """

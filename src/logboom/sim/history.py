@@ -35,6 +35,8 @@ class History:
     sent: dict[Value, tuple[str, TopicPartition]] = field(default_factory=dict)
     """Every record that may be in the log: its producer and partition, in the order of sending."""
     acked: dict[Value, tuple[TopicPartition, Offset]] = field(default_factory=dict)
+    acked_ends: dict[TopicPartition, Offset] = field(default_factory=dict)
+    """Of each partition, the offset behind the last acknowledged record: the high-water mark is never below it."""
     seen: dict[tuple[TopicPartition, Offset], Value] = field(default_factory=dict)
     """What polls and acknowledgements said of each offset, first of all."""
     violations: list[str] = field(default_factory=list)
@@ -60,6 +62,7 @@ class History:
         for offset, value in enumerate(values, base_offset):
             self.acked[value] = (where, Offset(offset))
             self._note(where, Offset(offset), value, "acknowledged")
+        self.acked_ends[where] = Offset(max(base_offset + len(values), self.acked_ends.get(where, 0)))
 
     def poll(self, where: TopicPartition, position: Offset, records: Sequence[tuple[Offset, Value]]) -> None:
         """A consumer at `position` was given records."""

@@ -16,6 +16,7 @@ from logboom.sim.faults import FAULTS, Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
+from logboom.sim.probes import HTTP_CONFIG, Prober
 from logboom.sim.session import Phase
 from logboom.sim.simulation import Simulation
 from logboom.sim.streams import StreamMaker
@@ -51,6 +52,8 @@ class Scenario:
     """Consumers that share the partitions of the first stream as one group."""
     made_streams: int = 3
     """Streams that are created, deleted and created again; 0 for none."""
+    probers: int = 1
+    """Clients of the HTTP door."""
     producer_pause_max_s: float = 0.05
     trouble_pause_max_s: float = 2.0
     faults: tuple[str, ...] = tuple(FAULTS)
@@ -64,6 +67,7 @@ class Scenario:
             "groups": {"session_timeout_min_ms": SESSION_MS, "initial_rebalance_delay_ms": 100},
         }
     )
+    http_config: Mapping[str, Any] = field(default_factory=lambda: HTTP_CONFIG)
     make_disk: Callable[[], SimDisk] = SimDisk
     disk_timing: DiskTiming = field(default_factory=DiskTiming)
 
@@ -91,6 +95,8 @@ class Outcome:
     flush_rounds: int
     inline_flush_rounds: int
     """Group commits that were made on the event loop, of all."""
+    scrapes: int
+    """Of metrics, answered and checked."""
     last_lines: tuple[str, ...]
     """The end of the trace, where something was violated."""
 
@@ -122,6 +128,7 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
         commits=run.history.commits,
         flush_rounds=run.node.flush_rounds,
         inline_flush_rounds=run.node.inline_flush_rounds,
+        scrapes=sum(prober.scrapes for prober in run.probers),
         last_lines=simulation.trace.last_lines if violations else (),
     )
 
@@ -143,6 +150,7 @@ class _Run:
             simulation,
             "n1",
             broker=dict(scenario.broker_config),
+            http=dict(scenario.http_config),
             disk=scenario.make_disk(),
             timing=scenario.disk_timing,
         )
@@ -160,6 +168,10 @@ class _Run:
             self._phase,
             simulation.fork("maker"),
         )
+        self.probers = [
+            Prober(self.node.http_address, self.history, self._phase, simulation.fork(f"prober-{number}"))
+            for number in range(scenario.probers)
+        ]
         self.trouble = Trouble(simulation, self.node, simulation.fork("trouble"))
 
     async def main(self) -> list[str]:
@@ -182,6 +194,8 @@ class _Run:
         await self.node.start()
         final = await self._as_client(self._read)
         await self._as_client(self.maker.check_all)
+        for prober in self.probers[:1]:
+            await prober.check_at_peace(await self._as_client(self._ends))
         self.records_final = sum(map(len, final.values()))
         return self.history.check(final)
 
@@ -215,7 +229,7 @@ class _Run:
         return started
 
     def _start_readers(self) -> list["asyncio.Future[None]"]:
-        """Consumers by themselves, and members of a group."""
+        """Consumers by themselves, members of a group, and clients of the HTTP door."""
         address, started = self.node.address, []
         for number in range(self._scenario.consumers):
             name = f"consumer-{number}"
@@ -226,6 +240,8 @@ class _Run:
             name = f"member-{number}"
             member = Member(name, address, self._kept, self.group, self._phase, self._simulation.fork(name))
             started.append(self._start(name, member.run()))
+        for number, prober in enumerate(self.probers):
+            started.append(self._start(f"prober-{number}", prober.run()))
         return started
 
     async def _as_client(self, work: Callable[[SimClient], Any]) -> Any:
@@ -242,6 +258,9 @@ class _Run:
             await client.create_stream(_TRIMMED, len(self._trimmed), {"segment.bytes": "16384"})
         if self._aged:
             await client.create_stream(_AGED, len(self._aged), _AGED_CONFIG)
+
+    async def _ends(self, client: SimClient) -> dict[TopicPartition, Offset]:
+        return {where: await client.end_offset(where) for where in self._partitions}
 
     async def _read(self, client: SimClient) -> dict[TopicPartition, Any]:
         final: dict[TopicPartition, Any] = {}
