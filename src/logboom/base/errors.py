@@ -153,5 +153,9 @@ class NoHandlesError(RetriableStorageError):
     """The process or the system has no file handle or no memory left to open a file with."""
 
 
+class CompactionCancelledError(LogboomError):
+    """A log is not compacted any further for now: it was asked to end, or the log was changed."""
+
+
 class FormatVersionError(StorageError):
     """A data directory written by a newer format than this program knows."""

@@ -13,7 +13,8 @@ a batch is stored and given out as its producer sent it, and three things make t
 
 `header` reads and patches headers, `validate` holds the rules for produced batches (their errors are Kafka's, see
 docs/bad-input.md), `walk` and `columns` the walk, `codec` compression with a limit on what comes out, `record` single
-records for what needs them: groups, tools, tests, searches by time.
+records for what needs them: groups, tools, tests, searches by time. `keys` and `rewrite` are for key compaction: they
+read the keys of a batch, and make batches from which records are missing.
 
 It knows bytes. It must not know partitions, files, or what the wire around a batch looks like.
 """
@@ -35,7 +36,9 @@ from logboom.records.header import (
     stamp_append_time,
     whole_batches,
 )
-from logboom.records.record import Headers, Record, build_batch, iter_records, recompress, seal_batch
+from logboom.records.keys import KeyedRecord, first_without_key, keyed_records
+from logboom.records.record import Headers, Record, build_batch, iter_records, recompress, records_body, seal_batch
+from logboom.records.rewrite import MAX_OFFSET_DELTA, gap_batch, is_gap, retain_records, without_records
 from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
 from logboom.records.varint import varint
 
@@ -43,12 +46,14 @@ __all__ = [
     "HEADER_BYTES",
     "LENGTH_PREFIX_BYTES",
     "MAGIC",
+    "MAX_OFFSET_DELTA",
     "MAX_SEQUENCE",
     "MIN_BATCH_LENGTH",
     "NO_TIMESTAMP",
     "BatchHeader",
     "Codec",
     "Headers",
+    "KeyedRecord",
     "Record",
     "RecordLimits",
     "add_to_sequence",
@@ -57,14 +62,21 @@ __all__ = [
     "compress",
     "crc_ok",
     "decompress",
+    "first_without_key",
+    "gap_batch",
+    "is_gap",
     "iter_batches",
     "iter_records",
+    "keyed_records",
     "patch_batch",
     "read_header",
     "recompress",
+    "records_body",
+    "retain_records",
     "seal_batch",
     "stamp_append_time",
     "validate_produced",
     "varint",
     "whole_batches",
+    "without_records",
 ]

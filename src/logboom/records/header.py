@@ -34,6 +34,7 @@ CODEC_MASK: Final = 0x07
 APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
 
 MAX_SEQUENCE: Final = 2**31 - 1
 
@@ -116,6 +117,12 @@ class BatchHeader(NamedTuple):
     def uses_append_time(self) -> bool:
         """Whether every record's time is `max_timestamp`, the moment of the append."""
         return bool(self.attributes & APPEND_TIME_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on the tombstones of a compacted batch may be removed, None where that is not decided yet. The
+        field of the base timestamp holds it then (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def last_sequence(self) -> int:

@@ -164,6 +164,9 @@ def _check_header(header: BatchHeader, limits: RecordLimits) -> None:
         raise UnsupportedTransactionError("Transactions are not served; the batch belongs to one.")
     if header.uses_append_time:
         raise InvalidTimestampError("Clients may not mark a batch with append time.")
+    if header.delete_horizon_ms is not None:
+        # A compacted stream would take the first timestamp for the time from which tombstones may go.
+        raise InvalidRecordError("Clients may not set the delete horizon of a batch.")
     if header.producer_id != NO_PRODUCER and min(header.producer_id, header.producer_epoch, header.base_sequence) < 0:
         raise InvalidRecordError(
             f"Producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}."

@@ -60,6 +60,7 @@ The modules, each using those above it only
 It reaches the disk through `base.ports.Disk` alone. It must not know streams, replicas, clients or the event loop.
 """
 
+from logboom.storage.compaction import Cleaned, Cleaning, CompactionSettings, Dirt, LogCompaction
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
@@ -80,9 +81,14 @@ __all__ = [
     "Appended",
     "Batch",
     "BatchView",
+    "Cleaned",
+    "Cleaning",
+    "CompactionSettings",
     "Damage",
     "DetachedSegments",
+    "Dirt",
     "EpochHistory",
+    "LogCompaction",
     "LogConfig",
     "LogTotals",
     "LogView",

@@ -5,17 +5,54 @@ the broker's.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
-from logboom.storage import checkpoint, epochs
+from logboom.storage import checkpoint, epochs, first_dirty
 from logboom.storage.small_files import TEMPORARY_SUFFIX, read_whole, replace_whole
 
 OWNER_NAME: Final = "owner.json"
 _BY_OFFSET: Final = re.compile(r"([0-9]{20})\.(log|index|producers)")
-_SINGLE: Final = (OWNER_NAME, checkpoint.NAME, epochs.NAME)
+_RANGE: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.(cleaned|swap)")
+_SINGLE: Final = (OWNER_NAME, checkpoint.NAME, epochs.NAME, first_dirty.NAME)
 _OFFSET_MAX: Final = 2**63 - 1
+
+
+class Replacement(NamedTuple):
+    """A file that key compaction wrote, in the place of the segments from base `first` up to below `end`: see
+    `compaction.swap`."""
+
+    first: Offset
+    end: Offset
+
+    @property
+    def cleaned_name(self) -> str:
+        """Its name while it is written."""
+        return f"{self.first:020d}-{self.end:020d}.cleaned"
+
+    @property
+    def swap_name(self) -> str:
+        """Its name while it takes its place."""
+        return f"{self.first:020d}-{self.end:020d}.swap"
+
+    def covers(self, base: Offset) -> bool:
+        """Whether it takes the place of the segment of this base."""
+        return self.first <= base < self.end
+
+
+def is_cleaned(name: str) -> bool:
+    """Whether it is a file that a cleaning did not finish."""
+    match = _RANGE.fullmatch(name)
+    return match is not None and match[3] == "cleaned"
+
+
+def replacement_in(name: str) -> Replacement | None:
+    """What a `.swap` file replaces; None for any other name."""
+    match = _RANGE.fullmatch(name)
+    if match is None or match[3] != "swap" or not int(match[1]) < int(match[2]) <= _OFFSET_MAX:
+        return None
+    return Replacement(Offset(int(match[1])), Offset(int(match[2])))
 
 
 def offset_in(name: str, suffix: str) -> Offset | None:
@@ -29,6 +66,8 @@ def offset_in(name: str, suffix: str) -> Offset | None:
 def is_known(name: str) -> bool:
     """Whether a file of this name belongs to a log."""
     stem = name.removesuffix(TEMPORARY_SUFFIX)
+    if is_cleaned(name) or replacement_in(name) is not None:
+        return True
     return stem in _SINGLE or any(offset_in(stem, suffix) is not None for suffix in (".log", ".index", ".producers"))
 
 

@@ -6,6 +6,7 @@
   threads share one list, of which the loop writes the end and the flusher takes the head.
 - Through `inline` the loop itself writes what is small, while the flusher's thread is idle and a sync runs beside the
   loop.
+- A thread of its own cleans a log of keys, through `compaction`; what it wrote is put in place on the flusher's thread.
 - Any thread reads, through `reader`. Readers see tuples that are replaced whole.
 """
 
@@ -16,6 +17,7 @@ from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageEr
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Disk
 from logboom.storage import recovery, truncation, writing
+from logboom.storage.compaction import LogCompaction
 from logboom.storage.config import Appended, LogConfig
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.inline_writes import InlineWrites
@@ -50,6 +52,7 @@ class PartitionLog:
         self._staged: list[Staged] = []
         self._io = Lock()
         self.inline = InlineWrites(state, self._staged, self._io)
+        self.compaction = LogCompaction(state, self._io, self.reader.forget_segments)
 
     @classmethod
     def open(

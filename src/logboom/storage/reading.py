@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -54,14 +54,17 @@ class LogReader:
             raise self._out_of_range(offset)
         if offset >= ceiling:
             return b"", offset
-        try:
-            return self._read(offset, max_bytes, ceiling, cached_only)
-        except NotCachedError:
-            return None
-        except OSError as error:
-            if offset < state.log_start_offset:  # its segment was deleted during this read
-                raise self._out_of_range(offset) from error
-            raise StorageError(f"Reading {state.directory} at offset {offset} failed: {error}.") from error
+        while True:
+            layout = state.layout
+            try:
+                return self._read(offset, max_bytes, ceiling, cached_only)
+            except NotCachedError:
+                return None
+            except OSError as error:
+                if offset < state.log_start_offset:  # its segment was deleted during this read
+                    raise self._out_of_range(offset) from error
+                if layout is state.layout:  # else a compacted segment took the place of the one that was read
+                    raise StorageError(f"Reading {state.directory} at offset {offset} failed: {error}.") from error
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         start, end = self._state.log_start_offset, self._state.log_end_offset
@@ -72,7 +75,7 @@ class LogReader:
     ) -> tuple[bytes | memoryview, Offset]:
         known = self._read_positions.get(offset)
         # At the end of a segment's bytes it may be the next segment that goes on, which only a search finds.
-        if known is not None and known[1] < known[0].file.size_bytes:
+        if known is not None and known[1] < known[0].file.size_bytes and not known[0].file.retired:
             segment, position = known
             found = segment.reader.read_at(position, offset, max_bytes, ceiling, cached_only=cached_only)
         else:
@@ -92,6 +95,13 @@ class LogReader:
     def forget_positions(self) -> None:
         """Segments were cut or detached: positions in them mean nothing any more, and would keep their files open."""
         self._read_positions.clear()
+
+    def forget_segments(self, segments: Sequence[Segment]) -> None:
+        """These were replaced: hold nothing that keeps their files open."""
+        self.forget_positions()
+        for segment in segments:
+            with contextlib.suppress(ValueError):
+                self._old_open.remove(segment)
 
     def _keep_few_open(self, segment: Segment) -> None:
         """Complete segments are opened by their first read; the one opened longest ago is released."""

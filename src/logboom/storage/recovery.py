@@ -13,11 +13,13 @@ from logboom.base.units import KIB, MIB
 from logboom.records import HEADER_BYTES, read_header
 from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
+from logboom.storage import first_dirty
 from logboom.storage.checkpoint import Checkpoint
+from logboom.storage.compaction import swap
 from logboom.storage.config import Damage, LogConfig, Notice
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
-from logboom.storage.files import is_known, is_temporary, offset_in
+from logboom.storage.files import is_cleaned, is_known, is_temporary, offset_in, replacement_in
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, BadBatchError, Segment, walk_checked
 from logboom.storage.small_files import remove_auxiliary
@@ -56,10 +58,21 @@ def recover(
     # Snapshots above the end are of batches that were cut. New batches take those offsets, so they must go before.
     drop_snapshots(disk, directory, state.log_end_offset, names)
     fill_producers(state, now_ms, names)
+    _load_first_dirty(state, names)
     # A log that was closed cleanly, or killed with nothing in progress, is opened without one write or sync.
     if changed or known is None or state.unsettled:
         _note(state, sync=changed)
     return state
+
+
+def _load_first_dirty(state: LogState, names: Sequence[str]) -> None:
+    """Know again up to where the log is compacted. No cleaning reaches into the segment that is written to."""
+    if first_dirty.NAME not in names:
+        return
+    state.first_dirty_offset = first_dirty.load(state.disk, state.directory, state.report) or Offset(0)
+    if state.first_dirty_offset > state.active.base:
+        # What will be appended up to there is not compacted, so it must not be found noted as if it were.
+        state.set_first_dirty(state.active.base, sync=True)
 
 
 def _note(state: LogState, *, sync: bool) -> None:
@@ -98,7 +111,7 @@ def segment_begun_ms(state: LogState, now_ms: int) -> int:
 
 def _find_segments(state: LogState, known: Checkpoint | None) -> list[str]:
     """Fill the state's segments; the names that are in the directory."""
-    names = state.disk.list(state.directory)
+    names = _complete_swaps(state)
     bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
     for name in names:
         indexed = offset_in(name, INDEX_SUFFIX)
@@ -121,6 +134,22 @@ def _find_segments(state: LogState, known: Checkpoint | None) -> list[str]:
         segments.append(state.create_segment(known.durable_end if known else Offset(0)))
     state.set_segments(segments)
     return names
+
+
+def _complete_swaps(state: LogState) -> list[str]:
+    """Finish what a cleaning had committed, and remove what it had not; the names in the directory then."""
+    disk, directory = state.disk, state.directory
+    names = disk.list(directory)
+    swaps = [replacement for name in names if (replacement := replacement_in(name)) is not None]
+    bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
+    if swaps:
+        disk.sync_dir(directory)  # the process before may have ended before its own sync
+    for replacement in swaps:
+        swap.complete(disk, directory, replacement, [base for base in bases if replacement.covers(base)])
+    unfinished = [name for name in names if is_cleaned(name)]
+    for name in unfinished:
+        remove_auxiliary(disk, f"{directory}/{name}")
+    return disk.list(directory) if swaps or unfinished else names
 
 
 def _without_unfinished_rolls(segments: list[Segment], known: Checkpoint | None) -> list[Segment]:

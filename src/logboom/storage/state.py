@@ -12,6 +12,7 @@ from dataclasses import replace
 from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
+from logboom.storage import first_dirty
 from logboom.storage.checkpoint import Checkpoint, CheckpointFile
 from logboom.storage.config import Damage, LogConfig, Notice
 from logboom.storage.epochs import EpochFile
@@ -35,12 +36,14 @@ class LogState:
         "durable_end",
         "epochs",
         "failure",
+        "first_dirty_offset",
         "log_end_offset",
         "log_start_offset",
         "open_files",
         "place",
         "producers",
         "report",
+        "truncation_count",
         "unsettled",
         "written_end",
     )
@@ -62,6 +65,10 @@ class LogState:
         """Below it everything is in the segment files, as far as this process can tell."""
         self.durable_end = Offset(0)
         """Below it everything survives a power failure."""
+        self.first_dirty_offset = Offset(0)
+        """Below it key compaction has been: see `first_dirty`."""
+        self.truncation_count = 0
+        """How often its end was cut off since it was opened."""
         self.unsettled = False
         """Whether checkpoints are marked so: see `checkpoint`."""
         self.failure: str | None = None
@@ -186,6 +193,14 @@ class LogState:
     def close_checkpoint(self) -> None:
         """Hold no handle of it until it is written again."""
         self._checkpoint_file.close()
+
+    # --- compaction -----------------------------------------------------------------------------------------------
+
+    def set_first_dirty(self, offset: Offset, *, sync: bool) -> None:
+        """Note up to where the log is compacted. Raises OSError."""
+        if offset != self.first_dirty_offset:
+            first_dirty.save(self.disk, self.directory, offset, sync=sync)
+            self.first_dirty_offset = offset
 
     # --- failures -------------------------------------------------------------------------------------------------
 

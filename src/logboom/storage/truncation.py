@@ -22,6 +22,9 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     The checkpoint is written first. A crash after it leaves bytes that recovery reads as a tail and keeps, as if the
     truncation had not begun; in any other order a crash would leave a durable end behind the end of the file.
     """
+    # Batches that will take the removed ones' offsets are not compacted.
+    state.truncation_count += 1
+    state.set_first_dirty(min(state.first_dirty_offset, offset), sync=True)
     kept = [segment for segment in state.segments if segment.base < offset] or [state.segments[0]]
     last = kept[-1]
     # Whole batches go: the cut is where the batch that holds `offset` begins, which may be below `offset`.

@@ -1,5 +1,6 @@
 """The `.log` file of one segment: opened when first needed, written at its end, with room reserved ahead."""
 
+import errno
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,12 +23,13 @@ class SegmentFile:
         "_allocated_bytes",
         "_directory",
         "_handle",
-        "_name",
         "_open_files",
         "base",
         "cached_index",
         "end",
         "known_end",
+        "name",
+        "retired",
         "size_bytes",
         "unsynced",
         "used",
@@ -35,7 +37,8 @@ class SegmentFile:
 
     def __init__(self, directory: LogDirectory, name: str, base: Offset, open_files: OpenFiles) -> None:
         self._directory = directory
-        self._name = name
+        self.name = name
+        """The file's name in the directory; a compacted segment has another one until it is in its place."""
         self._open_files = open_files
         self._handle: File | None = None
         self._allocated_bytes = 0
@@ -48,6 +51,8 @@ class SegmentFile:
         offset (the broker sets it), so what a search behind damage finds must at least lie below this."""
         self.size_bytes = 0
         """Bytes of batches; the file may be longer where room was reserved."""
+        self.retired = False
+        """Whether another file has taken its place, which may be the one at `path` now. It is not opened again."""
         self.cached_index: SparseIndex | None = None
         """The index while it is in memory. That of a complete segment is dropped with the handle."""
 
@@ -56,14 +61,18 @@ class SegmentFile:
         """The open file. Raises OSError where it cannot be opened."""
         handle = self._handle
         if handle is None:
-            handle = self._handle = self._directory.open(self._name)
+            handle = self._directory.open(self.name)
+            if self.retired:  # looked at after the opening, since the file may have been replaced before it
+                handle.close()
+                raise FileNotFoundError(errno.ENOENT, "it was replaced by a compacted segment", self.path)
+            self._handle = handle
             self._open_files.opened(self)
         self.used = True
         return handle
 
     @property
     def path(self) -> str:
-        return f"{self._directory.path}/{self._name}"
+        return f"{self._directory.path}/{self.name}"
 
     @property
     def is_open(self) -> bool:
@@ -78,9 +87,21 @@ class SegmentFile:
 
     def create(self) -> None:
         """Make an empty file, in place of one that a failed attempt may have left."""
-        self._handle = self._directory.open(self._name, create=True)
+        self._handle = self._directory.open(self.name, create=True)
         self._handle.truncate(0)
         self._open_files.opened(self)
+
+    def adopt(self, handle: File, size_bytes: int, index: SparseIndex) -> None:
+        """Consist of a file that was written elsewhere, and stay open until `unsynced` is set back."""
+        self._handle, self.size_bytes, self.cached_index = handle, size_bytes, index
+        self.unsynced = True
+        self._open_files.opened(self)
+
+    def retire(self) -> None:
+        """Another file takes its place. Reads in progress, and those that know this object, go on with its handle; it
+        is closed with the last of them."""
+        self.retired = True
+        self._open_files.closed(self)
 
     def release(self) -> None:
         """Give up handle and index; they come back when needed. Reads in progress keep theirs."""
@@ -95,7 +116,7 @@ class SegmentFile:
 
     def remove(self) -> None:
         """Unlink the file. Reads in progress go on with their handle."""
-        self._directory.unlink(self._name)
+        self._directory.unlink(self.name)
         self._open_files.closed(self)
         self._handle = None
 

@@ -6,6 +6,7 @@ next load of the index finds those batches in the log.
 """
 
 import contextlib
+import errno
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final
@@ -43,6 +44,8 @@ class SegmentIndex:
         "_remade",
         "_remaking",
         "_report",
+        "_retired",
+        "_saving",
         "_walker",
         "is_behind",
     )
@@ -71,6 +74,8 @@ class SegmentIndex:
         """Whether batches were added while the index was not in memory. Loading and saving it keeps recovery short."""
         self._remaking = Lock()
         self._remade = False
+        self._saving = Lock()
+        self._retired = False
         self._newest_ms: int | None = None
 
     @property
@@ -199,6 +204,8 @@ class SegmentIndex:
             lambda data: SparseIndex.load(data, self._interval_bytes, file.base, end_position),
             self._report,
         )
+        if self._retired:  # what was read may be the index of the segment that took this one's place
+            raise FileNotFoundError(errno.ENOENT, "it was replaced by that of a compacted segment", self.path)
         if index is not None and not self._leads_to_a_batch(index, end_position):
             self._report(Notice(self.path, "names a place where no batch begins, and is made again"))
             index = None
@@ -271,8 +278,10 @@ class SegmentIndex:
             self._save(index)
 
     def _save(self, index: SparseIndex) -> None:
-        position, data, saved = index.pending_bytes()
-        if data:
+        with self._saving:
+            position, data, saved = index.pending_bytes()
+            if not data or self._retired:
+                return
             file = self._directory.open(self._name, create=True)
             try:
                 if not position:
@@ -281,6 +290,11 @@ class SegmentIndex:
             finally:
                 file.close()
             index.saved = saved
+
+    def retire(self) -> None:
+        """The segment was replaced: on return nothing is written to the file any more, which is the new one's now."""
+        with self._saving:
+            self._retired = True
 
     def shorten(self, position: int) -> None:
         """The log was cut back to `position`: forget what lay behind, before the file itself is cut."""

@@ -81,6 +81,11 @@ class Segment:
         self.file.sync()
         self.index.rewrite()
 
+    def retire(self) -> None:
+        """A compacted segment takes its place. What still reads this one goes on, and its files are not written to."""
+        self.file.retire()
+        self.index.retire()
+
     def remove(self) -> None:
         """Remove both files. The log first: recovery removes an index without one, and not the other way round."""
         self.file.remove()

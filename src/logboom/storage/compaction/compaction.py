@@ -1,0 +1,325 @@
+"""`LogCompaction`: how dirty a log is, and `Cleaning`: one run that cleans it, in steps."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+
+from logboom.base.errors import CompactionCancelledError, StorageError
+from logboom.base.ids import Offset
+from logboom.base.ports import SyncFailedError
+from logboom.records import HEADER_BYTES, MAX_OFFSET_DELTA, read_header
+from logboom.storage.compaction import swap
+from logboom.storage.compaction.dirty import DirtyPart, checked_batches
+from logboom.storage.compaction.record_filter import RecordFilter, Verdict
+from logboom.storage.compaction.segment_writer import SegmentWriter
+from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
+from logboom.storage.faults import retriable_error_for
+from logboom.storage.files import Replacement
+from logboom.storage.segment import Segment
+from logboom.storage.state import LogState
+
+ForgetSegments = Callable[[Sequence[Segment]], None]
+"""Told of segments that were replaced, so that nothing holds on to them."""
+
+
+class LogCompaction:
+    """The part of a `PartitionLog` that cleans; shares the log's state and lock. Any thread."""
+
+    def __init__(self, state: LogState, io: Lock, forget_segments: ForgetSegments) -> None:
+        self._state = state
+        self._io = io
+        self._forget_segments = forget_segments
+        self._running: Cleaning | None = None
+
+    @property
+    def first_dirty_offset(self) -> Offset:
+        """Below it each key has one record at most."""
+        return max(self._state.first_dirty_offset, self._state.log_start_offset)
+
+    def dirt(self, settings: CompactionSettings, *, now_ms: int, stable_end: Offset) -> Dirt:
+        """How much is to be cleaned, where everything below `stable_end` is committed and belongs to no open
+        transaction. May wait for the disk. StorageError where it fails."""
+        state = self._state
+        while True:
+            layout = state.layout
+            try:
+                return self._dirt(layout[0], settings, now_ms, stable_end)
+            except OSError as error:
+                if layout is state.layout:
+                    raise StorageError(f"Searching {state.directory} failed: {error}.") from error
+
+    def _dirt(self, segments: Sequence[Segment], settings: CompactionSettings, now_ms: int, stable_end: Offset) -> Dirt:
+        first_dirty = self.first_dirty_offset
+        clean_bytes = dirty_bytes = 0
+        cleanable_end, oldest_ms = segments[0].base, now_ms
+        for segment in segments:
+            if segment.end is None or segment.end > stable_end:
+                break
+            if segment.end <= first_dirty:
+                clean_bytes += segment.size_bytes
+            else:
+                if settings.min_compaction_lag_ms and segment.max_timestamp > now_ms - settings.min_compaction_lag_ms:
+                    break
+                dirty_bytes += segment.size_bytes
+                if settings.max_compaction_lag_ms is not None:
+                    oldest_ms = min(oldest_ms, _first_time(segment, now_ms))
+            cleanable_end = segment.end
+        max_lag_ms = settings.max_compaction_lag_ms
+        exceeded = bool(dirty_bytes) and max_lag_ms is not None and oldest_ms < now_ms - max_lag_ms
+        return Dirt(clean_bytes, dirty_bytes, first_dirty, max(cleanable_end, first_dirty), exceeded)
+
+    def begin(self, settings: CompactionSettings, *, now_ms: int, stable_end: Offset) -> "Cleaning":
+        """A run over all that may be cleaned now. One at a time: `abandon` it before the next one."""
+        assert self._running is None or self._running.has_ended, "a log is cleaned once at a time"
+        self._running = Cleaning(self, self._state, self._io, self._forget_segments, settings, now_ms, stable_end)
+        return self._running
+
+
+class Cleaning:
+    """One run over a log.
+
+    `write_next` is called again and again on a thread of its own, and each swap that it returns on the flusher's
+    thread, in turns, then `finish` there. Each swap leaves the log right, so that the run may end anywhere; `abandon`
+    it then.
+    """
+
+    def __init__(
+        self,
+        compaction: LogCompaction,
+        state: LogState,
+        io: Lock,
+        forget_segments: ForgetSegments,
+        settings: CompactionSettings,
+        now_ms: int,
+        stable_end: Offset,
+    ) -> None:
+        self.has_ended = False
+        self._compaction = compaction
+        self._state = state
+        self._io = io
+        self._forget_segments = forget_segments
+        self._settings = settings
+        self._now_ms = now_ms
+        self._stable_end = stable_end
+        self._truncation_count = state.truncation_count
+        self._dirty: DirtyPart | None = DirtyPart(compaction.first_dirty_offset, settings.map_bytes)
+        self._groups: Iterator[tuple[Segment, ...]] | None = None
+        self._filter: RecordFilter | None = None
+        self._writer: SegmentWriter | None = None
+        self._cleaned_name: str | None = None
+        self._swapped: Segment | None = None
+        self._bytes_read = self._bytes_written = 0
+        self._bytes_before = self._bytes_after = 0
+        self._segments_before = self._segments_after = 0
+
+    # --- on a thread of its own -------------------------------------------------------------------------------------
+
+    def write_next(self, pace: Callable[[int], None], cancelled: Callable[[], bool]) -> Callable[[], None] | None:
+        """Write the next file, synced; the swap that puts it in place, None when all is done.
+
+        `pace` is called with each so many bytes read or written, about a MiB, and may sleep; `cancelled` is asked as
+        often. CompactionCancelledError once it was, or where the log was truncated or its segments were deleted
+        meanwhile. RetriableStorageError where room or handles are lacking. StorageError where a batch is damaged, which
+        is reported, or the disk fails; with a SyncFailedError as its cause, the log dir must be taken offline.
+        """
+        state = self._state
+
+        def step(size_bytes: int) -> None:
+            if cancelled() or not self._is_current():
+                raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled.")
+            pace(size_bytes)
+
+        self._save_index()
+        try:
+            if self._groups is None:
+                self._groups = iter(self._begin(step))
+            for group in self._groups:
+                found = self._write(group, step)
+                if found is not None:
+                    return found
+        except OSError as error:
+            if not self._is_current():
+                raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled: {error}.") from error
+            raise retriable_error_for(error, state.directory) or StorageError(
+                f"Cleaning {state.directory} failed: {error}."
+            ) from error
+        return None
+
+    def _save_index(self) -> None:
+        """Save the index of the segment that was swapped in last, here where nothing waits for it."""
+        segment, self._swapped = self._swapped, None
+        if segment is not None and segment.end is not None:
+            with contextlib.suppress(OSError):  # it can be made again from the log
+                segment.index.seal(segment.end)
+
+    def _is_current(self) -> bool:
+        """Whether what is cleaned is still the log: no part of it was truncated, and it was not closed."""
+        return self._state.truncation_count == self._truncation_count and self._state.failure is None
+
+    def _begin(self, step: Callable[[int], None]) -> list[tuple[Segment, ...]]:
+        """Read the dirty part; the groups of segments to write anew, each as one."""
+        state, settings, compaction = self._state, self._settings, self._compaction
+        dirt = compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
+        complete = [s for s in state.segments if s.end is not None and s.end <= dirt.cleanable_end]
+        max_decompressed_bytes = state.config.max_decompressed_bytes
+        dirty = self._dirty
+        assert dirty is not None, "this run has ended"
+        dirty.read(
+            [s for s in complete if s.end is not None and s.end > dirty.start],
+            state.epochs.at,
+            self._reading(step),
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+        # What the table remembers of a producer must be found again by a recovery that has no snapshot.
+        remembered = {b.base_offset for _, producer in state.producers.copy() for b in producer.batches}
+        self._filter = RecordFilter(
+            dirty,
+            settings,
+            remembered=remembered,
+            now_ms=self._now_ms,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+        return group_by_size([s for s in complete if s.base < dirty.end], state.config.segment_bytes)
+
+    def _reading(self, step: Callable[[int], None]) -> Callable[[int], None]:
+        def count(size_bytes: int) -> None:
+            self._bytes_read += size_bytes
+            step(size_bytes)
+
+        return count
+
+    def _write(self, group: tuple[Segment, ...], step: Callable[[int], None]) -> Callable[[], None] | None:
+        state, record_filter = self._state, self._filter
+        assert record_filter is not None
+        end = group[-1].end
+        assert end is not None
+        replacement = Replacement(group[0].base, end)
+        self._cleaned_name = replacement.cleaned_name
+        self._writer = writer = SegmentWriter(
+            state.place, self._cleaned_name, group, state.config.index_interval_bytes, step
+        )
+        reading = self._reading(step)
+        for segment in group:
+            for batch in checked_batches(segment, segment.base, state.epochs.at, reading):
+                verdict = record_filter.judge(batch, segment)
+                if verdict is Verdict.KEEP:
+                    writer.copy(batch)
+                elif verdict is Verdict.REMOVE:
+                    writer.remove(batch)
+                else:
+                    writer.replace(verdict)
+        writer.finish()
+        self._bytes_written += writer.written_bytes
+        self._count(group, writer)
+        if not writer.has_changes:
+            self._writer = self._cleaned_name = None
+            return None
+        return lambda: self._swap(group, writer, replacement)
+
+    def _count(self, group: tuple[Segment, ...], writer: SegmentWriter) -> None:
+        self._bytes_before += sum(segment.size_bytes for segment in group)
+        self._bytes_after += writer.size_bytes
+        self._segments_before += len(group)
+        self._segments_after += 1
+
+    # --- on the flusher's thread ------------------------------------------------------------------------------------
+
+    def _swap(self, group: tuple[Segment, ...], writer: SegmentWriter, replacement: Replacement) -> None:
+        """Put the new segment in the place of the group. Raises as `PartitionLog.detach_before`.
+
+        Nothing happens where the group is no part of the log any more; the next step of the run says so.
+        """
+        state, disk, directory = self._state, self._state.disk, self._state.directory
+        with self._io:
+            segments = state.segments
+            at = segments.index(group[0]) if group[0] in segments else -1
+            if not self._is_current() or at < 0 or segments[at : at + len(group)] != group:
+                self._truncation_count = -1  # from now on it is not current
+                return
+            new = state.new_segment(replacement.first)
+            name = new.file.name
+            try:
+                # The checkpoint must not name a position in a file that is replaced. It names the active segment
+                # already, unless there was no handle to write it with when that was begun.
+                state.write_checkpoint(sync=True)
+                swap.commit(disk, directory, replacement)
+                new.file.name = replacement.swap_name
+                new.file.adopt(writer.take_handle(), writer.size_bytes, writer.index)
+                for segment in group:
+                    segment.retire()
+                state.set_segments((*segments[:at], new, *segments[at + len(group) :]))
+                swap.complete(disk, directory, replacement, [segment.base for segment in group])
+                new.file.name = name
+                new.file.unsynced = False
+            except OSError as error:
+                if isinstance(error, SyncFailedError) or new in state.segments:
+                    raise state.fail(error) from error
+                raise state.error_for(error) from error
+            self._writer = self._cleaned_name = None
+            self._swapped = new
+        self._forget_segments(group)
+
+    def finish(self) -> Cleaned:
+        """Note up to where the log is clean; what was done. Raises as `PartitionLog.checkpoint`."""
+        state, dirty = self._state, self._dirty
+        assert dirty is not None, "this run has ended"
+        with self._io:
+            state.check_writable()
+            if not self._is_current():
+                raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled.")
+            try:
+                if dirty.end > state.first_dirty_offset:
+                    state.set_first_dirty(dirty.end, sync=False)
+            except OSError as error:
+                raise state.error_for(error) from error
+            self.has_ended = True
+        removed = self._filter.removed if self._filter is not None else None
+        return Cleaned(
+            first_dirty_offset=self._compaction.first_dirty_offset,
+            is_complete=dirty.is_complete,
+            bytes_read=self._bytes_read,
+            bytes_written=self._bytes_written,
+            bytes_before=self._bytes_before,
+            bytes_after=self._bytes_after,
+            segments_before=self._segments_before,
+            segments_after=self._segments_after,
+            records_removed=0 if removed is None else removed.records,
+            records_without_key=0 if removed is None else removed.without_key,
+        )
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """End the run and remove what it left unfinished. Harmless after `finish`. Waits for the disk."""
+        self.has_ended = True
+        writer, self._writer = self._writer, None
+        name, self._cleaned_name = self._cleaned_name, None
+        self._groups = self._filter = self._dirty = None  # the key map may be large
+        if writer is not None:
+            writer.close()
+        if name is not None:
+            with contextlib.suppress(OSError):  # there is none, or else the next start removes it
+                self._state.place.unlink(name)
+
+
+def _first_time(segment: Segment, default_ms: int) -> int:
+    """About when the oldest record of a segment was written: the time of its first batch, if that has one."""
+    handle = segment.file.handle
+    time_ms = read_header(handle.read(0, HEADER_BYTES)).max_timestamp
+    return time_ms if time_ms > 0 else default_ms
+
+
+def group_by_size(segments: Sequence[Segment], max_bytes: int) -> list[tuple[Segment, ...]]:
+    """Segments that become one, as Kafka's Cleaner.groupSegmentsBySize: neighbours of at most `max_bytes` together, and
+    no more offsets than an index can tell apart."""
+    groups: list[list[Segment]] = []
+    size_bytes = 0
+    for segment in segments:
+        size_bytes += segment.size_bytes
+        assert segment.end is not None
+        if groups and size_bytes <= max_bytes and segment.end - groups[-1][0].base <= MAX_OFFSET_DELTA:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            size_bytes = segment.size_bytes
+    return [tuple(group) for group in groups]

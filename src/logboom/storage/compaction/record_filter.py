@@ -1,0 +1,108 @@
+"""Which records of a batch stay, and the batch without the others (Kafka's Cleaner.shouldRetainRecord)."""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from logboom.base.errors import LogboomError, StorageError
+from logboom.base.ids import Offset
+from logboom.records import BatchHeader, KeyedRecord, keyed_records, retain_records, without_records
+from logboom.storage.compaction.dirty import Batch, DirtyPart, is_compacted_by_key, plain_records
+from logboom.storage.compaction.settings import CompactionSettings
+from logboom.storage.segment import Segment
+
+
+class Verdict(Enum):
+    """What becomes of a batch that is not rewritten."""
+
+    KEEP = auto()
+    """It stays as it is."""
+    REMOVE = auto()
+    """Nothing of it is needed; its offsets become part of a gap."""
+
+
+@dataclass(slots=True)
+class RemovedCounts:
+    """Records removed so far."""
+
+    records: int = 0
+    without_key: int = 0
+
+
+class RecordFilter:
+    """Decides about one batch after another."""
+
+    def __init__(
+        self,
+        dirty: DirtyPart,
+        settings: CompactionSettings,
+        *,
+        remembered: Set[int],
+        now_ms: int,
+        max_decompressed_bytes: int,
+    ) -> None:
+        """`remembered`: base offsets of the batches from which an idempotent producer's state is rebuilt."""
+        self.removed = RemovedCounts()
+        self._dirty = dirty
+        self._settings = settings
+        self._remembered = remembered
+        self._now_ms = now_ms
+        self._max_decompressed_bytes = max_decompressed_bytes
+
+    def judge(self, batch: Batch, segment: Segment) -> Verdict | bytearray:
+        """The batch as it is to be, or what becomes of it. StorageError where it cannot be opened."""
+        header, dirty = batch[2], self._dirty
+        if header.base_offset >= dirty.end or header.is_control or header.is_transactional:
+            return Verdict.KEEP
+        if not header.records_count:
+            return Verdict.KEEP if header.base_offset in self._remembered else Verdict.REMOVE
+        if header.base_offset >= dirty.start and header.next_offset <= dirty.end and self._is_untouched(header):
+            return Verdict.KEEP
+        assert is_compacted_by_key(header)
+        body = plain_records(batch, segment, self._max_decompressed_bytes)
+        try:
+            retained, has_tombstones = self._retained(body, header)
+        except LogboomError as error:
+            raise StorageError(f"The batch at offset {header.base_offset} is wrong: {error}") from error
+        removed = header.records_count - len(retained)
+        self.removed.records += removed
+        if not retained:
+            return without_records(header) if header.base_offset in self._remembered else Verdict.REMOVE
+        # Older records of a tombstone's key are gone after this cleaning, so from now on its time runs (KIP-534).
+        starts_horizon = has_tombstones and header.delete_horizon_ms is None and header.next_offset <= dirty.end
+        if starts_horizon:
+            horizon_ms = self._now_ms + self._settings.delete_retention_ms
+            rewritten = retain_records(header, body, retained, delete_horizon_ms=horizon_ms)
+            if len(rewritten) <= max(header.size_bytes, self._settings.max_batch_bytes):
+                return rewritten
+            # The timestamps' deltas take more room in such a batch. Without a horizon its tombstones stay for longer.
+        return retain_records(header, body, retained) if removed else Verdict.KEEP
+
+    def _is_untouched(self, header: BatchHeader) -> bool:
+        """Whether nothing is to be done with a batch of the dirty part, so that it need not be opened again."""
+        dirty, base = self._dirty, header.base_offset
+        return base not in dirty.with_tombstones and not dirty.superseded.any_in(base, header.next_offset)
+
+    def _retained(self, body: bytes, header: BatchHeader) -> tuple[list[KeyedRecord], bool]:
+        """The records that stay, and whether one of them is a tombstone below the end of the dirty part."""
+        dirty, base, horizon_ms = self._dirty, header.base_offset, header.delete_horizon_ms
+        keys, superseded, removes_tombstones = dirty.keys, dirty.superseded, False
+        if horizon_ms is not None:
+            removes_tombstones = horizon_ms <= self._now_ms
+        retained: list[KeyedRecord] = []
+        has_tombstones = False
+        for record in keyed_records(body, header.records_count):
+            delta, key, has_value, _, _ = record
+            offset = Offset(base + delta)
+            if offset < dirty.end:
+                if key is None:
+                    self.removed.without_key += 1
+                    continue
+                if offset in superseded if offset >= dirty.start else key in keys:
+                    continue
+                if not has_value:
+                    if removes_tombstones:
+                        continue
+                    has_tombstones = True
+            retained.append(record)
+        return retained, has_tombstones

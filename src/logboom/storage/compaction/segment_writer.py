@@ -1,0 +1,148 @@
+"""The second pass of a cleaning: writing the file that takes the place of one or several segments.
+
+A log has no holes: the next batch begins where the one before ends, which is how damage and lost batches are told from
+offsets that nobody needs. So each run of removed offsets is covered by one empty batch, a gap (decision 22).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.base.ids import Offset
+from logboom.base.ports import File
+from logboom.base.units import MIB
+from logboom.records import MAX_OFFSET_DELTA, BatchHeader, gap_batch, is_gap, read_header
+from logboom.storage.compaction.dirty import Batch, Step
+from logboom.storage.segment import LogDirectory, Segment, SparseIndex
+
+_WRITE_BYTES: Final = MIB
+
+
+@dataclass(slots=True)
+class _Gap:
+    """Removed offsets that follow each other in one leader epoch, not written yet."""
+
+    end: Offset
+    first: Batch
+    """The first batch that was removed."""
+    batches: int = 1
+
+
+class SegmentWriter:
+    """One new file. As long as nothing differs from the only segment it replaces, nothing is written."""
+
+    def __init__(
+        self, directory: LogDirectory, name: str, sources: tuple[Segment, ...], interval_bytes: int, step: Step
+    ) -> None:
+        self.index = SparseIndex(interval_bytes)
+        self.size_bytes = 0
+        """Bytes of all batches so far, written or not."""
+        self.written_bytes = 0
+        self._directory = directory
+        self._name = name
+        self._source = sources[0]
+        self._step = step
+        self._handle: File | None = None
+        self._buffer = bytearray()
+        self._gap: _Gap | None = None
+        if len(sources) > 1:
+            self._begin()
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is a file: where not, it would be a copy of the only source, byte for byte."""
+        return self._handle is not None
+
+    def take_handle(self) -> File:
+        """The open file, which is not this object's any more."""
+        handle, self._handle = self._handle, None
+        assert handle is not None
+        return handle
+
+    def copy(self, batch: Batch) -> None:
+        """The next batch stays as it is."""
+        self._end_gap()
+        self._add_copy(batch)
+
+    def replace(self, rewritten: bytearray) -> None:
+        """The next batch is another one of the same offsets."""
+        self._end_gap()
+        self._begin()
+        self._add(rewritten, read_header(rewritten))
+
+    def remove(self, batch: Batch) -> None:
+        """The next batch goes."""
+        header, gap = batch[2], self._gap
+        if (
+            gap is not None
+            and gap.first[2].leader_epoch == header.leader_epoch
+            and header.last_offset - gap.first[2].base_offset <= MAX_OFFSET_DELTA
+        ):
+            gap.end = header.next_offset
+            gap.batches += 1
+            return
+        self._end_gap()
+        self._gap = _Gap(header.next_offset, batch)
+
+    def finish(self) -> None:
+        """Write what is left and sync the file. Raises OSError."""
+        self._end_gap()
+        if self._handle is not None:
+            self._write()
+            self._handle.sync()
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._handle is not None:
+            self._handle.close()
+
+    def _end_gap(self) -> None:
+        gap, self._gap = self._gap, None
+        if gap is None:
+            return
+        header = gap.first[2]
+        if gap.batches == 1 and is_gap(header):
+            self._add_copy(gap.first)
+            return
+        self._begin()
+        batch = gap_batch(header.base_offset, gap.end, header.leader_epoch)
+        self._add(batch, read_header(batch))
+
+    def _begin(self) -> None:
+        """From here on the file differs: make it, and copy what is before."""
+        if self._handle is not None:
+            return
+        self._handle = self._directory.open(self._name, create=True)
+        self._handle.truncate(0)
+        position, source = 0, self._source.file.handle
+        while position < self.size_bytes:
+            data = source.read(position, min(_WRITE_BYTES, self.size_bytes - position))
+            self._step(len(data))
+            self._handle.write(position, [data])
+            self._step(len(data))
+            position += len(data)
+        self.written_bytes = self.size_bytes
+
+    def _add_copy(self, batch: Batch) -> None:
+        data, at, header = batch
+        if self._handle is None:
+            self._note(header)
+        else:
+            self._add(memoryview(data)[at : at + header.size_bytes], header)
+
+    def _add(self, data: bytearray | memoryview, header: BatchHeader) -> None:
+        # Copied, since a view of one batch would hold the whole read that it is from.
+        self._buffer += data
+        self._note(header)
+        if len(self._buffer) >= _WRITE_BYTES:
+            self._write()
+
+    def _note(self, header: BatchHeader) -> None:
+        self.index.add(header.base_offset, self.size_bytes, header.size_bytes, header.max_timestamp)
+        self.size_bytes += header.size_bytes
+
+    def _write(self) -> None:
+        assert self._handle is not None
+        self._handle.write(self.written_bytes, [self._buffer])
+        self.written_bytes += len(self._buffer)
+        self._step(len(self._buffer))
+        self._buffer = bytearray()
