@@ -24,7 +24,7 @@ lint() {
 
 run_tests() {
     # A group of tests that shares something costly names itself with xdist_group and stays on one worker.
-    step tests $BIN/python -m pytest -n "${WORKERS:-2}" --dist loadgroup -m "not slow" "$@"
+    step tests $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup -m "not slow" "$@"
 }
 
 run_faults() {

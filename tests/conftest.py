@@ -1,7 +1,7 @@
-"""The order of the tests, and which of them share a worker.
+"""What the tests' processes start with, the order of the tests, and which of them share a worker.
 
-With two workers the run takes as long as the busier one. Tests that share a Spark session run on one worker, so that
-one JVM is started for all of them; what takes longest is begun first, so that no long test is left for the end.
+Tests that share a Spark session run on one worker, so that one JVM is started for all of them. What takes longest
+begins first, so that no long test is left for the end, when the other workers have nothing to do.
 """
 
 import os
@@ -13,28 +13,38 @@ import pytest
 # many containers, each compiles Logboom anew, which takes as long as most of the commands that they run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# The JVM of a test lives for seconds: its second compiler costs more than it gives.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+_SPARK_SESSION = "spark session"
 _LONGEST = (
     "tests/docs/test_demo.py",
     "tests/pipeline/test_kill.py",
-    "tests/clients/test_spark.py",
-    "tests/docs/test_pages.py",
+    _SPARK_SESSION,
+    "tests/clients/",
     "tests/faults/",
+    "tests/docs/test_pages.py",
     "tests/pipeline/",
     "tests/bench/",
 )
-"""Files and directories whose tests take seconds, the longest first."""
+"""Files, directories and groups whose tests take seconds, the longest first."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Here, since pytest-xdist reads the groups before other plugins see the list of tests."""
-    if "spark" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group("spark session"))
+    if _shares_session(item):
+        item.add_marker(pytest.mark.xdist_group(_SPARK_SESSION))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)  # stable: within a rank the order stays random
 
 
+def _shares_session(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
 def _rank(item: pytest.Item) -> int:
+    if _shares_session(item):
+        return _LONGEST.index(_SPARK_SESSION)
     return next((rank for rank, start in enumerate(_LONGEST) if item.nodeid.startswith(start)), len(_LONGEST))
