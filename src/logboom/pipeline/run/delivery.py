@@ -17,7 +17,6 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from logboom.base.units import MIB
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.dead_letter_task import COUNT_COLUMN, WriteDeadLetters
@@ -31,9 +30,6 @@ from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import kafka_reader
 
 _INTERVAL: Final = "2 seconds"
-_ARROW_BATCH_MAX: Final = ("spark.sql.execution.arrow.maxBytesPerBatch", str(64 * MIB))
-"""Memory of the JVM and of a worker for one batch of Arrow's. By number alone it would be 16,384 events, and these may
-be 32 MiB each: more than Arrow or any machine can hold."""
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
 
@@ -109,7 +105,6 @@ class Delivery:
         return committed is not None and set(committed) != set(self.edges)
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
-        rows.sparkSession.conf.set(*_ARROW_BATCH_MAX)  # the session is the query's own: it holds for no other query
         failures = 0
         while (error := self._attempt(rows, batch)) is not None:
             failures += 1

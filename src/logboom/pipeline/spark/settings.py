@@ -47,8 +47,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     # Rows per Arrow batch: large enough for columns to pay, small enough for four tasks on a small machine.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # By number alone a batch could be 16,384 lines of a MiB, or events of 32 MiB: more than Arrow or any machine can
+    # hold, and a batch that ends the JVM does so again after each restart. Spark works the size out after every row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * MIB),
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.daemon.module": "logboom.pipeline.run.daemon",
     # The JVM's second compiler is for what is called for every record. By its own thresholds it also compiles what a
