@@ -73,7 +73,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 LETTERS = st.builds(
     _letter,
     origin=st.integers(0, 3),
-    value=st.none() | st.binary(max_size=40) | st.integers(1, 40_000).map(lambda size: b"v" * size),
+    value=st.none() | st.binary(max_size=40) | st.integers(1, 15_000).map(lambda size: b"v" * size),
     key=st.none() | st.integers(0, 9_000).map(lambda size: b"k" * size),
     headers=st.lists(
         st.tuples(TEXTS.map(lambda name: f"h{name}"), st.none() | st.integers(0, 9_000).map(lambda size: b"h" * size)),
