@@ -75,3 +75,32 @@ def pairs_of(log: PartitionLog) -> list[tuple[int, str, str | None]]:
         (record.offset, (record.key or b"-").decode(), None if record.value is None else record.value.decode())
         for record in records_of(log)
     ]
+
+
+class Table:
+    """What was appended to a log of keys, and what of it must be found whatever was cleaned."""
+
+    def __init__(self) -> None:
+        self.appended: dict[int, Pair] = {}
+
+    def put(self, base: int, pairs: Sequence[Pair]) -> None:
+        self.appended.update(enumerate(pairs, base))
+
+    def truncate(self, end: int) -> None:
+        self.appended = {offset: pair for offset, pair in self.appended.items() if offset < end}
+
+    def hold(self, log: PartitionLog) -> None:
+        """Hold the log against it: every record that is found was appended there, and the latest of each key is."""
+        start, end = log.log_start_offset, log.log_end_offset
+        appended = {offset: pair for offset, pair in self.appended.items() if start <= offset < end}
+        assert not any(offset >= end for offset in self.appended), "records at the end are missing"
+        found = {offset: (key, value) for offset, key, value in pairs_of(log)}
+        assert found.items() <= appended.items()
+        assert list(found) == sorted(found)
+        latest = {key: offset for offset, (key, _) in sorted(appended.items())}
+        for key, offset in latest.items():
+            if appended[offset][1] is not None:
+                assert offset in found, f"the latest record of {key}, at {offset}, is missing"
+            elif offset not in found:
+                older = [at for at, (other, _) in found.items() if other == key]
+                assert not older, f"{key} was deleted at {offset} and is back at {older}"

@@ -3,8 +3,8 @@
 A write is seen at once by every reader, as in a page cache. `power_cut` gives the disk as a machine may find it after a
 power failure: all that was synced, and any part of what was not, sector by sector and in any combination, so that a
 later write may survive an earlier one. The name of a file is durable once its directory was synced, each name for
-itself. A sync that fails leaves its writes in doubt for ever: no later sync makes them durable, as with the page cache
-of Linux.
+itself; but a rename of a durable name is lost or survives as one, as in the journals of file systems. A sync that
+fails leaves its writes in doubt for ever: no later sync makes them durable, as with the page cache of Linux.
 `capacity_bytes` fills the disk (ENOSPC), and `fault` can make any call fail, or wait. Syncs beside the event loop are
 offered where `complete_later` says when they end; without it the disk has none, like a file system without AIO.
 
@@ -294,12 +294,18 @@ class SimDisk:
         after = type(self)(self.capacity_bytes)
         after.directories = set(self.directories)
         names = dict(self.durable_names)
+        renamed_from = {id(node): name for name, node in self.durable_names.items() if name not in self.nodes}
+        renamed = {id(node) for node in self.nodes.values()}
         # What was done to names since their directory was synced may or may not have reached the disk.
         for name in sorted(set(self.nodes) | set(self.durable_names)):
-            if self.nodes.get(name) is not self.durable_names.get(name) and chance.random() < 0.5:
+            node, durable = self.nodes.get(name), self.durable_names.get(name)
+            if node is durable or (node is None and id(durable) in renamed):
+                continue  # unchanged, or decided with its new name
+            if chance.random() < 0.5:
                 names.pop(name, None)
-                if name in self.nodes:
-                    names[name] = self.nodes[name]
+                if node is not None:
+                    names[name] = node
+                    names.pop(renamed_from.get(id(node), ""), None)
         # A file whose removal did not reach the disk is found in its directory, whose removal did not either.
         after.directories.update(parent for name in names for parent in _parents(name))
         after.nodes = {name: node.after_power_cut(chance) for name, node in names.items()}

@@ -13,6 +13,7 @@ from logboom.base.ids import Offset
 
 _HALVES: Final = Struct("<QQ")
 _FIRST_SLOTS: Final = 1 << 12
+_MIN_SLOTS: Final = 8
 _SLOT_BYTES: Final = 24
 _GROWTH: Final = 4
 _LOAD_MAX: Final = 0.75
@@ -28,7 +29,7 @@ class KeyMap:
 
     def __init__(self, max_bytes: int) -> None:
         """At most `max_bytes` of memory, the moment included in which a smaller table is copied into the last one."""
-        self._max_slots = max_bytes * _GROWTH // (_GROWTH + 1) // _SLOT_BYTES
+        self._max_slots = max(max_bytes * _GROWTH // (_GROWTH + 1) // _SLOT_BYTES, _MIN_SLOTS)
         self._count = 0
         self._allocate(min(_FIRST_SLOTS, self._max_slots))
 

@@ -1,12 +1,9 @@
 """The settings of key compaction, and its results."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.units import DAY_MS, MIB
-
-MIN_MAP_BYTES: Final = MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class CompactionSettings:
     cleaning gets as far as it can, and the next goes on from there."""
 
     def __post_init__(self) -> None:
-        assert self.map_bytes >= MIN_MAP_BYTES
+        assert self.map_bytes > 0
         assert self.delete_retention_ms >= 0
         assert self.min_compaction_lag_ms >= 0
 
