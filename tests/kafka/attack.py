@@ -5,7 +5,6 @@ import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import time
 from typing import Any, Self
 from zlib import crc32
 
@@ -21,8 +20,11 @@ from logboom.metadata import Stream
 from logboom.records import Codec, Record, build_batch, compress, iter_batches, iter_records, read_header
 from logboom.records.header import pack_header, write_crc
 from logboom.records.varint import varint
+from logboom.sim.machine import BEGINNING_MS
+from logboom.sim.scheduler import START_S
 
-NOW_MS = int(time() * 1000)
+NOW_MS = BEGINNING_MS + int(START_S * 1000)
+"""When a simulated broker starts; the past for one on the machine's clock."""
 Make = Callable[[], bytes | bytearray | None]
 
 

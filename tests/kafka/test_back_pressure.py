@@ -1,49 +1,35 @@
 """A disk that stands still, and peers that do not read: what waits is bounded, and others are served."""
 
-import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kio.index import load_request_schema
-from tests.kafka.door import Client, batch, run, running, until
+from tests.kafka.door import Client, batch, running, until
+from tests.support.simulated import run
 
-from logboom.base.ports import Bytes, File
-from logboom.host import OsDisk
 from logboom.kafka.wire.messages import make, milliseconds, nested
-
-WAIT_S = 30
-
-
-class StandingFile:
-    """A file whose writes wait until the disk goes on."""
-
-    def __init__(self, file: File, going: threading.Event) -> None:
-        self._file = file
-        self._going = going
-
-    def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
-        assert self._going.wait(WAIT_S)
-        self._file.write(offset, buffers)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+from logboom.sim.disk import SimDisk
+from logboom.sim.threads import Wait, must_wait
 
 
-class StandingDisk(OsDisk):
-    """A disk that can be made to stand still for the records of streams."""
+class StandingDisk(SimDisk):
+    """A disk that can be made to stand still for the records of one stream: writes of them wait until it goes on."""
 
     def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self.going = threading.Event()
-        self.going.set()
+        super().__init__()
+        self.standing = False
+        self._writes: list[Wait] = []
+        self.fault = self._stand
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        file = super().open(path, create=create)
-        if path.startswith("streams/t-") and path.endswith(".log"):
-            standing: Any = StandingFile(file, self.going)
-            return standing  # type: ignore[no-any-return]
-        return file
+    def go_on(self) -> None:
+        self.standing = False
+        while self._writes:
+            self._writes.pop().end()
+
+    def _stand(self, operation: str, path: str) -> None:
+        if self.standing and operation == "write" and path.startswith("streams/t-") and path.endswith(".log"):
+            self._writes.append(must_wait(f"the write of {path}"))
+            self._writes[-1].park()
 
 
 def send(client: Client, records: bytes, acks: int) -> None:
@@ -68,7 +54,7 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
             await node.broker.catalog.create_stream("t")
             staging, (disk,) = node.broker.flusher, disks
             async with node.client() as careless, node.client() as careful, node.client() as other:
-                disk.going.clear()
+                disk.standing = True
                 try:
                     for _ in range(count):
                         send(careless, batch(bytes(size)), 0)
@@ -82,7 +68,7 @@ def test_a_disk_that_stands_still_holds_up_producers_and_nobody_else(tmp_path: P
                     assert limit <= staging.staged_bytes <= limit + 5 * size
                     assert staging.backpressure_count == 1
                 finally:
-                    disk.going.set()
+                    disk.go_on()
                 await careful.reply()
                 partition = node.broker.replicas.find("t", 0)
                 await until(lambda: partition.high_watermark == count + 1)
@@ -104,7 +90,7 @@ def test_a_half_closed_producer_gets_its_answer_once_the_disk_goes_on(tmp_path: 
             await node.broker.catalog.create_stream("t")
             (disk,) = disks
             async with node.client() as careless, node.client() as careful:
-                disk.going.clear()
+                disk.standing = True
                 try:
                     for _ in range(30):
                         send(careless, batch(bytes(100_000)), 0)
@@ -113,7 +99,7 @@ def test_a_half_closed_producer_gets_its_answer_once_the_disk_goes_on(tmp_path: 
                     careful.writer.write_eof()
                     await until(lambda: len(node.services.registry.paused) == 2)
                 finally:
-                    disk.going.set()
+                    disk.go_on()
                 assert (await careful.reply()).responses[0].partition_responses[0].error_code == 0
                 assert await careful.closed() == b""
             assert not node.services.registry.paused

@@ -1,4 +1,8 @@
-"""Connections of those who are no Kafka clients, or bad ones: closed with a reason, bounded; nobody else notices."""
+"""Connections of those who are no Kafka clients, or bad ones: closed with a reason, bounded; nobody else notices.
+
+Where memory is measured, or a client is one of TLS or HTTP, the broker is a process of its own on real sockets; the
+others are in simulated time.
+"""
 
 import http.client
 import socket
@@ -11,9 +15,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 from tests.kafka.attack import Raw, answered, good, peak_bytes, unharmed, values_in
-from tests.kafka.door import Running, frame, run, written
+from tests.kafka.door import Running, frame, written
 from tests.kafka.test_hot_apis import fetch_request, fetched
 from tests.support.server import BrokerProcess
+from tests.support.simulated import run
 
 from logboom.base.units import KIB, MIB
 from logboom.kafka.apis import load_handlers

@@ -7,10 +7,13 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.attack import answered, good, unharmed
-from tests.kafka.door import Client, Running, run
+from tests.kafka.door import Client, Running
+from tests.kafka.door import run as run_on_sockets
 from tests.kafka.test_hot_apis import fetch_request
+from tests.support.simulated import machine, run
 
 from logboom.kafka.wire.messages import make, milliseconds, nested
+from logboom.sim.disk import SimDisk
 
 NAMES = {
     "empty": ("", "needs a name"),
@@ -58,42 +61,54 @@ async def ask(client: Client, api_key: int, version: int, entity: Any) -> Any:
 
 
 def files(node: Running) -> set[str]:
-    """Everything in the data directory and beside it."""
-    return {str(path) for path in node.broker.config.data_dir.parent.rglob("*")}
+    """Everything in the data directory; on a real disk, everything beside it too."""
+    data_dir = node.broker.config.data_dir
+    disk = machine()[1](str(data_dir))
+    if isinstance(disk, SimDisk):
+        return {*disk.nodes, *disk.directories}
+    return {str(path) for path in data_dir.parent.rglob("*")}
+
+
+async def refused_everywhere(path: Path, warnings_logged: list[dict[str, Any]], case: str) -> None:
+    name, why = NAMES[case]
+    async with unharmed(path, warnings_logged) as node, node.client() as client:
+        for there in THERE:
+            await node.broker.catalog.create_stream(there)
+        before = files(node)
+        (topic,) = (await ask(client, 19, 5, create(5, name))).topics
+        assert topic.error_code is ErrorCode.invalid_topic_exception
+        assert why in topic.error_message
+        for version in (1, 9, 12):
+            (found,) = (await ask(client, 3, version, metadata(version, name))).topics
+            internal = name == "__consumer_offsets"  # which is there, and may be looked at
+            assert found.error_code is (ErrorCode.none if internal else ErrorCode.invalid_topic_exception)
+            assert found.name == name
+        named: Any = type("Named", (), {"name": name, "id": None})
+        part = await answered(client, named, good())
+        refused = ErrorCode.invalid_topic_exception if internal else ErrorCode.unknown_topic_or_partition
+        assert part.error_code is refused
+        if not internal:
+            client.send(1, 12, fetch_request(12, named, {0: 0}))
+            (fetched,) = (await client.reply()).responses[0].partitions
+            assert fetched.error_code is ErrorCode.unknown_topic_or_partition
+        deleted = await client.ask(20, 5, topic_names=(name,), timeout=milliseconds(10_000))
+        assert deleted.responses[0].error_code is not ErrorCode.none
+        assert files(node) == before
 
 
 @pytest.mark.parametrize("case", NAMES)
 def test_a_name_that_cannot_be_is_refused_everywhere(
     tmp_path: Path, warnings_logged: list[dict[str, Any]], case: str
 ) -> None:
-    name, why = NAMES[case]
+    run(lambda: refused_everywhere(tmp_path, warnings_logged, case))
 
-    async def body() -> None:
-        async with unharmed(tmp_path, warnings_logged) as node, node.client() as client:
-            for there in THERE:
-                await node.broker.catalog.create_stream(there)
-            before = files(node)
-            (topic,) = (await ask(client, 19, 5, create(5, name))).topics
-            assert topic.error_code is ErrorCode.invalid_topic_exception
-            assert why in topic.error_message
-            for version in (1, 9, 12):
-                (found,) = (await ask(client, 3, version, metadata(version, name))).topics
-                internal = name == "__consumer_offsets"  # which is there, and may be looked at
-                assert found.error_code is (ErrorCode.none if internal else ErrorCode.invalid_topic_exception)
-                assert found.name == name
-            named: Any = type("Named", (), {"name": name, "id": None})
-            part = await answered(client, named, good())
-            refused = ErrorCode.invalid_topic_exception if internal else ErrorCode.unknown_topic_or_partition
-            assert part.error_code is refused
-            if not internal:
-                client.send(1, 12, fetch_request(12, named, {0: 0}))
-                (fetched,) = (await client.reply()).responses[0].partitions
-                assert fetched.error_code is ErrorCode.unknown_topic_or_partition
-            deleted = await client.ask(20, 5, topic_names=(name,), timeout=milliseconds(10_000))
-            assert deleted.responses[0].error_code is not ErrorCode.none
-            assert files(node) == before
 
-    run(body)
+@pytest.mark.parametrize("case", ["dots", "a slash"])
+def test_a_name_that_is_a_path_leads_nowhere_on_a_real_disk(
+    tmp_path: Path, warnings_logged: list[dict[str, Any]], case: str
+) -> None:
+    """On the real file system, which alone knows where `..` leads."""
+    run_on_sockets(lambda: refused_everywhere(tmp_path, warnings_logged, case))
 
 
 def test_names_at_the_edge_are_taken(tmp_path: Path, warnings_logged: list[dict[str, Any]]) -> None:

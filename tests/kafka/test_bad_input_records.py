@@ -28,9 +28,10 @@ from tests.kafka.attack import (
     with_body,
     with_head,
 )
-from tests.kafka.door import Client, Running, frame, run, running, written
+from tests.kafka.door import Client, Running, frame, running, written
 from tests.kafka.test_hot_apis import fetched, produce_request
 from tests.support.server import BrokerProcess
+from tests.support.simulated import run
 
 from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
@@ -268,7 +269,10 @@ def test_other_acks_are_refused(tmp_path: Path, warnings_logged: list[dict[str, 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_decompression_bomb_costs_its_limit_and_no_more(tmp_path: Path, codec: Codec) -> None:
-    """120 MiB of zeros in 4 KiB (zstd) to 6 MiB (snappy); what unpacks to the limit is taken."""
+    """120 MiB of zeros in 4 KiB (zstd) to 6 MiB (snappy); what unpacks to the limit is taken.
+
+    A process of its own, whose memory is measured.
+    """
     data, right = bomb(codec, 120 * MIB), bomb(codec, 4 * MIB - 100)
     settings = ("--set", "broker.max_decompressed_bytes=4MiB")
     with BrokerProcess(tmp_path / "data", *settings) as broker, Raw(broker.kafka) as client:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, batch, run, running, until
+from tests.kafka.door import Client, batch, running, until
+from tests.kafka.door import run as run_on_sockets
 from tests.kafka.test_altering_apis import APPEND, BROKER, DELETE, NONE, TOPIC, altered
 from tests.kafka.test_hot_apis import produced
+from tests.support.simulated import run
 
 from logboom.kafka.wire.messages import make, nested
 
@@ -63,6 +65,7 @@ def test_a_value_comes_from_the_broker_then_the_default_of_all_then_the_start_th
 
 
 def test_a_change_that_many_partitions_take_lets_others_have_their_turn(tmp_path: Path) -> None:
+    """On a real loop: it looks at every turn, and in simulated time no time passes while something can run."""
     count, seen = 1_200, set[int]()
 
     async def body() -> None:
@@ -81,7 +84,7 @@ def test_a_change_that_many_partitions_take_lets_others_have_their_turn(tmp_path
             assert {0 < of < count for of in seen} == {False, True}
             assert all(one.config.retention_ms == 5 for one in node.broker.replicas if not one.stream.internal)
 
-    run(body)
+    run_on_sockets(body)
 
 
 def test_settings_outlive_a_restart_and_are_written_as_the_wire_has_them(tmp_path: Path) -> None:
@@ -106,8 +109,11 @@ def test_settings_outlive_a_restart_and_are_written_as_the_wire_has_them(tmp_pat
             unset = await node.broker.catalog.create_stream("u")
             assert node.broker.config.stream_config(unset).flush == "commit"
 
-    run(set_them)
-    run(see_them)
+    async def body() -> None:
+        await set_them()
+        await see_them()
+
+    run(body)
 
 
 @pytest.mark.parametrize("key", [33, 44])

@@ -1,4 +1,8 @@
-"""What a connection promises whatever is said on it: order, bounds, clear ends. On real sockets, both event loops."""
+"""What a connection promises whatever is said on it: order, bounds, clear ends.
+
+In simulated time, but for those about the order of replies and about clients that leave: they run on real sockets and
+both event loops, because transports of uvloop and asyncio end connections each in their own way.
+"""
 
 import asyncio
 import gc
@@ -11,8 +15,10 @@ from kio.index import load_request_schema
 from kio.schema.api_versions.v0.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
-from tests.kafka.door import Client, Running, batch, frame, run, running, until, written
+from tests.kafka.door import Client, Running, batch, frame, running, until, written
+from tests.kafka.door import run as run_on_sockets
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produce_request, produced
+from tests.support.simulated import run
 
 from logboom.base.ids import Offset
 from logboom.broker.partition.replica import AppendResult
@@ -61,7 +67,7 @@ def test_replies_come_in_the_order_of_requests(tmp_path: Path, fast: bool) -> No
                 reply = await client.reply()
                 assert reply.__api_key__ == api_key
 
-    run(body, fast=fast)
+    run_on_sockets(body, fast=fast)
 
 
 def test_many_requests_in_one_piece_are_answered_together(tmp_path: Path) -> None:
@@ -385,7 +391,7 @@ def test_a_client_may_leave_before_its_replies(tmp_path: Path, fast: bool, abrup
             assert (node.metrics.failures, node.metrics.malformed) == (0, 0)
         assert troubles == []
 
-    run(body, fast=fast)
+    run_on_sockets(body, fast=fast)
 
 
 def test_answered_requests_leave_nothing_to_the_garbage_collector(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from logboom.sim.scheduler import Scheduler
 
-_BEGINNING_MS: Final = 1_767_225_600_000
+BEGINNING_MS: Final = 1_767_225_600_000
 """2026-01-01 UTC, the wall clock's time when the simulation's is 0."""
 
 
@@ -17,7 +17,7 @@ class SimClock:
         self._scheduler = scheduler
 
     def wall_ms(self) -> int:
-        return _BEGINNING_MS + int(self._scheduler.now_s * 1_000)
+        return BEGINNING_MS + int(self._scheduler.now_s * 1_000)
 
     def monotonic_s(self) -> float:
         return self._scheduler.now_s
