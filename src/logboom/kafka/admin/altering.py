@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
+from logboom.base.errors import InvalidConfigError, InvalidRequestError, LogboomError, UnknownStreamError
+from logboom.kafka.admin.loggers import change_loggers
+from logboom.kafka.admin.resources import ResourceType
 from logboom.kafka.errors import error_code, error_message
 from logboom.kafka.wire.messages import make, milliseconds, nested
 
 if TYPE_CHECKING:
     from logboom.broker.broker import Broker
 
-TOPIC: Final = 2
-_BROKER: Final = 4
-
 Changes = Mapping[str, str | None]
 """New values by name; None resets a setting to its default."""
+
+
+_WITHOUT_SETTINGS: Final[Mapping[int, str]] = {
+    ResourceType.CLIENT_METRICS: "subscriptions to the metrics of clients (KIP-714) are not served",
+    ResourceType.GROUP: "groups have no settings of their own: their members bring them",
+}
 
 
 async def alter_all(
@@ -61,6 +67,14 @@ async def alter_all(
     return make(response_cls, throttle_time=milliseconds(0), responses=tuple(responses))
 
 
+async def _change_loggers(
+    broker: Broker, name: str, changes: Changes, *, replace_all: bool, validate_only: bool
+) -> None:
+    if replace_all:  # Kafka's AlterConfigs does not know loggers either
+        raise InvalidRequestError("loggers are changed by IncrementalAlterConfigs alone")
+    await change_loggers(broker, name, changes, validate_only=validate_only)
+
+
 def _check_names(resource: Any) -> None:
     for name, times in Counter(one.name for one in resource.configs).items():
         if times > 1:
@@ -70,11 +84,16 @@ def _check_names(resource: Any) -> None:
 def _change_of(broker: Broker, resource: Any) -> Callable[..., Awaitable[object]]:
     """The method that changes the settings of a resource. Raises LogboomError."""
     kind, name = resource.resource_type, resource.resource_name
-    if kind == TOPIC:
+    if kind == ResourceType.TOPIC:
         if broker.catalog.stream(name) is None:
             raise UnknownStreamError(f"no stream is named {name!r}")
         return broker.catalog.change_stream_config
-    if kind == _BROKER:
+    if kind == ResourceType.BROKER:
         broker.catalog.check_broker_name(name)
         return broker.catalog.change_broker_config
+    if kind == ResourceType.BROKER_LOGGER:
+        broker.catalog.check_broker_name(name)
+        return partial(_change_loggers, broker)
+    if kind in _WITHOUT_SETTINGS:
+        raise InvalidConfigError(_WITHOUT_SETTINGS[kind])
     raise InvalidRequestError(f"resource type {kind} has no settings here")

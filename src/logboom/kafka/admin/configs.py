@@ -25,10 +25,11 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 _BOOLEAN: Final = 1
-_STRING: Final = 2
+STRING: Final = 2
 _LONG: Final = 5
 _DOUBLE: Final = 6
 _PASSWORD: Final = 9
@@ -98,7 +99,7 @@ def describe_all_brokers(broker: Broker) -> Iterator[Described]:
 
 
 def _described(entry: Entry, value: object, synonyms: list[Synonym]) -> Described:
-    numbered = next((number for kind, number in _TYPES if kind in entry.kinds), _STRING)
+    numbered = next((number for kind, number in _TYPES if kind in entry.kinds), STRING)
     return Described(
         name=entry.name,
         value=entry.text(value),

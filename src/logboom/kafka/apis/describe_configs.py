@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
 from logboom.kafka.admin.configs import Described, describe_all_brokers, describe_broker, describe_stream
+from logboom.kafka.admin.loggers import describe_loggers
+from logboom.kafka.admin.resources import ResourceType
 from logboom.kafka.errors import error_code, error_message
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 
 _API_KEY: Final = 32
-_TOPIC: Final = 2
-_BROKER: Final = 4
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
@@ -61,15 +61,23 @@ def _result(context: RequestContext, request: Any, resource: Any, keys: _Keys) -
 
 
 def _describe(context: RequestContext, resource: Any) -> Iterable[Described]:
-    if resource.resource_type == _TOPIC:
+    kind = resource.resource_type
+    if kind == ResourceType.TOPIC:
         stream = context.broker.catalog.stream(resource.resource_name)
         if stream is None:
             raise UnknownStreamError(f"no stream is named {resource.resource_name!r}")
         return describe_stream(context.broker, stream)
-    if resource.resource_type == _BROKER:
+    if kind == ResourceType.BROKER:
         context.broker.catalog.check_broker_name(resource.resource_name)
         return (describe_broker if resource.resource_name else describe_all_brokers)(context.broker)
-    raise InvalidRequestError(f"resource type {resource.resource_type} has no settings here")
+    if kind == ResourceType.BROKER_LOGGER:
+        if not resource.resource_name:
+            raise InvalidRequestError("loggers are a broker's: name one")
+        context.broker.catalog.check_broker_name(resource.resource_name)
+        return describe_loggers(context.broker)
+    if kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+        return ()  # as Kafka for a name that was given no settings
+    raise InvalidRequestError(f"resource type {kind} has no settings here")
 
 
 def _config(cls: Any, request: Any, one: Described) -> Entity:

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from logboom.base.errors import InvalidConfigError, InvalidRequestError
 from logboom.broker.broker import Broker
-from logboom.kafka.admin.altering import TOPIC, Changes, alter_all
+from logboom.kafka.admin.altering import Changes, alter_all
+from logboom.kafka.admin.resources import ResourceType
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import response_class
@@ -42,7 +43,7 @@ def _value(broker: Broker, resource: Any, config: Any) -> str | None:
 
 def _list(broker: Broker, resource: Any, name: str, value: str, operation: int) -> str:
     """The new value of a list setting after an append, which adds no value twice, or a subtract."""
-    stream = broker.catalog.stream(resource.resource_name) if resource.resource_type == TOPIC else None
+    stream = broker.catalog.stream(resource.resource_name) if resource.resource_type == ResourceType.TOPIC else None
     setting = None if stream is None else stream_setting(name)
     if stream is None or setting is None or setting.type is not SettingType.LIST:
         raise InvalidConfigError(f"{name!r} is no list: use set or delete, not {_ON_LISTS[operation]}")

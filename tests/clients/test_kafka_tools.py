@@ -1,0 +1,101 @@
+"""Kafka's own command line tools: kafka-configs for each kind of entity, kafka-topics, kafka-features."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from tests.support.server import BrokerProcess
+
+from logboom.bench.servers.kafka import java_command
+from logboom.bench.servers.process import UnavailableError
+
+CONFIGS, TOPICS, FEATURES = (
+    "kafka.admin.ConfigCommand",
+    "org.apache.kafka.tools.TopicCommand",
+    "org.apache.kafka.tools.FeatureCommand",
+)
+WAIT_S = 120
+OPTIONS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+RUNNER = Path(__file__).with_name("KafkaTools.java")
+END = "end of tool "
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("tools") / "data") as process:
+        yield process
+
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def tool(broker: BrokerProcess) -> Iterator[Tool]:
+    """Runs a tool and gives what it prints; all in one JVM, whose start takes longer than they do."""
+    try:
+        command = java_command(str(RUNNER), options=OPTIONS)
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+    jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(name: str, *arguments: str, fails: bool = False) -> str:
+        assert jvm.stdin is not None
+        assert jvm.stdout is not None
+        jvm.stdin.write("\t".join([name, "--bootstrap-server", broker.kafka, *arguments]) + "\n")
+        jvm.stdin.flush()
+        lines = list[str]()
+        while not lines or not lines[-1].startswith(END):
+            line = jvm.stdout.readline()
+            assert line, "the JVM ended: " + "".join(lines)
+            lines.append(line)
+        said = "".join(lines)
+        assert (lines[-1] != f"{END}0\n") == fails, said
+        return said
+
+    watchdog = Timer(WAIT_S, jvm.kill)
+    watchdog.start()
+    yield run
+    watchdog.cancel()
+    jvm.kill()
+    jvm.communicate()
+
+
+def test_a_topic_takes_every_kind_of_setting_and_names_what_it_refuses(tool: Tool) -> None:
+    given = {"compression.type": "zstd", "flush.messages": "10", "segment.jitter.ms": "5", "preallocate": "true"}
+    settings = [word for name, value in given.items() for word in ("--config", f"{name}={value}")]
+    assert "Created topic" in tool(TOPICS, "--create", "--topic", "all", *settings)
+    topic = ("--entity-type", "topics", "--entity-name", "all")
+    tool(
+        CONFIGS,
+        "--alter",
+        *topic,
+        "--add-config",
+        "unclean.leader.election.enable=true,flush.ms=9",
+        "--delete-config",
+        "preallocate",
+    )
+    shown = tool(CONFIGS, "--describe", *topic)
+    for setting in ("compression.type=zstd", "flush.messages=10", "unclean.leader.election.enable=true", "flush.ms=9"):
+        assert f"{setting} " in shown
+    assert "preallocate" not in shown
+    refused = tool(CONFIGS, "--alter", *topic, "--add-config", "remote.storage.enable=true", fails=True)
+    assert "there is no tiered storage" in refused
+
+
+@pytest.mark.parametrize("kind", ["brokers", "users", "clients", "ips", "client-metrics", "groups"])
+def test_each_kind_of_entity_can_be_described(tool: Tool, kind: str) -> None:
+    tool(CONFIGS, "--describe", "--entity-type", kind)
+
+
+def test_the_level_of_the_log_is_a_broker_logger(tool: Tool) -> None:
+    logger = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    assert "root=INFO" in tool(CONFIGS, "--describe", *logger)
+    tool(CONFIGS, "--alter", *logger, "--add-config", "root=WARN")
+    assert "root=WARN" in tool(CONFIGS, "--describe", *logger)
+    tool(CONFIGS, "--alter", *logger, "--delete-config", "root")
+
+
+def test_features_are_described_and_there_are_none(tool: Tool) -> None:
+    assert "Feature:" not in tool(FEATURES, "describe")
