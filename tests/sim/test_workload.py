@@ -14,7 +14,7 @@ from logboom.sim.history import History
 from logboom.sim.members import GroupHistory
 from logboom.sim.node import SimNode
 from logboom.sim.scenario import Scenario, run_seed
-from logboom.sim.session import Phase
+from logboom.sim.session import ClientContext, Phase
 from logboom.sim.simulation import Simulation
 from logboom.sim.streams import StreamMaker
 from logboom.sim.trimming import Trimmer
@@ -132,7 +132,8 @@ def test_the_trimmer_deletes_what_it_asks_for_and_no_more() -> None:
     async def work(node: SimNode, client: SimClient, simulation: Simulation, phase: Phase) -> None:
         history = History()
         await client.create_stream("s", 1, {})
-        trimmer = Trimmer("trimmer", node.address, [A], history, phase, simulation.fork("trimmer"))
+        chance = simulation.fork("trimmer")
+        trimmer = Trimmer(ClientContext("trimmer", node.address, [A], history, phase, chance))
         running = asyncio.ensure_future(trimmer.run())
         for number in range(20):
             await client.produce(A, records(b"%d" % number))

@@ -14,33 +14,29 @@ from typing import Any, Final
 import msgspec
 
 from logboom.bench.processes import cpu_by_role
-from logboom.bench.router import PipelineProcess, RouterLoad, TimedBatch, fill, pipeline_process, rates, router_batches
+from logboom.bench.router import (
+    MASKED_EVENTS,
+    PipelineProcess,
+    RouterLoad,
+    TimedBatch,
+    fill,
+    pipeline_process,
+    rates,
+    router_batches,
+)
 from logboom.pipeline.checkpoint.files import numbered
 from logboom.pipeline.sinks.parquet.archive import HIDDEN, Manifest
 
 _POLL_S: Final = 0.02
 _ARCHIVE: Final = "archive"
 
-PIPELINE: Final = """\
-name: {stream}
-batch: {{max_records: {batch_records}}}
-sources:
-  lines: {{type: stream, stream: {stream}}}
-transforms:
-  events:
-    type: parse
-    inputs: [lines]
-    rules: [{{format: json}}]
-  masked:
-    type: mask
-    inputs: [events]
-    rules:
-      - {{kind: email, action: redact}}
-      - {{kind: card, action: keep_last, keep: 4}}
-      - {{kind: ipv4, action: redact}}
+PIPELINE: Final = (
+    MASKED_EVENTS
+    + """\
 sinks:
   archive: {{type: parquet, inputs: [masked], path: archive}}
 """
+)
 
 
 def run_archive(

@@ -23,7 +23,7 @@ DISTINCT_LINES = 20_000
 WARM_UP_RECORDS = 1_000_000
 """What the JVM's compiler needs before it has settled."""
 
-PIPELINE = """\
+MASKED_EVENTS = """\
 name: {stream}
 batch: {{max_records: {batch_records}}}
 sources:
@@ -40,6 +40,12 @@ transforms:
       - {{kind: email, action: redact}}
       - {{kind: card, action: keep_last, keep: 4}}
       - {{kind: ipv4, action: redact}}
+"""
+"""A stream of JSON lines, parsed and masked: what comes before `split` or a sink."""
+
+PIPELINE = (
+    MASKED_EVENTS
+    + """\
   split:
     type: route
     inputs: [masked]
@@ -55,6 +61,7 @@ sinks:
   to_health: {{type: stream, inputs: [split.health], stream: {stream}-health}}
   to_rest: {{type: stream, inputs: [split.unmatched], stream: {stream}-rest}}
 """
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -22,7 +21,7 @@ from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition, check
 from logboom.sim.history import History
-from logboom.sim.session import Phase, Session
+from logboom.sim.session import ClientContext
 from logboom.sim.workload import poll
 
 GROUP: Final = "group"
@@ -85,20 +84,12 @@ class GroupHistory:
 class Member:
     """One member after the other, each with an id of its own."""
 
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        partitions: Sequence[TopicPartition],
-        group: GroupHistory,
-        phase: Phase,
-        chance: Random,
-    ) -> None:
-        self._session = Session(address, name, group.history)
-        self._partitions = partitions
+    def __init__(self, context: ClientContext, group: GroupHistory) -> None:
+        self._session = context.session()
+        self._partitions = context.partitions
         self._group = group
-        self._phase = phase
-        self._chance = chance
+        self._phase = context.phase
+        self._chance = context.chance
         self._member_id = ""
         self._generation = -1
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -17,7 +17,7 @@ from logboom.sim.history import History, shortened
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
 from logboom.sim.probes import HTTP_CONFIG, Prober
-from logboom.sim.session import Phase
+from logboom.sim.session import ClientContext, Phase
 from logboom.sim.simulation import Simulation
 from logboom.sim.streams import StreamMaker
 from logboom.sim.trimming import Trimmer
@@ -202,44 +202,38 @@ class _Run:
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
         return self._simulation.process(name).run(work)
 
+    def _context(self, name: str, partitions: Sequence[TopicPartition]) -> ClientContext:
+        chance = self._simulation.fork(name)
+        return ClientContext(name, self.node.address, partitions, self.history, self._phase, chance)
+
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         """Producers, and clients that delete: each a process of its own."""
-        scenario, address, started = self._scenario, self.node.address, []
+        scenario, started = self._scenario, []
         acks = [-1] * scenario.idempotent_producers + [(1, 0)[n % 2] for n in range(scenario.plain_producers)]
         for number, one_acks in enumerate(acks):
             name = f"producer-{number}"
             producer = Producer(
-                name,
-                address,
-                self._partitions,
-                self.history,
-                self._phase,
-                self._simulation.fork(name),
+                self._context(name, self._partitions),
                 values=count(number, len(acks)),
                 acks=one_acks,
                 pause_max_s=scenario.producer_pause_max_s,
             )
             started.append(self._start(name, producer.run()))
         if self._trimmed:
-            chance = self._simulation.fork("trimmer")
-            trimmer = Trimmer("trimmer", address, self._trimmed, self.history, self._phase, chance)
-            started.append(self._start("trimmer", trimmer.run()))
+            started.append(self._start("trimmer", Trimmer(self._context("trimmer", self._trimmed)).run()))
         if scenario.made_streams:
             started.append(self._start("maker", self.maker.run()))
         return started
 
     def _start_readers(self) -> list["asyncio.Future[None]"]:
         """Consumers by themselves, members of a group, and clients of the HTTP door."""
-        address, started = self.node.address, []
+        started = []
         for number in range(self._scenario.consumers):
             name = f"consumer-{number}"
-            chance = self._simulation.fork(name)
-            consumer = Consumer(name, address, self._partitions, self.history, self._phase, chance)
-            started.append(self._start(name, consumer.run()))
+            started.append(self._start(name, Consumer(self._context(name, self._partitions)).run()))
         for number in range(self._scenario.members):
             name = f"member-{number}"
-            member = Member(name, address, self._kept, self.group, self._phase, self._simulation.fork(name))
-            started.append(self._start(name, member.run()))
+            started.append(self._start(name, Member(self._context(name, self._kept), self.group).run()))
         for number, prober in enumerate(self.probers):
             started.append(self._start(f"prober-{number}", prober.run()))
         return started

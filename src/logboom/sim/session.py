@@ -5,12 +5,14 @@ error that passes (`TRANSIENT`), or nobody knows (AskError). Any other refusal i
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from logboom.sim.client import RefusedError, SimClient
+from logboom.sim.client import RefusedError, SimClient, TopicPartition
 from logboom.sim.history import History
 
 _PAUSE_AFTER_ERROR_S: Final = 0.05
@@ -38,6 +40,24 @@ class Phase:
     producing: bool = True
     """Whether anything is still written, created or deleted."""
     consuming: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """What every client of a run is given."""
+
+    name: str
+    address: tuple[str, int]
+    """Of the broker's Kafka door."""
+    partitions: Sequence[TopicPartition]
+    """Those that it works on."""
+    history: History
+    phase: Phase
+    chance: Random
+
+    def session(self) -> "Session":
+        """A connection to the broker."""
+        return Session(self.address, self.name, self.history)
 
 
 class Session:

@@ -1,8 +1,6 @@
 """A client that deletes the oldest records of partitions (DeleteRecords) while others write and read them."""
 
 import asyncio
-from collections.abc import Sequence
-from random import Random
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -11,8 +9,7 @@ from logboom.base.ids import Offset
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition, check
-from logboom.sim.history import History
-from logboom.sim.session import Phase, Session
+from logboom.sim.session import ClientContext
 
 _DELETE_RECORDS: Final[Api] = (21, 1)
 _PAUSE_MAX_S: Final = 1.0
@@ -21,20 +18,12 @@ _PAUSE_MAX_S: Final = 1.0
 class Trimmer:
     """Deletes records and writes down how far it asked and what it was told."""
 
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        partitions: Sequence[TopicPartition],
-        history: History,
-        phase: Phase,
-        chance: Random,
-    ) -> None:
-        self._session = Session(address, name, history)
-        self._partitions = partitions
-        self._history = history
-        self._phase = phase
-        self._chance = chance
+    def __init__(self, context: ClientContext) -> None:
+        self._session = context.session()
+        self._partitions = context.partitions
+        self._history = context.history
+        self._phase = context.phase
+        self._chance = context.chance
 
     async def run(self) -> None:
         """Delete until the phase ends."""

@@ -8,7 +8,6 @@ acks=0 that is so for all of its records. On one node acks=1 promises what acks=
 import asyncio
 from collections.abc import Sequence
 from itertools import count
-from random import Random
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -17,7 +16,7 @@ from logboom.base.ids import Offset, ProducerEpoch, ProducerId
 from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.history import History, Value
-from logboom.sim.session import Phase, Session
+from logboom.sim.session import ClientContext
 
 _POLL_WAIT_MS: Final = 200
 _COMMIT_CHANCE: Final = 0.2
@@ -41,26 +40,14 @@ _PADDING_BYTES: Final = (0, 0, 0, 100, 500)
 class Producer:
     """One producer. Its values are numbers that rise, none of which another producer has."""
 
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        partitions: Sequence[TopicPartition],
-        history: History,
-        phase: Phase,
-        chance: Random,
-        *,
-        values: "count[Value]",
-        acks: int,
-        pause_max_s: float,
-    ) -> None:
+    def __init__(self, context: ClientContext, *, values: "count[Value]", acks: int, pause_max_s: float) -> None:
         """`acks` is all (-1) for an idempotent producer; others send each batch once."""
-        self.name = name
-        self._session = Session(address, name, history)
-        self._partitions = partitions
-        self._history = history
-        self._phase = phase
-        self._chance = chance
+        self.name = context.name
+        self._session = context.session()
+        self._partitions = context.partitions
+        self._history = context.history
+        self._phase = context.phase
+        self._chance = context.chance
         self._values = values
         self._acks = acks
         self._pause_max_s = pause_max_s
@@ -138,21 +125,13 @@ class Producer:
 class Consumer:
     """One consumer of all partitions, each from its start; it commits where it stands now and then."""
 
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        partitions: Sequence[TopicPartition],
-        history: History,
-        phase: Phase,
-        chance: Random,
-    ) -> None:
-        self.name = name
-        self._session = Session(address, name, history)
-        self._history = history
-        self._phase = phase
-        self._chance = chance
-        self._positions = dict.fromkeys(partitions, Offset(0))
+    def __init__(self, context: ClientContext) -> None:
+        self.name = context.name
+        self._session = context.session()
+        self._history = context.history
+        self._phase = context.phase
+        self._chance = context.chance
+        self._positions = dict.fromkeys(context.partitions, Offset(0))
         self._committed: dict[TopicPartition, tuple[Offset, Offset]] = {}
         """For each partition, the last offset whose commit was acknowledged, and the last one that was sent."""
 
