@@ -152,3 +152,62 @@ def test_writes_on_the_loop_leave_every_sync_to_the_flusher(monkeypatch: pytest.
         noted = load_checkpoint(disk.power_cut(Always(survives=False)), DIRECTORY)
         assert count - (0 if noted is None else noted.durable_end) < 8
     assert inline > 30
+
+
+def test_the_note_of_a_durable_end_never_makes_the_loop_wait() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogConfig())
+    append(log, batch())
+    log.flush(sync=True)
+    done: list[str] = []
+    refused: list[str] = []
+
+    def watch(operation: str, path: str) -> None:
+        done.append(operation)
+        if operation == "write_nowait" and path in refused:
+            raise BlockingIOError
+
+    def round_on_the_loop() -> None:
+        append(log, batch())
+        file = log.inline.write(100_000)
+        assert file is not None
+        file.sync()
+        done.clear()
+        assert log.inline.synced() == log.log_end_offset
+
+    def noted() -> int:
+        found = load_checkpoint(disk, DIRECTORY)
+        return -1 if found is None else found.durable_end
+
+    disk.fault = watch
+    round_on_the_loop()
+    assert set(done) == {"write_nowait"}
+    assert noted() == 2
+    refused.append(f"{DIRECTORY}/durable-end")
+    round_on_the_loop()
+    assert noted() == 2, "the old note stays"
+    append(log, batch())
+    assert log.inline.write(100_000) is None, "the flusher's thread writes the note that the loop could not"
+    log.flush(sync=True)
+    assert noted() == 4
+    round_on_the_loop()
+    log.abandon()
+    assert open_log(disk.power_cut(Always(survives=False)), LogConfig()).log_end_offset == 5
+
+
+def test_an_epoch_that_begins_during_a_sync_is_noted_by_the_flusher() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogConfig())
+    append(log, batch())
+    log.flush(sync=True)
+    append(log, batch())
+    file = log.inline.write(100_000)
+    assert file is not None
+    append(log, batch(), leader_epoch=1)
+    file.sync()
+    done: list[str] = []
+    disk.fault = lambda operation, path: done.append(operation)
+    assert log.inline.synced() == 2
+    assert set(done) <= {"write_nowait"}
+    log.flush(sync=True)
+    assert open_log(disk.power_cut(Always(survives=False)), LogConfig()).epochs.entries == ((0, 0), (1, 2))

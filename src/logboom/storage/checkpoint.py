@@ -62,10 +62,21 @@ def _from_bytes(data: bytes) -> Checkpoint | None:
     return Checkpoint(Offset(end), Offset(segment), position, Offset(log_start), Epoch(epoch), unsettled)
 
 
+def _to_bytes(checkpoint: Checkpoint) -> bytes:
+    body = _BODY.pack(
+        checkpoint.durable_end,
+        checkpoint.segment,
+        checkpoint.position,
+        checkpoint.log_start,
+        checkpoint.latest_epoch,
+    )
+    return frame(_TAG, _VERSION_UNSETTLED if checkpoint.unsettled else _VERSION, body)
+
+
 class CheckpointFile:
     """The file of a checkpoint, opened by the first write. One writer at a time."""
 
-    __slots__ = ("_disk", "_file", "_open_files", "_path", "unsynced", "used")
+    __slots__ = ("_disk", "_file", "_open_files", "_path", "_refused", "unsynced", "used")
 
     def __init__(self, disk: Disk, directory: str, open_files: OpenFiles) -> None:
         self.used = self.unsynced = False  # base: open_files.Holder; a lost note costs a longer recovery
@@ -73,6 +84,12 @@ class CheckpointFile:
         self._disk = disk
         self._path = f"{directory}/{NAME}"
         self._file: File | None = None
+        self._refused = False
+
+    @property
+    def takes_nowait(self) -> bool:
+        """Whether `write_nowait` is to be tried: the file is open, and it was not refused since the last `write`."""
+        return self._file is not None and not self._refused
 
     def write(self, checkpoint: Checkpoint, *, sync: bool) -> None:
         file = self._file
@@ -80,16 +97,22 @@ class CheckpointFile:
             file = self._file = self._disk.open(self._path, create=True)
             self._open_files.opened(self)
         self.used = True
-        body = _BODY.pack(
-            checkpoint.durable_end,
-            checkpoint.segment,
-            checkpoint.position,
-            checkpoint.log_start,
-            checkpoint.latest_epoch,
-        )
-        file.write(0, [frame(_TAG, _VERSION_UNSETTLED if checkpoint.unsettled else _VERSION, body)])
+        file.write(0, [_to_bytes(checkpoint)])
+        self._refused = False
         if sync:
             file.sync()
+
+    def write_nowait(self, checkpoint: Checkpoint) -> None:
+        """As `write` without a sync, where that needs no wait for the disk; else nothing. Raises OSError."""
+        file = self._file
+        if file is None:
+            return
+        self.used = True
+        try:
+            self._refused = not file.write_nowait(0, [_to_bytes(checkpoint)])
+        except OSError:
+            self._refused = True
+            raise
 
     def drop_handle(self) -> None:
         """Base: open_files.Holder."""

@@ -42,7 +42,7 @@ class InlineWrites:
             state.check_writable()
             state.active.file.synced()
             try:
-                state.set_durable(sync=False)
+                state.set_durable_nowait()
             except OSError as error:
                 raise state.error_for(error) from error
             return state.durable_end

@@ -7,7 +7,6 @@ lock: `PartitionLog` says which thread may change what.
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
@@ -155,6 +154,23 @@ class LogState:
             if retriable_error_for(error, self.directory) is None:
                 raise
 
+    @property
+    def notes_without_waiting(self) -> bool:
+        """Whether the event loop may write rounds: `set_durable_nowait` can be expected to note them."""
+        return self._checkpoint_file.takes_nowait and self.epochs.are_saved and not self.checkpoint_due
+
+    def set_durable_nowait(self) -> None:
+        """As `set_durable`, on the event loop: where the note would wait for the disk, the next flush writes it."""
+        self.durable_end = self.written_end
+        # An append may have begun an epoch while the sync was under way: its file is written, and synced, first.
+        if not self.epochs.are_saved:
+            return
+        try:
+            self._checkpoint_file.write_nowait(self._checkpoint(self.log_start_offset))
+        except OSError as error:
+            if retriable_error_for(error, self.directory) is None:
+                raise
+
     def write_checkpoint(self, *, sync: bool, log_start: Offset | None = None) -> None:
         """Note where the log is durable to: the end of the active segment, which is synced where it was not."""
         active = self.active
@@ -163,16 +179,22 @@ class LogState:
             active.file.sync()
             self.durable_end = self.written_end
         start = self.log_start_offset if log_start is None else log_start
-        # An epoch that begins behind the durable end may be lost with the records before it: recovery must not miss it.
-        epoch = self.epochs.saved.before(Offset(self.durable_end + 1))
-        self._write(Checkpoint(self.durable_end, active.base, active.size_bytes, start, epoch), sync=sync)
+        self._checkpoint_file.write(self._checkpoint(start), sync=sync)
         if sync:
             self._checkpoint_synced_bytes = active.size_bytes
+
+    def _checkpoint(self, log_start: Offset) -> Checkpoint:
+        """What is durable now, all that is written."""
+        active = self.active
+        # An epoch that begins behind the durable end may be lost with the records before it: recovery must not miss it.
+        epoch = self.epochs.saved.before(Offset(self.durable_end + 1))
+        return Checkpoint(self.durable_end, active.base, active.size_bytes, log_start, epoch, self.unsettled)
 
     def note_shorter_end(self, end: Offset, segment: Segment, position: int) -> None:
         """Durably note an end that the segments are about to be cut to."""
         epoch = self.epochs.before(end)
-        self._write(Checkpoint(end, segment.base, position, self.log_start_offset, epoch), sync=True)
+        shorter = Checkpoint(end, segment.base, position, self.log_start_offset, epoch, self.unsettled)
+        self._checkpoint_file.write(shorter, sync=True)
 
     def settle(self, log_start: Offset | None = None) -> None:
         """Make the checkpoint, with another log start if given, and all file names durable.
@@ -186,9 +208,6 @@ class LogState:
             self.log_start_offset = log_start
         self.unsettled = False
         self.write_checkpoint(sync=False)
-
-    def _write(self, checkpoint: Checkpoint, *, sync: bool) -> None:
-        self._checkpoint_file.write(replace(checkpoint, unsettled=True) if self.unsettled else checkpoint, sync=sync)
 
     def close_checkpoint(self) -> None:
         """Hold no handle of it until it is written again."""

@@ -55,12 +55,12 @@ def write_nowait(state: LogState, staged: list[Staged], max_bytes: int) -> File 
     """On the loop: write all of `staged` where that is one plain write; the handle that must then be synced.
 
     None: nothing was written, since there is more than `max_bytes`, or more to do: a new segment, an epoch to note,
-    room to reserve, a recovery point, a checkpoint to sync. Raises BlockingIOError where the disk would have to be
-    waited for.
+    room to reserve, a recovery point, a checkpoint to open or to sync. Raises BlockingIOError where the disk would have
+    to be waited for.
     """
     size_bytes = sum(one.size_bytes for one in staged)
     plain = all(not one.roll and one.producers is None for one in staged)
-    if not 0 < size_bytes <= max_bytes or not plain or not state.epochs.are_saved or state.checkpoint_due:
+    if not 0 < size_bytes <= max_bytes or not plain or not state.notes_without_waiting:
         return None
     segment = state.active
     try:
