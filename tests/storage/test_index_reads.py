@@ -12,7 +12,8 @@ from tests.support.logs import SMALL, Reports, append, batch, open_log, read_one
 
 from logboom.base.ids import Offset
 from logboom.sim.disk import SimDisk
-from logboom.storage import PartitionLog
+from logboom.storage import LogConfig, PartitionLog
+from logboom.storage.segment.sparse_index import SparseIndex
 
 WAIT_S = 20.0
 ONE_SEGMENT = replace(SMALL, segment_bytes=1 << 20)
@@ -96,8 +97,14 @@ def test_what_is_written_while_the_index_is_read_is_found(during: list[int], off
     assert not reports.seen
 
 
+def open_closed_log(disk: SimDisk) -> PartitionLog:
+    """The log once more, after it was closed: recovery had nothing to walk, and does not know how the index ends."""
+    open_log(disk, ONE_SEGMENT).close()
+    return open_log(disk, ONE_SEGMENT)
+
+
 def test_an_index_that_fell_behind_is_whole_again_after_a_close(disk: SimDisk) -> None:
-    log = open_log(disk, ONE_SEGMENT)
+    log = open_closed_log(disk)
     write(log, 400)
     assert log.reader.index_is_behind
     log.close()
@@ -105,7 +112,7 @@ def test_an_index_that_fell_behind_is_whole_again_after_a_close(disk: SimDisk) -
 
 
 def test_the_next_checkpoint_saves_an_index_that_was_loaded(disk: SimDisk) -> None:
-    log = open_log(disk, ONE_SEGMENT)
+    log = open_closed_log(disk)
     write(log, 400)
     path = log.segments[-1].index.path
     before = len(disk.nodes[path].data)
@@ -115,6 +122,68 @@ def test_the_next_checkpoint_saves_an_index_that_was_loaded(disk: SimDisk) -> No
     assert not log.reader.index_is_behind
     log.checkpoint()
     assert len(disk.nodes[path].data) > before
+
+
+def entries(disk: SimDisk, log: PartitionLog) -> bytes:
+    return bytes(disk.nodes[log.segments[-1].index.path].data)
+
+
+def test_a_killed_log_goes_on_with_its_index_unread(disk: SimDisk) -> None:
+    """What recovery walked and what is written then goes behind the last entry, as if the index had been in memory."""
+    unread, read = disk.copy(), disk.copy()
+    log, other = open_log(unread, ONE_SEGMENT), open_log(read, ONE_SEGMENT)
+    other.reader.load_index()
+    for one in (log, other):
+        write(one, 400)
+        one.checkpoint()
+    assert not log.reader.index_is_behind
+    assert log.segments[-1].file.cached_index is None
+    assert entries(unread, log) == entries(read, other)
+    assert len(entries(unread, log)) // 28 >= 100
+    for one in (log, other):
+        write(one, 100)
+        one.close()
+    assert entries(unread, log) == entries(read, other)
+
+
+def test_a_log_killed_again_and_again_is_walked_from_its_last_recovery_point_alone() -> None:
+    """With a recovery point each MiB or so: 80 batches of 100 KB are written between two kills."""
+    disk, config, reads = SimDisk(), LogConfig(), []
+    log = open_log(disk, config)
+    for _ in range(4):
+        for _ in range(80):
+            append(log, batch(1, 100_000))
+            log.flush(sync=True)
+        disk.fault = lambda operation, path: reads.append(path) if operation == "read" else None
+        log = open_log(disk, config)
+        disk.fault = lambda operation, path: None
+        assert len([path for path in reads if path.endswith(".log")]) <= 60
+        reads.clear()
+    assert None not in values(log)
+
+
+def test_an_index_whose_last_entry_leads_nowhere_is_not_gone_on_with(disk: SimDisk) -> None:
+    """Its CRC is right, but no batch begins there: the index is made again when it is asked for."""
+    log = open_log(disk, ONE_SEGMENT)
+    path = log.segments[-1].index.path
+    position, data, _ = _with_last_position_off_by_one(entries(disk, log))
+    disk.open(path).write(position, [data])
+    reports = Reports()
+    log = open_log(disk, ONE_SEGMENT, reports=reports)
+    write(log, 200)
+    log.checkpoint()
+    assert None not in values(log)
+    log.close()
+    again = open_log(disk, ONE_SEGMENT)
+    assert None not in values(again)
+
+
+def _with_last_position_off_by_one(data: bytes) -> tuple[int, bytes, int]:
+    index = SparseIndex.load(data, SMALL.index_interval_bytes, Offset(0), 1 << 40)
+    assert index is not None
+    index.positions[-1] += 1
+    index.saved -= 1
+    return index.pending_bytes()
 
 
 def test_a_cut_during_a_load_of_the_index_leaves_no_entry_behind_the_end(disk: SimDisk) -> None:
@@ -136,7 +205,7 @@ def test_a_cut_during_a_load_of_the_index_leaves_no_entry_behind_the_end(disk: S
 
 def test_a_search_that_takes_too_long_is_done_again(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logboom.storage.segment.index_file._ADDED_MAX", 10)
-    log = open_log(disk, ONE_SEGMENT)
+    log = open_closed_log(disk)
     pending = [50]
 
     def write_meanwhile(operation: str, path: str) -> None:

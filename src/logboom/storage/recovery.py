@@ -80,8 +80,7 @@ def _note(state: LogState, *, sync: bool) -> None:
     try:
         # The tail's own epochs first: below the durable end a batch of an unknown epoch is damage.
         state.epochs.save()
-        if state.active.file.cached_index is not None:
-            state.active.index.save()
+        state.active.index.save()
         if state.unsettled:
             # A truncation may have got as far as the file's length and no further, so that is set and synced again.
             state.active.file.cut()
@@ -307,8 +306,7 @@ def fill_producers(state: LogState, now_ms: int, names: Sequence[str] | None = N
         end = state.log_end_offset if segment.end is None else segment.end
         if end <= start:
             continue
-        base, position = segment.index.floor_at_start(start)
-        for _, header in segment.walker.walk_past_damage(position, base, segment.size_bytes):
+        for _, header in segment.index.walk_at_start(start):
             if header.base_offset >= start and header.producer_id >= 0:
                 state.producers.record(header, header.base_offset, now_ms)
     state.producers.expire(now_ms)

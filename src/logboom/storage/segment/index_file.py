@@ -1,18 +1,21 @@
 """The index of one segment between memory, its `.index` file and the log it can always be made again from.
 
 It is read from the disk by the threads that search it, never by the writer: a read that hangs must hold up neither
-appends nor the event loop. While the index is not in memory the writer only moves the end of the segment, and the
-next load of the index finds those batches in the log.
+appends nor the event loop. While the index is not in memory the writer goes on with its file unread, if recovery found
+how that ends (`walk_at_start`); else it only moves the end of the segment, and the next load of the index finds those
+batches in the log.
 """
 
 import contextlib
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from threading import Lock
 from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
+from logboom.records import BatchHeader
 from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.segment.directory import LogDirectory
@@ -46,6 +49,7 @@ class SegmentIndex:
         "_report",
         "_retired",
         "_saving",
+        "_tail",
         "_walker",
         "is_behind",
     )
@@ -71,7 +75,10 @@ class SegmentIndex:
         self._added: list[tuple[Offset, int, int]] | None = None
         """While a thread reads the index from the disk: the batches added since it began."""
         self.is_behind = False
-        """Whether batches were added while the index was not in memory. Loading and saving it keeps recovery short."""
+        """Whether batches were added while the index was not in memory, and will be missing in its file. Loading and
+        saving it keeps recovery short."""
+        self._tail: SparseIndex | None = None
+        """While the index is not in memory: the last entry of its file, and those that go behind it."""
         self._remaking = Lock()
         self._remade = False
         self._saving = Lock()
@@ -128,11 +135,31 @@ class SegmentIndex:
             return self.floor(offset)
         return found
 
+    def walk_at_start(self, offset: Offset) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of the batches from `offset` on, or a little before, to the end of the segment.
+
+        Recovery has to walk them anyway, and the file of the index ends before them or among them. What they add to it
+        is remembered here, so that the writer can go on with the file though nobody has read the whole of it.
+        """
+        file = self._file
+        base, position = self.floor_at_start(offset)
+        tail = None
+        if file.cached_index is None and file.end is None:
+            tail = SparseIndex.at_end_of(self._disk, self.path, self._interval_bytes)
+        last_entry = (tail.offsets[-1], tail.positions[-1]) if tail is not None else None
+        joined = False
+        for at, header in self._walker.walk_past_damage(position, base, file.size_bytes):
+            if tail is not None:
+                joined = joined or (header.base_offset, at) == last_entry
+                _add_behind(tail, at, header)
+            yield at, header
+        self._tail = tail if joined else None  # an entry that led to no batch is for `make_again`
+
     def check_at_start(self) -> None:
         """Load the index now if its file may name places behind the last batch: they must be gone before other bytes
         lie there."""
         if self._file.cached_index is None and not ends_within(self._disk, self.path, self._file.size_bytes):
-            self.load()
+            self._replaced_by(partial(self._load, alone=True))
 
     def make_again(self) -> bool:
         """Make the index from the log, because an entry led to no batch; False where that was done before.
@@ -179,7 +206,7 @@ class SegmentIndex:
             if self._added is added:  # else another thread reads it too, the log was cut back, or this took too long
                 self._added = None
                 index.add_run(added, end_position)
-                file.cached_index, self.is_behind = index, False
+                file.cached_index, self.is_behind, self._tail = index, False, None
                 end_position = file.size_bytes
         return self._completed(index, end_position)
 
@@ -195,8 +222,11 @@ class SegmentIndex:
                 self._save(index)
         return index
 
-    def _load(self, end_position: int) -> SparseIndex:
-        """The index from its file as far as that is right, the rest made from the log up to `end_position`."""
+    def _load(self, end_position: int, *, alone: bool = False) -> SparseIndex:
+        """The index from its file as far as that is right, the rest made from the log up to `end_position`.
+
+        `alone`: nothing is written meanwhile, so that entries behind `end_position` are of bytes that are gone.
+        """
         file = self._file
         index = read_auxiliary(
             self._disk,
@@ -211,11 +241,11 @@ class SegmentIndex:
             index = None
         if index is None:
             return self._make(end_position)
-        if index.cut_short and file.end is None:
-            # The file goes on behind the log's end. Once other bytes lie there, such an entry might name a place in
-            # the middle of a batch, so it must be gone, durably, before anything is appended.
+        if alone and index.cut_short and file.end is None:
+            # Once other bytes lie there, such an entry might name a place in the middle of a batch, so it must be gone,
+            # durably, before anything is appended.
             self._replace(index)
-        self._extend(index, end_position)
+        _extend(index, self._walker, self._file.base, end_position)
         return index
 
     def _leads_to_a_batch(self, index: SparseIndex, end_position: int) -> bool:
@@ -227,19 +257,8 @@ class SegmentIndex:
     def _make(self, end_position: int) -> SparseIndex:
         """The index made from the log alone."""
         index = SparseIndex(self._interval_bytes)
-        self._extend(index, end_position)
+        _extend(index, self._walker, self._file.base, end_position)
         return index
-
-    def _extend(self, index: SparseIndex, end_position: int) -> None:
-        file = self._file
-        offset, position = (Offset(index.offsets[-1]), index.positions[-1]) if index.offsets else (file.base, 0)
-        last_entry = index.positions[-1] if index.offsets else -1
-        for at, header in self._walker.walk_past_damage(position, offset, end_position):
-            if at > last_entry or not index.offsets:
-                index.add(header.base_offset, at, header.size_bytes, header.max_timestamp)
-            else:  # the batch of the last entry itself, which is already in
-                index.upto = at + header.size_bytes
-                index.max_timestamp = max(index.max_timestamp, header.max_timestamp)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -252,7 +271,7 @@ class SegmentIndex:
         them from now on. Does not wait for the disk."""
         file = self._file
         with self._lock:
-            index = file.cached_index
+            index = file.cached_index or self._tail
             if index is None:
                 self.is_behind = True
                 file.size_bytes += sum([size_bytes for _, size_bytes, _ in batches])
@@ -265,15 +284,18 @@ class SegmentIndex:
 
     def seal(self, end: Offset) -> None:
         """Add the entry of the segment's end and save: no more batches come."""
-        index = self._file.cached_index
+        index = self._file.cached_index or self._tail
         if index is not None:
             with self._lock:
                 index.seal(end)
             self._save(index)
+            self._tail = None
 
     def save(self) -> None:
-        """Append new entries to the file, where the index is in memory. Not synced: they can be made again."""
+        """Append new entries to the file, where they are known. Not synced: they can be made again."""
         index = self._file.cached_index
+        if index is None and self._added is None:  # not under the hands of a thread that reads the file
+            index = self._tail
         if index is not None:
             self._save(index)
 
@@ -301,7 +323,8 @@ class SegmentIndex:
         self._newest_ms = None
         with self._lock:
             self._added = None  # what another thread reads of the index now is not to be kept
-        self._file.cached_index = self._load(position)
+            self._tail = None
+        self._file.cached_index = self._load(position, alone=True)
 
     def rewrite(self) -> None:
         """Replace the file, which may hold entries of bytes that were cut; durable, so that none comes back."""
@@ -336,3 +359,20 @@ class SegmentIndex:
             path = f"{directory}/{self._name}"
             if self._disk.exists(path):
                 remove_auxiliary(self._disk, path)
+
+
+def _extend(index: SparseIndex, walker: SegmentWalker, base: Offset, end_position: int) -> None:
+    """Add the batches behind the last entry of `index`, up to `end_position` of a segment that begins at `base`."""
+    offset, position = (Offset(index.offsets[-1]), index.positions[-1]) if index.offsets else (base, 0)
+    for at, header in walker.walk_past_damage(position, offset, end_position):
+        _add_behind(index, at, header)
+
+
+def _add_behind(index: SparseIndex, position: int, header: BatchHeader) -> None:
+    """Add the next batch of a walk that began at the last entry of `index`, or before it."""
+    last_position = index.positions[-1] if index.offsets else -1
+    if position > last_position:
+        index.add(header.base_offset, position, header.size_bytes, header.max_timestamp)
+    elif position == last_position:  # the batch of that entry: the times after it begin with its own
+        index.upto = position + header.size_bytes
+        index.max_timestamp = max(index.max_timestamp, header.max_timestamp)

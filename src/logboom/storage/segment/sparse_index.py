@@ -31,7 +31,17 @@ class SparseIndex:
     One thread adds, any thread reads: an entry is there once its offset is, which is added last.
     """
 
-    __slots__ = ("cut_short", "interval_bytes", "max_timestamp", "offsets", "positions", "saved", "times", "upto")
+    __slots__ = (
+        "cut_short",
+        "interval_bytes",
+        "max_timestamp",
+        "offsets",
+        "positions",
+        "saved",
+        "times",
+        "unread",
+        "upto",
+    )
 
     def __init__(self, interval_bytes: int) -> None:
         self.interval_bytes = interval_bytes
@@ -44,6 +54,8 @@ class SparseIndex:
         """Newest time of all batches added."""
         self.saved = 0
         """Entries that are in the index file."""
+        self.unread = 0
+        """Entries at the beginning of the index file that are not in here."""
         self.cut_short = False
         """Whether the file had entries of bytes that are no longer there."""
 
@@ -101,12 +113,30 @@ class SparseIndex:
 
     def pending_bytes(self) -> tuple[int, bytes, int]:
         """Where in the index file the entries belong that are not in it, their bytes, and what `saved` is with them."""
-        start, end = self.saved, len(self.offsets)
+        start, end = self.saved, self.unread + len(self.offsets)
         parts = []
-        for at in range(start, end):
+        for at in range(start - self.unread, end - self.unread):
             body = _ENTRY.pack(self.offsets[at], self.positions[at], self.times[at])
             parts.append(body + _CRC.pack(crc32c(body)))
         return start * _ENTRY_BYTES, b"".join(parts), end
+
+    @classmethod
+    def at_end_of(cls, disk: Disk, path: str, interval_bytes: int) -> "SparseIndex | None":
+        """The last entry of an index file, to go on behind it; None where there is none or it is not whole."""
+        try:
+            count, data = _last_entry(disk, path)
+        except OSError:
+            return None  # the full load reports it
+        if not _is_whole(data):
+            return None
+        index = cls(interval_bytes)
+        offset, position, time = _ENTRY.unpack_from(data)
+        index.positions.append(position)
+        index.times.append(time)
+        index.offsets.append(offset)
+        index.upto, index.max_timestamp = position, time
+        index.unread, index.saved = count - 1, count
+        return index
 
     @classmethod
     def load(cls, data: bytes, interval_bytes: int, base: Offset, end_position: int) -> "SparseIndex | None":
@@ -142,12 +172,10 @@ class SparseIndex:
 def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int | None:
     """The newest time of a whole segment from the last entry of its index file; None where that is not its seal."""
     try:
-        file = disk.open(path)
-        data = file.read(max(file.size() - _ENTRY_BYTES, 0), _ENTRY_BYTES)
+        _, data = _last_entry(disk, path)
     except OSError:
         return None  # making the index again reports it
-    file.close()
-    if len(data) != _ENTRY_BYTES or _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size]):
+    if not _is_whole(data):
         return None
     offset, position, time = _ENTRY.unpack_from(data)
     return int(time) if (offset, position) == (end, end_position) else None
@@ -181,19 +209,23 @@ def floor_near_end(disk: Disk, path: str, offset: Offset) -> tuple[Offset, int] 
 def ends_within(disk: Disk, path: str, end_position: int) -> bool:
     """Whether the last entry of an index file is whole and not above `end_position`, or there is no entry at all."""
     try:
-        file = disk.open(path)
+        count, data = _last_entry(disk, path)
     except FileNotFoundError:
         return True
     except OSError:
         return False  # the full load says why
+    return not count or (_is_whole(data) and _ENTRY.unpack_from(data)[1] <= end_position)
+
+
+def _last_entry(disk: Disk, path: str) -> tuple[int, bytes]:
+    """How many whole entries an index file has, and the bytes of the last one; none where there is none."""
+    file = disk.open(path)
     try:
         count = file.size() // _ENTRY_BYTES
-        data = file.read((count - 1) * _ENTRY_BYTES, _ENTRY_BYTES) if count else b""
-    except OSError:
-        return False
+        return count, file.read((count - 1) * _ENTRY_BYTES, _ENTRY_BYTES) if count else b""
     finally:
         file.close()
-    if not data:
-        return True
-    body = data[: _ENTRY.size]
-    return bool(_CRC.unpack_from(data, _ENTRY.size)[0] == crc32c(body) and _ENTRY.unpack(body)[1] <= end_position)
+
+
+def _is_whole(entry: bytes) -> bool:
+    return len(entry) == _ENTRY_BYTES and bool(_CRC.unpack_from(entry, _ENTRY.size)[0] == crc32c(entry[: _ENTRY.size]))
