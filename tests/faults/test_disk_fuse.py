@@ -171,7 +171,8 @@ def test_a_disk_that_hangs_is_told_and_what_is_durable_is_read_meanwhile(disk: F
             assert found[0] == b"durable"
             assert sorted(found.values()) == [b"again", b"durable", b"late", b"patient"]
         until(lambda: "the disk answers again" in broker.log_text())
-        assert get(broker.http, "/readyz") == (200, "ready\n")
+        # A write of a busy machine may take as long as what counts as a hang here.
+        until(lambda: get(broker.http, "/readyz") == (200, "ready\n"))
         until(lambda: metric(broker.http, "logboom_flush_running_seconds") == 0)
         assert broker.sigterm() == 0
 

@@ -102,10 +102,11 @@ def test_a_read_that_hangs_is_told_and_everything_else_is_served(disk: FuseDisk,
                 until(lambda: bool(disk.hanging))
                 assert talk.fetch("orders", 0, 0) == (ErrorCode.none, {0: b"durable"})
                 assert talk.produce("orders", b"again", index=0).ok
-                until(lambda: get(broker.http, "/readyz")[0] == 503)
-                assert get(broker.http, "/readyz")[1].startswith("the disk hangs")
-                assert metric(broker.http, "logboom_read_running_seconds") >= 0.5
-                assert metric(broker.http, "logboom_flush_running_seconds") == 0
+                # On a busy machine a write may take as long as what counts as a hang here: it is over soon.
+                until(lambda: metric(broker.http, "logboom_read_running_seconds") >= 0.5)
+                until(lambda: metric(broker.http, "logboom_flush_running_seconds") == 0)
+                status, reason = get(broker.http, "/readyz")
+                assert (status, reason.startswith("the disk hangs")) == (503, True)
                 until(lambda: "the disk hangs" in broker.log_text())
                 assert not waits.answers
             finally:
