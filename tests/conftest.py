@@ -8,6 +8,7 @@ import os
 import sys
 
 import pytest
+from _pytest.nodeid import NodeId
 
 # The suite starts hundreds of interpreters. Where the environment forbids them to keep compiled modules, as it does in
 # many containers, each compiles Logboom anew, which takes as long as most of the commands that they run.
@@ -36,7 +37,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(_SPARK_SESSION))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        # pytest-xdist 3.8 tells its scheduler the group of a test by a suffix of `_nodeid`, from which pytest 9.2 does
+        # not take the id of a test any more: without this, the tests of one group go to all workers.
+        grouped = getattr(item, "_nodeid", item.nodeid)
+        if grouped != item.nodeid:
+            item._id = NodeId.parse(grouped)
     items.sort(key=_rank)  # stable: within a rank the order stays random
 
 

@@ -69,7 +69,9 @@ class Load:
 
     def __init__(self, bootstrap: str, records_in: Callable[[], int]) -> None:
         self.sent = 0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True, "log_level": 0}
+        )
         self._records_in = records_in
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
