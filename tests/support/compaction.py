@@ -104,3 +104,12 @@ class Table:
             elif offset not in found:
                 older = [at for at, (other, _) in found.items() if other == key]
                 assert not older, f"{key} was deleted at {offset} and is back at {older}"
+
+    def found_in(self, log: PartitionLog) -> list[tuple[int, str, str | None]]:
+        """Offset, key and value of each record of the log that was appended to it."""
+        return [found for found in pairs_of(log) if found[0] in self.appended]
+
+    def latest_with_value(self) -> list[tuple[int, Pair]]:
+        """Offset and pair of each key that has a value."""
+        latest = {key: (offset, (key, value)) for offset, (key, value) in sorted(self.appended.items())}
+        return [found for found in latest.values() if found[1][1] is not None]

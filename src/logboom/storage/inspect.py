@@ -4,7 +4,7 @@ The broker may be running, or have been killed. What is wrong below the durable 
 which recovery would keep as far as its batches are whole.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
@@ -17,7 +17,7 @@ from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
 from logboom.storage.config import Damage, Notice
-from logboom.storage.files import is_known, offset_in
+from logboom.storage.files import is_known, offset_in, replacement_in
 from logboom.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -86,7 +86,8 @@ class LogView:
         self.directory = directory
         known, names = self._look()
         self.checkpoint = known
-        bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
+        files = _segment_files(names)
+        bases = [base for base, _ in files]
         history = epoch_files.load(disk, directory)
         if history is not None and known is not None and history.latest < known.latest_epoch:
             history = None
@@ -95,7 +96,7 @@ class LogView:
         self.names = names
         self.durable_end = known.durable_end if known else max(bases, default=Offset(0))
         self.start = known.log_start if known else min(bases, default=Offset(0))
-        self.segments = self._views(bases)
+        self.segments = self._views(files)
 
     def _look(self) -> tuple[Checkpoint | None, list[str]]:
         """Checkpoint and names of one moment: a running broker may roll or delete segments between two looks."""
@@ -107,10 +108,10 @@ class LogView:
                 return before, names
         return known, names
 
-    def _views(self, bases: list[Offset]) -> tuple[SegmentView, ...]:
+    def _views(self, files: list[tuple[Offset, str]]) -> tuple[SegmentView, ...]:
         views = []
-        for base, follower in zip_longest(bases, bases[1:]):
-            path = f"{self.directory}/{file_stem(base)}{LOG_SUFFIX}"
+        for (base, name), following in zip_longest(files, files[1:]):
+            path, follower = f"{self.directory}/{name}", following[0] if following else None
             try:
                 size = self.disk.size(path)
             except FileNotFoundError:
@@ -137,8 +138,27 @@ class LogView:
         wanted = self.start if start is None else start
         yield from self._missing_files()
         for segment in self.segments:
-            if segment.sure_bytes and segment.limit > wanted:
-                yield from self._segment(segment, wanted)
+            if not segment.sure_bytes or segment.limit <= wanted:
+                continue
+            for found in self._segment(segment, wanted):
+                if isinstance(found, Damage) and self._was_compacted(segment):
+                    # A running broker put another file in its place, perhaps in the place of those behind it too.
+                    yield from LogView(self.disk, self.directory).batches(wanted)
+                    return
+                yield found
+                if isinstance(found, BatchView):
+                    wanted = found.header.next_offset
+
+    def _was_compacted(self, segment: SegmentView) -> bool:
+        """Whether a complete segment is not the file any more that was looked at, though it was not deleted."""
+        if segment is self.segments[-1]:
+            return False
+        try:
+            return self.disk.size(segment.path) != segment.size_bytes
+        except FileNotFoundError:
+            now = checkpoints.load(self.disk, self.directory)
+            is_retained = now is None or now.log_start < segment.limit
+            return is_retained and _segment_files(self.disk.list(self.directory)) != _segment_files(self.names)
 
     def _missing_files(self) -> Iterator[Damage]:
         known = self.checkpoint
@@ -279,6 +299,18 @@ class LogView:
                 yield Notice(path, "is no file of a log")
             elif snapshot_offset is not None and not snapshot_is_good(self.disk, path, snapshot_offset):
                 yield Notice(path, "is garbled or unreadable and will not be used")
+
+
+def _segment_files(names: Sequence[str]) -> list[tuple[Offset, str]]:
+    """Base and name of the file of each segment, oldest first. A compacted one may not have its own name yet, and those
+    that it replaces may be there still: see `compaction.swap`."""
+    swaps = [replacement for name in names if (replacement := replacement_in(name)) is not None]
+    files = [(replacement.first, replacement.swap_name) for replacement in swaps]
+    for name in names:
+        base = offset_in(name, LOG_SUFFIX)
+        if base is not None and not any(replacement.covers(base) for replacement in swaps):
+            files.append((base, name))
+    return sorted(files)
 
 
 class _Window:

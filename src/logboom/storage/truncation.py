@@ -22,9 +22,6 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     The checkpoint is written first. A crash after it leaves bytes that recovery reads as a tail and keeps, as if the
     truncation had not begun; in any other order a crash would leave a durable end behind the end of the file.
     """
-    # Batches that will take the removed ones' offsets are not compacted.
-    state.truncation_count += 1
-    state.set_first_dirty(min(state.first_dirty_offset, offset), sync=True)
     kept = [segment for segment in state.segments if segment.base < offset] or [state.segments[0]]
     last = kept[-1]
     # Whole batches go: the cut is where the batch that holds `offset` begins, which may be below `offset`.
@@ -34,6 +31,9 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
         position, end = last.size_bytes, offset
     else:
         position, end = last.reader.locate(offset, cached_only=False)
+    # Batches that will take the removed ones' offsets are not compacted.
+    state.truncation_count += 1
+    state.set_first_dirty(min(state.first_dirty_offset, end, offset), sync=True)
     # The batch that goes may be one whose first records were deleted before.
     state.log_start_offset = min(state.log_start_offset, end)
     if state.durable_end < end:  # what stays must be durable before it is noted so

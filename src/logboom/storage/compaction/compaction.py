@@ -102,6 +102,7 @@ class Cleaning:
         self._now_ms = now_ms
         self._stable_end = stable_end
         self._truncation_count = state.truncation_count
+        self._cleanable_end = Offset(0)
         self._dirty: DirtyPart | None = DirtyPart(compaction.first_dirty_offset, settings.map_bytes)
         self._groups: Iterator[tuple[Segment, ...]] | None = None
         self._filter: RecordFilter | None = None
@@ -130,6 +131,8 @@ class Cleaning:
             pace(size_bytes)
 
         self._save_index()
+        if not self._is_current():
+            raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled.")
         try:
             if self._groups is None:
                 self._groups = iter(self._begin(step))
@@ -160,6 +163,7 @@ class Cleaning:
         """Read the dirty part; the groups of segments to write anew, each as one."""
         state, settings, compaction = self._state, self._settings, self._compaction
         dirt = compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
+        self._cleanable_end = dirt.cleanable_end
         complete = [s for s in state.segments if s.end is not None and s.end <= dirt.cleanable_end]
         max_decompressed_bytes = state.config.max_decompressed_bytes
         dirty = self._dirty
@@ -276,7 +280,7 @@ class Cleaning:
         removed = self._filter.removed if self._filter is not None else None
         return Cleaned(
             first_dirty_offset=self._compaction.first_dirty_offset,
-            is_complete=dirty.is_complete,
+            is_complete=dirty.end >= self._cleanable_end,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             bytes_before=self._bytes_before,

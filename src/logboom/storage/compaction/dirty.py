@@ -81,8 +81,6 @@ class DirtyPart:
     def __init__(self, start: Offset, map_bytes: int) -> None:
         self.start = start
         self.end = start
-        self.is_complete = False
-        """Whether it ends where the cleanable part does; False where memory ended it before."""
         self.keys = KeyMap(map_bytes - map_bytes // _SETS_SHARE)
         """Each key in here; a record of such a key below `start` is superseded."""
         self.superseded = OffsetSet()
@@ -109,7 +107,6 @@ class DirtyPart:
                 self.end = header.next_offset
                 if self.superseded.size_bytes + self.with_tombstones.size_bytes > self._max_set_bytes:
                     return
-        self.is_complete = True
 
     def _take(self, body: bytes, header: BatchHeader) -> bool:
         """Note the keys of a batch; False where there was no room for one, at which this part ends."""
