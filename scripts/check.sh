@@ -23,8 +23,8 @@ lint() {
 }
 
 run_tests() {
-    # A group of tests that shares something costly names itself with xdist_group and stays on one worker.
-    step tests $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup -m "not slow" "$@"
+    # A group of tests that shares something costly stays on one worker; the longest tests come first (tests/conftest.py).
+    step tests $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup --no-loadscope-reorder -m "not slow" "$@"
 }
 
 run_faults() {

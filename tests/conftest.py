@@ -1,7 +1,8 @@
 """What the tests' processes start with, the order of the tests, and which of them share a worker.
 
-Tests that share a Spark session run on one worker, so that one JVM is started for all of them. What takes longest
-begins first, so that no long test is left for the end, when the other workers have nothing to do.
+Tests that share a Spark session run on one worker, so that one JVM is started for all of them; so do the tests of a
+module that share a broker. What takes longest begins first, so that no long test is left for the end, when the other
+workers have nothing to do.
 """
 
 import os
@@ -18,6 +19,8 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 _SPARK_SESSION = "spark session"
+_STARTED_FOR_A_MODULE = {"broker", "tool", "asked_once", "verdicts"}
+"""Fixtures that start processes, once for all tests of a module."""
 _LONGEST = (
     "tests/docs/test_demo.py",
     "tests/pipeline/test_kill.py",
@@ -35,6 +38,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Here, since pytest-xdist reads the groups before other plugins see the list of tests."""
     if _shares_session(item):
         item.add_marker(pytest.mark.xdist_group(_SPARK_SESSION))
+    elif _fixtures(item) & _STARTED_FOR_A_MODULE and item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(trylast=True)
@@ -49,7 +54,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _shares_session(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
+    return "spark" in _fixtures(item)
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    return set(getattr(item, "fixturenames", ()))
 
 
 def _rank(item: pytest.Item) -> int:
