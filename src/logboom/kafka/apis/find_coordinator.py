@@ -1,6 +1,7 @@
 """FindCoordinator: this broker, for every group. Batched from version 4 on (KIP-699).
 
-Version 6 is not offered: it exists for share groups, which are not served.
+Version 6 differs by the coordinators of share groups, which are not served (KIP-932). It is offered all the same: a
+client that is configured for Kafka 4 sends it for every group, without asking for the versions first.
 """
 
 from typing import Any, Final
@@ -49,4 +50,4 @@ def _no_coordinator(code: ErrorCode, message: str) -> dict[str, object]:
     return {"node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=5, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=6, handle=handle)
