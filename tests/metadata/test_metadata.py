@@ -108,7 +108,11 @@ def test_internal_names_are_for_the_node() -> None:
         (CreateStream("new", 1, 1, {"segment.byte": "5"}), InvalidConfigError),
         (CreateStream("new", 1, 1, {"segment.bytes": "many"}), InvalidConfigError),
         (CreateStream("new", 1, 1, {"retention.ms": "-2"}), InvalidConfigError),
-        (CreateStream("new", 1, 1, {"cleanup.policy": "compact"}), InvalidConfigError),
+        (CreateStream("new", 1, 1, {"cleanup.policy": "compress"}), InvalidConfigError),
+        (
+            CreateStream("new", 1, 1, {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}),
+            InvalidConfigError,
+        ),
     ],
 )
 def test_invalid_stream_creations(command: CreateStream, error: type[LogboomError]) -> None:

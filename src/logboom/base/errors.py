@@ -90,6 +90,11 @@ class CorruptBatchError(LogboomError):
 class InvalidRecordError(LogboomError):
     """A batch that is whole but breaks a rule (INVALID_RECORD)."""
 
+    def __init__(self, *args: object, limit: str = "", record_index: int | None = None) -> None:
+        super().__init__(*args, limit=limit)
+        self.record_index = record_index
+        """The record of the batch that breaks it, counted from 0, where it is one alone (KIP-467)."""
+
 
 class UnsupportedTransactionError(InvalidRecordError):
     """Transactions are not served (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no client retries)."""

@@ -23,6 +23,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk import maintenance
 from logboom.broker.disk.data_dir import METADATA_DIR, DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
+from logboom.broker.disk.log_cleaner import LogCleaner
 from logboom.broker.disk.log_manager import LogManager
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.groups.service import GroupService
@@ -89,6 +90,9 @@ class Broker:
             LogManager(disk, runtime, self.flusher, services, log, open_threads=config.open_threads),
             self.identity.broker_id,
         )
+        self.cleaner = LogCleaner(
+            self.replicas.__iter__, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
+        )
         self.health = Health(self.replicas, self.flusher, self._readers, disk, data_dir.path, self._config)
         self.catalog = Catalog(
             image,
@@ -101,12 +105,7 @@ class Broker:
             log=log,
         )
         self.producer_ids = ProducerIds(self.catalog, self._config)
-        self.quotas = ClientQuotaManager(
-            lambda: self.catalog.quotas,
-            clock,
-            sample_ms=round(config.quota_window_size_s * 1_000),
-            sample_count=config.quota_window_num,
-        )
+        self.quotas = self._quota_manager(config)
         self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
         self.groups = GroupService(
             self._config,
@@ -131,6 +130,14 @@ class Broker:
             config=self._config,
             read_cache=self._read_cache,
             open_files=self.open_files,
+        )
+
+    def _quota_manager(self, config: BrokerConfig) -> ClientQuotaManager:
+        return ClientQuotaManager(
+            lambda: self.catalog.quotas,
+            self.clock,
+            sample_ms=round(config.quota_window_size_s * 1_000),
+            sample_count=config.quota_window_num,
         )
 
     @property
@@ -180,6 +187,7 @@ class Broker:
             for work, interval_s in _BACKGROUND:
                 pause = maintenance.Pause(self._config, interval_s)
                 self._start_background(work(self.replicas.__iter__, self.flusher, pause, self.log))
+            self._start_background(self.cleaner.run())
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas

@@ -48,6 +48,12 @@ class _StreamDefaults(Settings):
                 values[setting.field] = setting.default_value
         return StreamConfig(**values)
 
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if (fault := self.stream_config.fault) is not None:
+            raise ValueError(fault)
+        return self
+
 
 def _stream_default(setting: StreamSetting) -> tuple[Any, FieldInfo]:
     """The field of StreamDefaults for a setting of streams: its type and bounds, its default and its description."""
@@ -172,6 +178,22 @@ class GroupsConfig(Settings):
         )
 
 
+class CleanerConfig(Settings):
+    """Key compaction (`cleanup.policy=compact`), one log at a time."""
+
+    key_map_bytes: Annotated[SizeBytes, Field(ge=MIB, le=_INT32_MAX), Dynamic("log.cleaner.dedupe.buffer.size")] = (
+        128 * MIB
+    )
+    """Memory for the keys that one compaction has seen. Of a log with more keys it compacts as much as fits, and the
+    rest the next time."""
+    max_io_bytes_per_s: Annotated[
+        Annotated[SizeBytes, Field(ge=64 * KIB)] | None, Dynamic("log.cleaner.io.max.bytes.per.second")
+    ] = None
+    """How many bytes compaction reads and writes in a second, together, at most; null sets no limit."""
+    backoff_ms: Annotated[DurationMs, Field(ge=10), Dynamic("log.cleaner.backoff.ms")] = 15 * SECOND_MS
+    """How long compaction waits where no log needs it, before it looks again."""
+
+
 class BrokerConfig(Settings):
     """One broker."""
 
@@ -239,6 +261,8 @@ class BrokerConfig(Settings):
     needs."""
     stream_defaults: StreamDefaults = StreamDefaults()
     """The settings of streams that have none of their own."""
+    cleaner: CleanerConfig = CleanerConfig()
+    """Key compaction."""
     groups: GroupsConfig = GroupsConfig()
     """Consumer groups."""
 

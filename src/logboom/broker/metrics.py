@@ -41,6 +41,14 @@ class Counters:
     flush_ns: int = 0
     """Time spent in group commits, in nanoseconds. Written by the flusher."""
     metadata_commits: int = 0
+    compactions: int = 0
+    """Runs of the log cleaner over one log."""
+    compacted_read_bytes: int = 0
+    """Bytes that it read."""
+    compacted_written_bytes: int = 0
+    """Bytes that it wrote, of those that stay."""
+    compacted_away_records: int = 0
+    """Records that it removed."""
     segments_deleted: Counter[str] = field(default_factory=Counter)
     """Deleted segments by reason: retention, records (DeleteRecords) or offsets (a rewrite of __consumer_offsets)."""
     segment_bytes_deleted: Counter[str] = field(default_factory=Counter)

@@ -178,6 +178,11 @@ def alter(
         return
     done = [f"{key}={value}" for key, value in values.items()] + [f"{key} back to its default" for key in defaults]
     typer.echo(f"{'could change' if dry_run else 'changed'} {stream}: {', '.join(done)}")
+    if "compact" in values.get("cleanup.policy", ""):
+        note(
+            "records without a key are refused from now on, and those that are there go with the first compaction, "
+            "since nothing could ever supersede them"
+        )
 
 
 @streams.command("delete")

@@ -7,6 +7,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from logboom.broker.broker import Broker
+from logboom.broker.disk.log_cleaner import CleanerState
 from logboom.broker.disk.log_manager import PartitionKey
 from logboom.broker.partition.replica import Partition
 
@@ -29,6 +30,10 @@ _HELP: Final = {
     "inline_flush_rounds": "Group commits that were written on the loop and synced beside it.",
     "flushed_partitions": "Partitions written by group commits.",
     "metadata_commits": "Commits to the metadata log.",
+    "compactions": "Runs of key compaction over one log.",
+    "compacted_read_bytes": "Bytes read by key compaction.",
+    "compacted_written_bytes": "Bytes written by key compaction: those that stay.",
+    "compacted_away_records": "Records removed by key compaction.",
 }
 
 
@@ -72,9 +77,22 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
     yield _counter_by(
         "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
     )
+    yield from _cleaner_metrics(broker.cleaner.state)
     partitions, failed = list(broker.replicas), list(broker.replicas.failed)
     describe = _partition_metrics if len(partitions) + len(failed) <= partition_series_max else _stream_metrics
     yield from describe(partitions, failed)
+
+
+def _cleaner_metrics(state: CleanerState) -> Iterator[Metric]:
+    """As Kafka's max-dirty-percent, max-clean-time-secs, cleaner-recopy-percent and uncleanable-*, as ratios."""
+    for name, text, value in (
+        ("compaction_max_dirty_ratio", "Dirty share of the dirtiest log that is compacted.", state.max_dirty_ratio),
+        ("compaction_last_run_seconds", "How long the last compaction of a log took.", state.last_run_s),
+        ("compaction_recopy_ratio", "What that wrote as a share of what it read.", state.last_recopy_ratio),
+        ("uncompactable_partitions", "Logs that cannot be compacted; the log says why.", len(state.uncleanable)),
+        ("uncompactable_bytes", "Bytes in them that wait for compaction.", state.uncleanable_bytes),
+    ):
+        yield GaugeMetricFamily(f"logboom_{name}", text, value=value)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -31,7 +31,7 @@ from logboom.metadata.records import (
     StreamDeleted,
 )
 from logboom.metadata.setting_values import INT64_MAX
-from logboom.metadata.stream_config import FAULTS_MAX, stream_setting
+from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, FAULTS_MAX, stream_setting
 
 NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with `-` and a partition index of five digits the name fits in a file name of 255 bytes."""
@@ -91,6 +91,7 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
     _check_room(image, command.partitions, limits)
     overrides = {key: value for key, value in command.config.items() if value is not None}
     _check_config(image, command.config)
+    _check_together(overrides)
     return (
         StreamCreated(
             name=name, id=stream_id, partitions=command.partitions, config=overrides, internal=command.internal
@@ -125,6 +126,7 @@ def change_config(
     _check_config(image, changes)
     merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}
     config = {key: value for key, value in merged.items() if value is not None}
+    _check_together(config)
     return () if config == stream.overrides else (StreamConfigChanged(id=stream.id, config=config),)
 
 
@@ -202,6 +204,13 @@ def _check_config(image: Image, changes: Mapping[str, str | None]) -> None:
             break
     if faults:
         raise InvalidConfigError("; ".join(faults))
+
+
+def _check_together(overrides: Mapping[str, str]) -> None:
+    """Raise InvalidConfigError where settings contradict each other; those that a stream does not set are not known."""
+    fault = DEFAULT_STREAM_CONFIG.with_overrides(overrides).fault
+    if fault is not None:
+        raise InvalidConfigError(fault)
 
 
 def _check_not_internal(stream: Stream) -> None:

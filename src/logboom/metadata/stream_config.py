@@ -242,11 +242,49 @@ class StreamConfig:
         Declared(
             "cleanup.policy",
             "log.cleanup.policy",
-            Choices((_DELETE,)),
-            "What becomes of old segments. Only delete is known: they go once a limit of retention is passed, and "
-            "stay where none is set.",
+            Choices((_DELETE, _COMPACT)),
+            "What becomes of old records. delete: whole segments go once a limit of retention is passed, and stay "
+            "where none is set. compact: of each key the latest record stays, and records without a key are refused.",
         ),
     ] = _DELETE
+    min_cleanable_dirty_ratio: Annotated[
+        float,
+        Declared(
+            "min.cleanable.dirty.ratio",
+            "log.cleaner.min.cleanable.ratio",
+            Ratio(),
+            "With compact: the share of a log that was not compacted yet from which on it is.",
+        ),
+    ] = 0.5
+    min_compaction_lag_ms: Annotated[
+        int,
+        Declared(
+            "min.compaction.lag.ms",
+            "log.cleaner.min.compaction.lag.ms",
+            _MS,
+            "With compact: how long every record stays, at least, by its timestamp.",
+        ),
+    ] = 0
+    max_compaction_lag_ms: Annotated[
+        int,
+        Declared(
+            "max.compaction.lag.ms",
+            "log.cleaner.max.compaction.lag.ms",
+            Number(1, INT64_MAX, Unit.MS, unlimited=INT64_MAX),
+            "With compact: how long a record may wait for compaction, whatever share of the log was not compacted "
+            "yet; segments end this soon, too.",
+        ),
+    ] = INT64_MAX
+    delete_retention_ms: Annotated[
+        int,
+        Declared(
+            "delete.retention.ms",
+            "log.cleaner.delete.retention.ms",
+            _MS,
+            "With compact: how long a tombstone (a record without a value) stays after it was first compacted, for "
+            "consumers that read from the start to learn that its key is gone.",
+        ),
+    ] = DAY_MS
     retention_ms: Annotated[
         int,
         Declared(
@@ -325,6 +363,26 @@ class StreamConfig:
         ),
     ] = 4 * KIB
 
+    @property
+    def compacts(self) -> bool:
+        """Whether of each key only the latest record is kept."""
+        return _COMPACT in self.cleanup_policy.split(",")
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the limits of retention hold."""
+        return _DELETE in self.cleanup_policy.split(",")
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with settings that are right one by one; one sentence."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            return (
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms} is above "
+                f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
+            )
+        return None
+
     def with_overrides(self, overrides: Mapping[str, str]) -> "StreamConfig":
         """These settings with some replaced, by Kafka's names. Raises InvalidConfigError that lists the faults."""
         values: dict[str, Any] = {}
@@ -348,8 +406,6 @@ class StreamConfig:
 _ONE_BROKER: Final = "Changes nothing as long as one broker has the only replica of each partition."
 _NO_TIERS: Final = "Changes nothing: there is no tiered storage here, and all records are local."
 
-_NO_COMPACTION: Final = "Changes nothing as long as cleanup.policy is delete."
-
 _WITHOUT_EFFECT: Final = (
     StreamSetting(
         "file.delete.delay.ms",
@@ -358,10 +414,6 @@ _WITHOUT_EFFECT: Final = (
         MINUTE_MS,
         "Changes nothing: a deleted segment leaves its directory at once, and reads that are under way keep its file.",
     ),
-    StreamSetting("min.cleanable.dirty.ratio", None, Ratio(), 0.5, _NO_COMPACTION),
-    StreamSetting("min.compaction.lag.ms", None, _MS, 0, _NO_COMPACTION),
-    StreamSetting("max.compaction.lag.ms", None, Number(1, INT64_MAX, Unit.MS), INT64_MAX, _NO_COMPACTION),
-    StreamSetting("delete.retention.ms", None, _MS, DAY_MS, _NO_COMPACTION),
     StreamSetting(
         "preallocate",
         None,

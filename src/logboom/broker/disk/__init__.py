@@ -7,6 +7,8 @@
     failure         the first failure of the log dir, which is final
     rejections      the log lines and counters of a full disk and of exhausted file handles
     maintenance     background work: checkpoints, syncs for flush=none, retention, the watch for a disk that hangs
+    log_cleaner     key compaction: one log at a time, on a thread of its own, within a rate limit
+    cleaning_schedule   which log is compacted next
     data_dir        the lock, the format version and the identity of the data directory
     log_manager     the logs of partitions: opened, created, closed, deleted
     ownership       which stream a directory belongs to, and whether one without a stream may be removed

@@ -77,9 +77,11 @@ class RecordDeletion:
     async def enforce_retention(self, config: StreamConfig) -> int:
         """Remove old segments as the settings ask, committed ones only; how many went. Raises StorageError."""
         log, reads, now_ms = self._log, self._reads, self._services.clock.wall_ms()
-        retention = Retention(
-            _limit(config.retention_ms), _limit(config.retention_bytes), _limit(config.retention_messages)
-        )
+        retention = Retention(None, None, None)
+        if config.deletes:
+            retention = Retention(
+                _limit(config.retention_ms), _limit(config.retention_bytes), _limit(config.retention_messages)
+            )
         if not retention.is_limited and log.log_start_offset <= log.segments[0].base:
             return 0
         end = log.log_end_offset

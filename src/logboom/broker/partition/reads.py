@@ -82,7 +82,7 @@ class CommittedReads:
             return data
         ceiling = self.high_watermark
         self._check_open()
-        found = await self._until_ended(
+        found = await self.until_ended(
             self._threads.read(partial(self._read_log, offset, max_bytes, ceiling, cached_only=False))
         )
         assert found is not None
@@ -164,9 +164,9 @@ class CommittedReads:
     async def in_thread(self, function: Callable[[], Result]) -> Result:
         """Run a search or other long work on the readers' threads."""
         self._check_open()
-        return await self._until_ended(self._threads.run(function))
+        return await self.until_ended(self._threads.run(function))
 
-    async def _until_ended(self, future: "asyncio.Future[Result]") -> Result:
+    async def until_ended(self, future: "asyncio.Future[Result]") -> Result:
         """The result of work on a thread; until it has ended the log's files stay where they are."""
         # The awaiting task may be cancelled while the thread goes on reading: it is the thread's end that counts.
         try:

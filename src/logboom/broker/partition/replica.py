@@ -34,9 +34,11 @@ def log_config(stream: Stream, index: PartitionIndex, broker: BrokerConfig) -> L
     # Derived from the partition, where Kafka draws a number for each segment: no restart or replica changes it, and
     # the segments of a thousand partitions that were begun at once do not end at once either.
     jitter_ms = crc32(stream.id.bytes + index.to_bytes(4)) % max(min(config.segment_jitter_ms, config.segment_ms), 1)
+    # The segment that is written to is not compacted, so it has to end in time.
+    longest_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
     return LogConfig(
         segment_bytes=config.segment_bytes,
-        segment_ms=max(config.segment_ms - jitter_ms, 1),
+        segment_ms=max(longest_ms - jitter_ms, 1),
         index_interval_bytes=max(config.index_interval_bytes, 1),
         max_decompressed_bytes=broker.max_decompressed_bytes,
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.base.errors import LogboomError, MessageTooLargeError
+from logboom.base.errors import InvalidRecordError, LogboomError, MessageTooLargeError
 from logboom.broker.config import BrokerConfig
 from logboom.metadata import Compression, Flush, StreamConfig, TimestampType
 from logboom.records import (
@@ -11,6 +11,7 @@ from logboom.records import (
     Codec,
     RecordLimits,
     check_timestamps,
+    first_without_key,
     read_header,
     recompress,
     stamp_append_time,
@@ -42,6 +43,8 @@ class AppendRules:
     """Whether an ack waits for a sync of this broker's disk (`logboom.flush` is commit)."""
     unsynced_records_max: int
     """Where it does not: written records that make the flush that reaches them a synced one (`flush.messages`)."""
+    needs_keys: bool
+    """Whether a record without a key is refused, because compaction could never tell it from others."""
     codec: Codec | None
     """What batches are stored in, with `codec_level`; None leaves them as they were sent (`compression.type`)."""
     codec_level: int
@@ -56,6 +59,7 @@ class AppendRules:
             stream.message_timestamp_after_max_ms,
             stream.flush is Flush.COMMIT,
             1 if stream.flush_ms == 0 else stream.flush_messages,
+            stream.compacts,
             _CODECS.get(stream.compression_type),
             {
                 Compression.GZIP: stream.compression_gzip_level,
@@ -71,6 +75,8 @@ class AppendRules:
         """
         try:
             ((_, header),) = validate_produced(records, self.limits)
+            if self.needs_keys:
+                self._check_keys(records, header)
             if self.codec is not None and header.codec is not self.codec:
                 records, header = self._recompressed(records, header, self.codec)
             if self.stamps_append_time:
@@ -83,6 +89,15 @@ class AppendRules:
         except LogboomError as error:
             return error
         return records, header
+
+    def _check_keys(self, records: bytearray | memoryview, header: BatchHeader) -> None:
+        """Raises InvalidRecordError where a record has no key, as Kafka's LogValidator."""
+        index = first_without_key(records, 0, header, self.limits.max_decompressed_bytes)
+        if index is not None:
+            raise InvalidRecordError(
+                f"Record {index} of the batch has no key, which a stream with cleanup.policy=compact does not take.",
+                record_index=index,
+            )
 
     def _recompressed(
         self, records: bytearray | memoryview, header: BatchHeader, codec: Codec

@@ -74,6 +74,22 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
             documentation=setting.doc,
             synonyms=tuple(synonyms),
         )
+    if config.compacts:
+        yield _compaction_state(broker, stream)
+
+
+def _compaction_state(broker: Broker, stream: Stream) -> Described:
+    """What compaction has come to, read-only among the settings: where people look, since the protocol has no place."""
+    return Described(
+        name="logboom.compaction.state",
+        value=broker.cleaner.state.sentence_of(stream.name),
+        type=_STRING,
+        source=Source.DEFAULT,
+        read_only=True,
+        sensitive=False,
+        documentation="How much of the stream's dirtiest partition is not compacted yet, or why it cannot be.",
+        synonyms=(),
+    )
 
 
 def _below(broker: Broker, stream: Stream, setting: StreamSetting, entry: Entry | None) -> list[Synonym]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import InvalidRecordError, LogboomError
 from logboom.base.ids import Offset
 from logboom.broker.partition.replica import AppendResult
 from logboom.kafka.errors import error_code
@@ -26,6 +26,7 @@ _WITH_LOG_START: Final = 5
 _PART_V0: Final = Struct(">ihq")
 _PART_V2: Final = Struct(">ihqq")
 _PART_V5: Final = Struct(">ihqqq")
+_INDEX: Final = Struct(">i")
 _NO_THROTTLE: Final = bytes(4)
 
 
@@ -76,10 +77,17 @@ def _part(version: int, part: PartitionProduce) -> bytes:
     head = _PART_V5.pack(part.index, code, base, time_ms, start)
     if version < 8:
         return head
-    # The list of errors of single records stays empty: a batch is accepted or refused whole.
-    if version == 8:
-        return head + encoding.count(0, flexible=False) + encoding.nullable(message)
-    return head + encoding.count(0, flexible=True) + encoding.compact_nullable(message) + b"\0"
+    index = result.record_index if isinstance(result, InvalidRecordError) else None
+    return head + _record_errors(index, message, flexible=version >= FLEXIBLE)
+
+
+def _record_errors(index: int | None, message: str | None, *, flexible: bool) -> bytes:
+    """The record for which a batch was refused, if it is one alone, and the message (KIP-467)."""
+    text = encoding.compact_nullable(message) if flexible else encoding.nullable(message)
+    tags = b"\0" if flexible else b""
+    if index is None:
+        return encoding.count(0, flexible=flexible) + text + tags
+    return encoding.count(1, flexible=flexible) + _INDEX.pack(index) + text + tags + text + tags
 
 
 class ResponseTemplate:

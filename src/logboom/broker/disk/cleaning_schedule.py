@@ -1,0 +1,50 @@
+"""Which log is compacted next, and how fast: the decisions of the log cleaner. Pure: numbers in, numbers out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from logboom.storage import Dirt
+
+Log = TypeVar("Log")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[Log]):
+    """A log of a compacted stream."""
+
+    log: Log
+    dirt: Dirt
+    dirty_ratio_min: float
+    """The stream's `min.cleanable.dirty.ratio`."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be compacted (Kafka's LogCleanerManager.grabFilthiestCompactedLog)."""
+        return self.dirt.is_cleanable and (self.dirt.max_lag_exceeded or self.dirt.ratio > self.dirty_ratio_min)
+
+
+def most_urgent(candidates: Iterable[Candidate[Log]]) -> Candidate[Log] | None:
+    """The log to compact next: the dirtiest of those that are due; None where none is.
+
+    One whose `max.compaction.lag.ms` has passed comes before all others, since that is a promise in time. Kafka takes
+    the dirtiest of all, so that a clean log with one old record may wait for as long as others get dirty.
+    """
+    due = [candidate for candidate in candidates if candidate.is_due]
+    return max(due, key=lambda one: (one.dirt.max_lag_exceeded, one.dirt.ratio), default=None)
+
+
+class RateLimit:
+    """So many bytes a second, on average from the moment when it was idle last. Times are of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._free_at_s = 0.0
+        """When all that was spent so far is paid off."""
+
+    def spend(self, size_bytes: int, bytes_per_s: int | None, now_s: float) -> float:
+        """How many seconds to wait after so many bytes; 0 without a limit. A change of the limit counts from now on."""
+        if bytes_per_s is None:
+            self._free_at_s = now_s
+            return 0.0
+        self._free_at_s = max(self._free_at_s, now_s) + size_bytes / bytes_per_s
+        return self._free_at_s - now_s
