@@ -115,3 +115,17 @@ def test_no_user_has_credentials(tmp_path: Path) -> None:
             ]
 
     run(body)
+
+
+def test_what_cannot_be_other_is_described_and_refused_with_the_reason(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            found = {one.name: one for one in (await described(client, BROKER, "1")).configs}
+            fixed = found["default.replication.factor"]
+            assert (fixed.value, fixed.read_only, fixed.config_source) == ("1", True, 5)
+            assert found["delete.topic.enable"].value == "true"
+            refused = await altered(client, BROKER, "1", "default.replication.factor", "3")
+            assert refused.error_code is ErrorCode.invalid_config
+            assert "is 1 and cannot be changed: One broker" in refused.error_message
+
+    run(body)

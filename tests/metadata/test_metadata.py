@@ -161,11 +161,12 @@ def test_settings_are_replaced_all_at_once_and_internal_ones_not_at_all() -> Non
 
 
 def test_a_default_of_retention_is_not_for_the_nodes_own_streams() -> None:
-    defaults = StreamConfig(retention_ms=5, retention_bytes=6, retention_messages=7)
+    defaults = StreamConfig(retention_ms=5, retention_bytes=6, retention_messages=7, cleanup_policy="compact")
     image = with_stream(with_stream(Image(), "orders"), "__own", internal=True)
     configs = {name: stream.config_over(defaults) for name, stream in image.by_name.items()}
     retained = {name: (one.retention_ms, one.retention_bytes, one.retention_messages) for name, one in configs.items()}
     assert retained == {"orders": (5, 6, 7), "__own": (-1, -1, -1)}
+    assert {name: one.compacts for name, one in configs.items()} == {"orders": True, "__own": False}
 
 
 def test_settings_change_one_by_one_and_go_back_to_the_default() -> None:

@@ -33,7 +33,7 @@ from logboom.metadata.commands import (
     delete_stream,
 )
 from logboom.metadata.delta import ImageDelta, delta_of
-from logboom.metadata.image import BrokerConfigs, Image, Stream, apply, apply_all
+from logboom.metadata.image import BROKERS_OWN, BrokerConfigs, Image, Stream, apply, apply_all
 from logboom.metadata.limits import Limits
 from logboom.metadata.quotas import (
     CLIENT_ID,
@@ -80,6 +80,7 @@ from logboom.metadata.stream_config import (
 )
 
 __all__ = [
+    "BROKERS_OWN",
     "CLIENT_ID",
     "CONNECTION_CREATION_RATE",
     "CONSUMER_BYTE_RATE",

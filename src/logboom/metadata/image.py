@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.metadata.quotas import QuotaEntity, Quotas, apply_quotas
@@ -31,6 +31,10 @@ BrokerConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """Settings changed at run time, by broker id; those for all brokers are under the empty name."""
 
 _FIRST_PRODUCER_ID: Final = ProducerId(0)
+BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
+    {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1, "retention_messages": -1}
+)
+"""Settings that internal streams have whatever the defaults of streams are, by the fields of StreamConfig."""
 TOMBSTONES_MAX: Final = 10_000
 """Deleted streams that are remembered. A broker leaves the directories of a stream that was deleted before these alone,
 as it does all unknown ones: that costs disk space, never data."""
@@ -55,7 +59,7 @@ class Stream:
         if self.internal:
             # The broker shortens its own streams itself, once it has written their live records again; retention that
             # an administrator sets for all streams would delete records that are still needed.
-            defaults = replace(defaults, retention_ms=-1, retention_bytes=-1, retention_messages=-1)
+            defaults = replace(defaults, **BROKERS_OWN)
         return defaults.with_overrides(self.overrides)
 
 

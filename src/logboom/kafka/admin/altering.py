@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from logboom.base.errors import InvalidConfigError, InvalidRequestError, LogboomError, UnknownStreamError
+from logboom.kafka.admin.fixed_settings import FIXED_SETTINGS
 from logboom.kafka.admin.loggers import change_loggers
 from logboom.kafka.admin.resources import ResourceType
 from logboom.kafka.errors import error_code, error_message
@@ -84,6 +85,10 @@ def _check_names(resource: Any) -> None:
 def _change_of(broker: Broker, resource: Any) -> Callable[..., Awaitable[object]]:
     """The method that changes the settings of a resource. Raises LogboomError."""
     kind, name = resource.resource_type, resource.resource_name
+    for config in resource.configs if kind == ResourceType.BROKER else ():
+        if config.name in FIXED_SETTINGS:
+            fixed = FIXED_SETTINGS[config.name]
+            raise InvalidConfigError(f"{config.name} is {fixed.value} and cannot be changed: {fixed.why}")
     if kind == ResourceType.TOPIC:
         if broker.catalog.stream(name) is None:
             raise UnknownStreamError(f"no stream is named {name!r}")

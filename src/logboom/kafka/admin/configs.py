@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from logboom.metadata import STREAM_SETTINGS, Stream, StreamSetting
+from logboom.kafka.admin.fixed_settings import FIXED_SETTINGS
+from logboom.metadata import BROKERS_OWN, STREAM_SETTINGS, Stream, StreamSetting
 
 if TYPE_CHECKING:
     from logboom.base.dynamic import DynamicSettings, Entry
@@ -83,7 +84,7 @@ def _compaction_state(broker: Broker, stream: Stream) -> Described:
     return Described(
         name="logboom.compaction.state",
         value=broker.cleaner.state.sentence_of(stream.name),
-        type=_STRING,
+        type=STRING,
         source=Source.DEFAULT,
         read_only=True,
         sensitive=False,
@@ -94,16 +95,27 @@ def _compaction_state(broker: Broker, stream: Stream) -> Described:
 
 def _below(broker: Broker, stream: Stream, setting: StreamSetting, entry: Entry | None) -> list[Synonym]:
     """The layers below a stream's own value."""
-    kept_by_itself = stream.internal and (setting.field or "").startswith("retention_")
+    kept_by_itself = stream.internal and setting.field in BROKERS_OWN
     if entry is None or kept_by_itself:
         return [(setting.name, setting.default, Source.DEFAULT)]
     return _synonyms(broker.dynamic_settings, entry)
 
 
 def describe_broker(broker: Broker) -> Iterator[Described]:
-    """The settings of this process."""
+    """The settings of this process, and those of Kafka's that have one value here."""
     for entry in broker.dynamic_settings.table.values():
         yield _described(entry, broker.dynamic_settings.value(entry), _synonyms(broker.dynamic_settings, entry))
+    for name, fixed in FIXED_SETTINGS.items():
+        yield Described(
+            name=name,
+            value=fixed.value,
+            type=_BOOLEAN if fixed.is_boolean else STRING,
+            source=Source.DEFAULT,
+            read_only=True,
+            sensitive=False,
+            documentation=fixed.why,
+            synonyms=((name, fixed.value, Source.DEFAULT),),
+        )
 
 
 def describe_all_brokers(broker: Broker) -> Iterator[Described]:

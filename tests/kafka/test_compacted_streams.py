@@ -1,0 +1,91 @@
+"""Compacted streams at the Kafka door: records without a key are refused by their index, the state is described."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+from tests.kafka.door import batch, running
+from tests.kafka.test_config_resources import described
+from tests.kafka.test_hot_apis import produce_request, produced
+from tests.support.simulated import run
+
+from logboom.base.ids import Offset
+from logboom.http.broker_metrics import broker_metrics
+from logboom.kafka.apis import produce
+from logboom.records import Record, build_batch
+
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "16384"}
+VERSIONS = range(3, produce.HANDLER.max_version + 1)
+
+
+def keyed(*keys: bytes | None, value: bytes = b"v") -> bytes:
+    return bytes(build_batch([Record(Offset(n), 1_000, key, value) for n, key in enumerate(keys)]))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_record_without_a_key_is_named_and_the_rest_of_the_request_is_taken(tmp_path: Path, version: int) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            table = await node.broker.catalog.create_stream("table", partitions=3, config=COMPACT)
+            parts = {0: keyed(b"a", b"b"), 1: keyed(b"a", b"b", None, None), 2: keyed(b"c")}
+            client.send(0, version, produce_request(version, table, parts))
+            reply = await client.reply()
+            taken, refused, other = reply.responses[0].partition_responses
+            assert (taken.error_code, taken.base_offset) == (ErrorCode.none, 0)
+            assert (other.error_code, other.base_offset) == (ErrorCode.none, 0)
+            assert refused.error_code is ErrorCode.invalid_record
+            if version >= 8:
+                (fault,) = refused.record_errors
+                assert fault.batch_index == 2
+                assert "has no key" in fault.batch_index_error_message
+                assert "cleanup.policy=compact" in refused.error_message
+            # The same once more, alone: the way of requests that look like the last one.
+            for _ in range(3):
+                again = await produced(client, version, table, 1, keyed(None))
+                assert again.error_code is ErrorCode.invalid_record
+                if version >= 8:
+                    assert [one.batch_index for one in again.record_errors] == [0]
+            assert node.broker.replicas.find("table", 1).log_end_offset == 0
+
+    run(body)
+
+
+def test_other_faults_name_no_record(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            table = await node.broker.catalog.create_stream("table", config=COMPACT)
+            broken = bytearray(batch(b"a"))
+            broken[-1] ^= 1
+            refused = await produced(client, 9, table, 0, bytes(broken))
+            assert (refused.error_code, refused.record_errors) == (ErrorCode.corrupt_message, ())
+
+    run(body)
+
+
+def test_the_state_of_compaction_is_described_and_counted(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, cleaner={"backoff_ms": 100}) as node, node.client() as client:
+            broker = node.broker
+            table = await broker.catalog.create_stream("table", config=COMPACT)
+            await broker.catalog.create_stream("plain")
+            for _ in range(40):
+                await produced(client, 9, table, 0, keyed(b"a", b"b", value=bytes(1_000)))
+            async with asyncio.timeout(60):
+                while not broker.counters.compactions:
+                    await asyncio.sleep(0.1)
+            values = {
+                sample.name: sample.value for metric in broker_metrics(broker, "1", 100) for sample in metric.samples
+            }
+            assert values["logboom_compacted_away_records_total"] > 40
+            assert values["logboom_compacted_written_bytes_total"] < values["logboom_compacted_read_bytes_total"]
+            assert 0 < values["logboom_compaction_recopy_ratio"] < 1
+            assert values["logboom_uncompactable_partitions"] == 0
+            shown = {one.name: one for one in (await described(client, 2, "table")).configs}
+            state = shown["logboom.compaction.state"]
+            assert state.read_only
+            assert state.value.startswith("partition 0 is ")
+            assert state.value.endswith("% dirty")
+            assert "logboom.compaction.state" not in {one.name for one in (await described(client, 2, "plain")).configs}
+
+    run(body)
