@@ -246,3 +246,23 @@ def test_values_that_no_longer_fit_are_left_out_at_the_start_and_can_be_taken_ba
             await changed(client, "group.min.session.timeout.ms", None)
 
     run(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("1000000.0", 1_000_000), ("1.7976931348623157E308", None), ("2E6", 2_000_000), ("-1", None), ("1MiB", 1 << 20)],
+)
+def test_a_rate_is_taken_as_kafka_writes_it(tmp_path: Path, text: str, limit: int | None) -> None:
+    """Kafka has it as a double, and the largest double for no limit."""
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            name = "log.cleaner.io.max.bytes.per.second"
+            assert await altered(client, 44, 1, [(name, text)], resource=MINE) == (NONE, None)
+            assert node.broker.config.cleaner.max_io_bytes_per_s == limit
+            for wrong in ("1000000.0.0", "nan", "inf", "-2.5", "5"):
+                code, why = await altered(client, 44, 1, [(name, wrong)], resource=MINE)
+                assert code is ErrorCode.invalid_config
+                assert name in str(why)
+
+    run(body)

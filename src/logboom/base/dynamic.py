@@ -8,6 +8,7 @@ over the cluster's default, and both over what the process was started with.
 Knows models and texts; not where the layers are kept, nor what any setting does.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,8 @@ from logboom.base.units import SECOND_MS
 _PREFIX: Final = "logboom."
 _NO_LIMIT: Final = "-1"
 """Also read as no limit where Kafka writes another number."""
+_NO_LIMIT_DOUBLE: Final = 2.0**63
+_FRACTION: Final = re.compile(r"\d{1,20}(\.\d{1,20})?([eE]\d{1,3})?")
 _ECHO_MAX_CHARS: Final = 100
 """Characters of a value that an error message repeats."""
 _FAULTS_MAX: Final = 20
@@ -41,6 +44,8 @@ class Static:
     name: str | None = None
     in_ms: bool = False
     """A setting in seconds whose name on the wire is in milliseconds."""
+    as_double: bool = False
+    """A whole number for which Kafka has a fractional one; from 2^63 on it stands for no limit."""
     no_limit: int = -1
     """How Kafka writes the absence of a limit, where the setting is a number that may be null."""
 
@@ -76,6 +81,7 @@ class Entry:
         self.name = wire_name(path, info)
         self.dynamic = isinstance(mark_of(info), Dynamic)
         self.in_ms = mark_of(info).in_ms
+        self._as_double = mark_of(info).as_double
         self._no_limit = str(mark_of(info).no_limit)
 
     @property
@@ -121,6 +127,9 @@ class Entry:
             return None
         try:
             given: Any = int(stripped) / SECOND_MS if self.in_ms else stripped
+            if self._as_double and _FRACTION.fullmatch(stripped):
+                number = float(stripped)
+                given = None if number >= _NO_LIMIT_DOUBLE else round(number)
             return self._adapter.validate_python(given)
         except ValidationError as error:
             why = "; ".join(dict.fromkeys(describe_error(details) for details in error.errors(include_url=False)))

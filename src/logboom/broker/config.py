@@ -187,7 +187,7 @@ class CleanerConfig(Settings):
     """Memory for the keys that one compaction has seen. Of a log with more keys it compacts as much as fits, and the
     rest the next time."""
     max_io_bytes_per_s: Annotated[
-        Annotated[SizeBytes, Field(ge=64 * KIB)] | None, Dynamic("log.cleaner.io.max.bytes.per.second")
+        Annotated[SizeBytes, Field(ge=64 * KIB)] | None, Dynamic("log.cleaner.io.max.bytes.per.second", as_double=True)
     ] = None
     """How many bytes compaction reads and writes in a second, together, at most; null sets no limit."""
     backoff_ms: Annotated[DurationMs, Field(ge=10), Dynamic("log.cleaner.backoff.ms")] = 15 * SECOND_MS
