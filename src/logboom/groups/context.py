@@ -68,13 +68,13 @@ class CoordinatorContext:
         self._last_ticket += 1
         ticket = Ticket(self._last_ticket)
         self._stored[ticket] = (group, stored)
-        group.writes_under_way += 1
+        group.writes_in_flight += 1
         self._effects.append(Persist(ticket, records))
 
     def persisted(self, ticket: Ticket, error: LogboomError | None) -> None:
         """The outcome of a write is known: call back, and answer what waited for it."""
         group, stored = self._stored.pop(ticket)
-        group.writes_under_way -= 1
+        group.writes_in_flight -= 1
         self._touched[group] = None
         stored(error)
         held = self._held.pop(ticket, None)

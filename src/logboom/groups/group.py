@@ -102,7 +102,7 @@ class Group:
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self.pending_offsets: Counter[tuple[str, int]] = Counter()
         """How many commits of an offset are being written."""
-        self.writes_under_way = 0
+        self.writes_in_flight = 0
         self._supported: Counter[str] = Counter()
 
     # --- state --------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Group:
         return (
             self.state is State.EMPTY
             and self.stored is None
-            and not (self.members or self.pending_joins or self.offsets or self.writes_under_way)
+            and not (self.members or self.pending_joins or self.offsets or self.writes_in_flight)
             and not self.pending_offsets
         )
 

@@ -48,8 +48,8 @@ from logboom.groups.records import (
 
 _INT64_MAX: Final = (1 << 63) - 1
 
-_Place = tuple[str, int]
-"""Stream and partition that an offset is committed for."""
+_StreamPartition = tuple[str, int]
+"""A stream's name and a partition's index, for which an offset is committed."""
 
 
 class Offsets:
@@ -64,7 +64,7 @@ class Offsets:
     def commit(self, token: Token, commit: Commit) -> None:
         """OffsetCommit."""
         try:
-            group = self._committing_group(commit)
+            group = self._group_for_commit(commit)
             self._validate(group, commit)
         except LogboomError as error:
             self._context.reply(token, CommitReply(results=tuple(error for _ in commit.offsets)))
@@ -77,12 +77,12 @@ class Offsets:
         if not accepted:
             self._context.reply(token, CommitReply(results=tuple(results)))
             return
-        values = {(item.stream, item.partition): self._value(item, commit) for item in accepted}
-        records = tuple(self._record(group, place, value) for place, value in values.items())
+        values = {(item.stream, item.partition): self._committed_offset(item, commit) for item in accepted}
+        records = tuple(self._record(group, partition, value) for partition, value in values.items())
         group.pending_offsets.update(values.keys())
         self._context.persist(group, records, partial(self._committed, group, token, values, results))
 
-    def _committing_group(self, commit: Commit) -> Group:
+    def _group_for_commit(self, commit: Commit) -> Group:
         if len(commit.group_id.encode()) > self._context.limits.name_bytes_max:
             raise InvalidGroupIdError(f"a group id has at most {self._context.limits.name_bytes_max} bytes")
         if commit.generation < 0:
@@ -92,12 +92,13 @@ class Offsets:
         except GroupIdNotFoundError:
             if commit.tells_missing_group:
                 raise
+            # Before OffsetCommit v9 (KIP-848) there is no better error for a group that is gone.
             raise IllegalGenerationError(f"no group {commit.group_id!r}") from None
 
     @staticmethod
     def _validate(group: Group, commit: Commit) -> None:
         if commit.generation < 0 and group.is_in(State.EMPTY):
-            return
+            return  # a consumer that assigns its partitions itself ("simple"), or an administrator
         if commit.generation < 0 and not commit.member_id and commit.instance_id is None:
             raise UnknownMemberError("the group has members; only they commit its offsets")
         group.validate(commit.member_id, commit.instance_id)
@@ -108,23 +109,23 @@ class Offsets:
 
     def _check_offsets(self, group: Group, offsets: Iterable[OffsetToCommit]) -> list[LogboomError | None]:
         limits = self._context.limits
-        room = limits.group_offsets_max - len(group.offsets) - len(group.pending_offsets)
+        remaining = limits.group_offsets_max - len(group.offsets) - len(group.pending_offsets)
         results: list[LogboomError | None] = []
         for item in offsets:
-            place = (item.stream, item.partition)
-            new = place not in group.offsets and place not in group.pending_offsets
+            partition = (item.stream, item.partition)
+            new = partition not in group.offsets and partition not in group.pending_offsets
             if len(item.metadata.encode()) > limits.offset_metadata_bytes_max:
                 text = f"metadata of an offset has at most {limits.offset_metadata_bytes_max} bytes"
                 results.append(OffsetMetadataTooLargeError(text, limit="broker.groups.offset_metadata_max_bytes"))
-            elif new and room <= 0:
+            elif new and remaining <= 0:
                 text = f"a group has offsets of at most {limits.group_offsets_max} partitions"
                 results.append(InvalidCommitOffsetSizeError(text, limit="broker.groups.group_offsets_max"))
             else:
-                room -= new
+                remaining -= new
                 results.append(None)
         return results
 
-    def _value(self, item: OffsetToCommit, commit: Commit) -> CommittedOffset:
+    def _committed_offset(self, item: OffsetToCommit, commit: Commit) -> CommittedOffset:
         now_ms = self._context.now.wall_ms
         return CommittedOffset(
             offset=item.offset,
@@ -137,22 +138,22 @@ class Offsets:
         )
 
     @staticmethod
-    def _record(group: Group, place: _Place, value: CommittedOffset | None) -> LogRecord:
-        key = encode_offset_key(OffsetKey(group.group_id, *place))
+    def _record(group: Group, partition: _StreamPartition, value: CommittedOffset | None) -> LogRecord:
+        key = encode_offset_key(OffsetKey(group.group_id, *partition))
         return LogRecord(key, None if value is None else encode_offset_value(value))
 
     def _committed(
         self,
         group: Group,
         token: Token,
-        values: dict[_Place, CommittedOffset],
+        values: dict[_StreamPartition, CommittedOffset],
         results: list[LogboomError | None],
         error: LogboomError | None,
     ) -> None:
-        for place in values:
-            group.pending_offsets[place] -= 1
-            if group.pending_offsets[place] == 0:
-                del group.pending_offsets[place]
+        for partition in values:
+            group.pending_offsets[partition] -= 1
+            if group.pending_offsets[partition] == 0:
+                del group.pending_offsets[partition]
         if error is None:
             group.offsets.update(values)
             self._context.reply(token, CommitReply(results=tuple(results)))
@@ -177,27 +178,29 @@ class Offsets:
             GroupSubscribedToStreamError(f"the group reads {stream!r}") if group.is_subscribed_to(stream) else None
             for stream, _ in request.partitions
         ]
-        accepted = {place for place, error in zip(request.partitions, results, strict=True) if error is None}
+        accepted = {partition for partition, error in zip(request.partitions, results, strict=True) if error is None}
         self._delete_offsets(group, accepted, partial(self._offsets_deleted, token, results))
 
     def _offsets_deleted(self, token: Token, results: list[LogboomError | None], error: LogboomError | None) -> None:
         failure = None if error is None else metadata_store_error(error)
         self._context.reply(token, DeleteOffsetsReply(results=tuple(result or failure for result in results)))
 
-    def _delete_offsets(self, group: Group, places: set[_Place], done: OnStored) -> None:
+    def _delete_offsets(self, group: Group, partitions: set[_StreamPartition], done: OnStored) -> None:
         """Delete those of these offsets that exist; `done` is called at once where none does."""
-        found = sorted(place for place in places if place in group.offsets or place in group.pending_offsets)
+        found = sorted(
+            partition for partition in partitions if partition in group.offsets or partition in group.pending_offsets
+        )
         if not found:
             done(None)
             return
 
         def stored(error: LogboomError | None) -> None:
             if error is None:
-                for place in found:
-                    group.offsets.pop(place, None)
+                for partition in found:
+                    group.offsets.pop(partition, None)
             done(error)
 
-        self._context.persist(group, tuple(self._record(group, place, None) for place in found), stored)
+        self._context.persist(group, tuple(self._record(group, partition, None) for partition in found), stored)
 
     def delete_group(self, token: Token, request: DeleteGroup) -> None:
         """One group of DeleteGroups."""
@@ -221,8 +224,8 @@ class Offsets:
         for member_id in sorted(group.pending_joins):
             self._rebalance.expel(group, member_id, UnknownMemberError("the group is being deleted"))
         group.move_to(State.DEAD, self._context.now.wall_ms)
-        places = sorted(group.offsets.keys() | group.pending_offsets.keys())
-        records = [self._record(group, place, None) for place in places]
+        partitions = sorted(group.offsets.keys() | group.pending_offsets.keys())
+        records = [self._record(group, partition, None) for partition in partitions]
         records.append(LogRecord(encode_group_key(group.group_id), None))
 
         def stored(error: LogboomError | None) -> None:
@@ -242,23 +245,28 @@ class Offsets:
         for group in list(self._context.groups.values()):
             if group.is_in(State.DEAD):
                 continue
-            expired = {place for place, value in group.offsets.items() if self._is_expired(group, place, value)}
-            all_gone = len(expired) == len(group.offsets) and not group.pending_offsets
-            if all_gone and group.is_in(State.EMPTY) and not group.pending_joins and not group.writes_under_way:
+            expired = {
+                partition for partition, value in group.offsets.items() if self._is_expired(group, partition, value)
+            }
+            none_left = len(expired) == len(group.offsets) and not group.pending_offsets
+            # Pending joins and writes would find their group gone: it is looked at again at the next check.
+            if none_left and group.is_in(State.EMPTY) and not group.pending_joins and not group.writes_in_flight:
                 self._delete(group, lambda _error: None)
             elif expired:
                 self._context.note("offsets expired", group, count=len(expired))
                 self._delete_offsets(group, expired, lambda _error: None)
 
-    def _is_expired(self, group: Group, place: _Place, value: CommittedOffset) -> bool:
-        if place in group.pending_offsets or group.is_subscribed_to(place[0]):
+    def _is_expired(self, group: Group, partition: _StreamPartition, value: CommittedOffset) -> bool:
+        if partition in group.pending_offsets or group.is_subscribed_to(partition[0]):
             return False
         now_ms, retention_ms = self._context.now.wall_ms, self._context.limits.offsets_retention_ms
         if group.protocol_type is None:
             since_ms = value.commit_timestamp_ms  # a consumer without a group protocol: its last use is its last commit
         elif group.is_in(State.EMPTY):
+            # Records of Kafka before 2.1 do not say since when the group is empty.
             since_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else value.commit_timestamp_ms
         elif group.is_in(State.STABLE) and group.subscribed is not None:
+            # The members read other streams now: this offset is unused since its last commit.
             since_ms = value.commit_timestamp_ms
         else:
             return False
@@ -271,7 +279,11 @@ class Offsets:
         for group in list(self._context.groups.values()):
             if group.is_in(State.DEAD):
                 continue
-            places = {place for place in group.offsets.keys() | group.pending_offsets.keys() if place[0] in streams}
-            if places:
-                self._context.note("offsets of deleted streams removed", group, count=len(places))
-                self._delete_offsets(group, places, lambda _error: None)
+            partitions = {
+                partition
+                for partition in group.offsets.keys() | group.pending_offsets.keys()
+                if partition[0] in streams
+            }
+            if partitions:
+                self._context.note("offsets of deleted streams removed", group, count=len(partitions))
+                self._delete_offsets(group, partitions, lambda _error: None)

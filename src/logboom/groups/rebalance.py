@@ -32,8 +32,8 @@ class Rebalance:
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context
-        self._initial_left_ms: dict[str, tuple[int, int]] = {}
-        """Groups in their initial delay: the length of the running delay, and the time by which it can be extended."""
+        self._initial_delays: dict[str, tuple[int, int]] = {}
+        """Groups in their initial delay: how long the current timer runs, and by how much more it may be extended."""
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -113,23 +113,24 @@ class Rebalance:
             self.complete_join(group)
 
     def _start_initial_delay(self, group: Group) -> None:
+        """KIP-134: an empty group waits for more members, in all at most the group's rebalance timeout."""
         delay_ms = self._context.limits.initial_rebalance_delay_ms
-        left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        self._delay_more(group, delay_ms, left_ms)
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        self._continue_initial_delay(group, delay_ms, remaining_ms)
 
-    def _delay_more(self, group: Group, delay_ms: int, left_ms: int) -> None:
+    def _continue_initial_delay(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
         group.new_member_added = False
-        self._initial_left_ms[group.group_id] = (delay_ms, left_ms)
+        self._initial_delays[group.group_id] = (delay_ms, remaining_ms)
         self._context.set_timer(delay_ms, JOIN, group.group_id)
 
     def join_timed_out(self, group: Group) -> None:
         """The timer of the join phase, or of the initial delay, expired."""
         if not group.is_in(State.PREPARING_REBALANCE):
             return
-        delay_ms, left_ms = self._initial_left_ms.get(group.group_id, (0, 0))
-        if group.new_member_added and left_ms > 0:
-            next_ms = min(self._context.limits.initial_rebalance_delay_ms, left_ms)
-            self._delay_more(group, next_ms, max(left_ms - delay_ms, 0))
+        delay_ms, remaining_ms = self._initial_delays.get(group.group_id, (0, 0))
+        if group.new_member_added and remaining_ms > 0:
+            next_ms = min(self._context.limits.initial_rebalance_delay_ms, remaining_ms)
+            self._continue_initial_delay(group, next_ms, max(remaining_ms - delay_ms, 0))
         else:
             self.complete_join(group)
 
@@ -137,7 +138,8 @@ class Rebalance:
         """End the join phase: begin the next generation with the members that joined."""
         context = self._context
         context.cancel_timer(JOIN, group.group_id)
-        self._initial_left_ms.pop(group.group_id, None)
+        self._initial_delays.pop(group.group_id, None)
+        # A static member (KIP-345) may be restarting: it stays until its session times out.
         for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
             self.expel(group, member.member_id, UnknownMemberError("did not join in time"))
             context.note("member did not join in time", group, member=member.member_id)
@@ -165,7 +167,7 @@ class Rebalance:
     # --- the sync phase -----------------------------------------------------------------------------------------
 
     def synced(self, group: Group, member_id: str) -> None:
-        """A member sent its sync."""
+        """A member has sent its SyncGroup."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             self._context.cancel_timer(SYNC, group.group_id)

@@ -2,7 +2,7 @@
 
 Written: OffsetCommitKey v1 with OffsetCommitValue v3 (v1 where the commit named a retention time, as in Kafka),
 GroupMetadataKey v2 with GroupMetadataValue v3, and null values as tombstones. Read: every version Kafka ever wrote.
-Decoding is total: any bytes give a record, None (a kind of record that later protocols use) or GroupRecordError.
+Decoders take any bytes and raise GroupRecordError alone; a key of a kind that later protocols use (KIP-848) gives None.
 Source: group-coordinator/src/main/resources/common/message in Apache Kafka.
 """
 
@@ -18,7 +18,7 @@ _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION_MAX: Final = 4
 _FLEXIBLE_VALUE_VERSION: Final = 4
 _MEMBER_BYTES_MIN: Final = 8
-"""The least that one member takes in any version, which bounds the length of the array."""
+"""The least that one member takes in any version; an array that claims more members than fit is refused unread."""
 
 _VERSION_AND_LENGTH: Final = Struct(">hh")
 _LENGTH: Final = Struct(">h")
@@ -79,7 +79,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A generation of a group as the log keeps it."""
+    """A generation of a group as its record in the log has it."""
 
     protocol_type: str
     generation: int
@@ -91,7 +91,7 @@ class StoredGroup:
 
 
 def encode_offset_key(key: OffsetKey) -> bytes:
-    """OffsetCommitKey v1. Like its value written without `Writer`: one of each for every partition of every commit."""
+    """OffsetCommitKey v1. Packed without `Writer`, as its value is: commits write one of each for every partition."""
     group_id, stream = key.group_id.encode(), key.stream.encode()
     head, middle = _VERSION_AND_LENGTH.pack(1, len(group_id)), _LENGTH.pack(len(stream))
     return b"".join((head, group_id, middle, stream, _PARTITION.pack(key.partition)))
@@ -99,14 +99,14 @@ def encode_offset_key(key: OffsetKey) -> bytes:
 
 def encode_group_key(group_id: str) -> bytes:
     """GroupMetadataKey v2."""
-    return Writer().i16(_GROUP_KEY_VERSION).string(group_id).done()
+    return Writer().i16(_GROUP_KEY_VERSION).string(group_id).to_bytes()
 
 
 def encode_offset_value(value: CommittedOffset) -> bytes:
-    """OffsetCommitValue v3; v1 where there is an expiry, the only version that has a place for it."""
+    """OffsetCommitValue v3; v1 where the offset has an expiry of its own, a field that later versions dropped."""
     if value.expire_timestamp_ms != NO_EXPIRY:
         writer = Writer().i16(1).i64(value.offset).string(value.metadata)
-        return writer.i64(value.commit_timestamp_ms).i64(value.expire_timestamp_ms).done()
+        return writer.i64(value.commit_timestamp_ms).i64(value.expire_timestamp_ms).to_bytes()
     metadata = value.metadata.encode()
     head = _OFFSET_VALUE_HEAD.pack(3, value.offset, value.leader_epoch, len(metadata))
     return b"".join((head, metadata, _TIMESTAMP.pack(value.commit_timestamp_ms)))
@@ -120,8 +120,8 @@ def encode_group_value(value: StoredGroup) -> bytes:
         writer.string(member.member_id).string(member.instance_id)
         writer.string(member.client_id).string(member.client_host)
         writer.i32(member.rebalance_timeout_ms).i32(member.session_timeout_ms)
-        writer.run(member.subscription).run(member.assignment)
-    return writer.done()
+        writer.byte_array(member.subscription).byte_array(member.assignment)
+    return writer.to_bytes()
 
 
 def decode_key(key: bytes | None) -> OffsetKey | GroupKey | None:
@@ -190,8 +190,8 @@ def _decode_member(reader: Reader, version: int) -> StoredMember:
         client_host=client_host,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
         session_timeout_ms=session_timeout_ms,
-        subscription=reader.run(flexible=flexible),
-        assignment=reader.run(flexible=flexible),
+        subscription=reader.byte_array(flexible=flexible),
+        assignment=reader.byte_array(flexible=flexible),
     )
     if flexible:
         reader.skip_tags()

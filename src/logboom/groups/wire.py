@@ -24,14 +24,14 @@ class Reader:
         self._position = 0
 
     @property
-    def left_bytes(self) -> int:
+    def remaining_bytes(self) -> int:
         """Bytes not read yet."""
         return len(self._data) - self._position
 
     def raw(self, length: int) -> bytes:
         """The next `length` bytes."""
-        if not 0 <= length <= self.left_bytes:
-            raise GroupRecordError(f"{length} bytes wanted at {self._position}, {self.left_bytes} are left")
+        if not 0 <= length <= self.remaining_bytes:
+            raise GroupRecordError(f"{length} bytes needed at byte {self._position}, {self.remaining_bytes} are left")
         start = self._position
         self._position = start + length
         return self._data[start : self._position]
@@ -56,41 +56,41 @@ class Reader:
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return value
-        raise GroupRecordError("a number that does not end")
+        raise GroupRecordError("varint of more than 5 bytes")
 
     def string(self, *, flexible: bool) -> str:
-        """Text that must not be null."""
+        """A string that must not be null."""
         value = self.nullable_string(flexible=flexible)
         if value is None:
-            raise GroupRecordError("null where text must be")
+            raise GroupRecordError("null for a string that cannot be null")
         return value
 
     def nullable_string(self, *, flexible: bool) -> str | None:
-        """Text or null."""
+        """A string or null."""
         length = self.uvarint() - 1 if flexible else self.i16()
         if length == -1:
             return None
         try:
             return self.raw(length).decode()
         except UnicodeDecodeError:
-            raise GroupRecordError("text that is not UTF-8") from None
+            raise GroupRecordError("string that is not UTF-8") from None
 
-    def run(self, *, flexible: bool) -> bytes:
-        """Bytes that must not be null."""
+    def byte_array(self, *, flexible: bool) -> bytes:
+        """A byte array that must not be null."""
         return self.raw(self.uvarint() - 1 if flexible else self.i32())
 
     def count(self, item_bytes_min: int, *, flexible: bool) -> int:
         """Length of an array, checked against the bytes that are left: each item takes at least `item_bytes_min`."""
         count = self.uvarint() - 1 if flexible else self.i32()
-        if not 0 <= count * item_bytes_min <= self.left_bytes:
-            raise GroupRecordError(f"{count} items claimed, {self.left_bytes} bytes are left")
+        if not 0 <= count * item_bytes_min <= self.remaining_bytes:
+            raise GroupRecordError(f"{count} items claimed, {self.remaining_bytes} bytes are left")
         return count
 
     def skip_tags(self) -> None:
         """Skip tagged fields (KIP-482), which newer writers may add."""
         count = self.uvarint()
-        if count * 2 > self.left_bytes:
-            raise GroupRecordError(f"{count} tagged fields claimed, {self.left_bytes} bytes are left")
+        if count * 2 > self.remaining_bytes:
+            raise GroupRecordError(f"{count} tagged fields claimed, {self.remaining_bytes} bytes are left")
         for _ in range(count):
             self.uvarint()
             self.raw(self.uvarint())
@@ -120,7 +120,7 @@ class Writer:
         return self
 
     def string(self, value: str | None) -> "Writer":
-        """Text or null."""
+        """A string or null."""
         if value is None:
             return self.i16(-1)
         encoded = value.encode()
@@ -128,12 +128,12 @@ class Writer:
         self._buffer += encoded
         return self
 
-    def run(self, value: bytes) -> "Writer":
-        """A run of bytes."""
+    def byte_array(self, value: bytes) -> "Writer":
+        """A byte array."""
         self.i32(len(value))
         self._buffer += value
         return self
 
-    def done(self) -> bytes:
-        """The bytes of everything that was written."""
+    def to_bytes(self) -> bytes:
+        """Everything that was written."""
         return bytes(self._buffer)
