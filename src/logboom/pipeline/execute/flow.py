@@ -82,16 +82,20 @@ class Flow:
         """The rows with a column per condition and their new weights. `attributes` is a variant meanwhile."""
         asked = [condition.sql for condition in layer.conditions] + [weight.sql for weight in layer.weights]
         as_variant = any(_ATTRIBUTES.search(sql) for sql in asked)
+        # Spark analyses the whole plan at every step of a DataFrame: one step for what does not depend on another.
         if as_variant:
-            rows = rows.withColumn(_TEXT, F.col("attributes"))
-            rows = rows.withColumn("attributes", F.try_parse_json("attributes"))
+            rows = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.try_parse_json("attributes")})
         rows = rows.withColumns({condition.column: self._verdict(condition) for condition in layer.conditions})
+        changed: dict[str, Column] = {"attributes": F.col(_TEXT)} if as_variant else {}
         if layer.weights:
             cases = " ".join(
                 f"WHEN at = {weight.at} AND {weight.column} = {TRUE} THEN {weight.sql}\n" for weight in layer.weights
             )
-            rows = rows.withColumn("weight", _unguarded(self._spark, f"CASE {cases} ELSE weight END"))
-        return rows.withColumn("attributes", F.col(_TEXT)).drop(_TEXT) if as_variant else rows
+            changed["weight"] = _unguarded(self._spark, f"CASE {cases} ELSE weight END")
+        if not changed:
+            return rows
+        names = [*(name for name, _ in flat_columns()), *(condition.column for condition in layer.conditions)]
+        return rows.select(*(changed[name].alias(name) if name in changed else F.col(name) for name in names))
 
     def _verdict(self, condition: Condition) -> Column:
         here = F.col(AT).isin(*condition.at)
