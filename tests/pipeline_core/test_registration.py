@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.pipeline_core.batches import raw
@@ -14,8 +15,10 @@ from logboom.pipeline import transforms
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.execute.local import LocalFlow
 from logboom.pipeline.parse import formats
+from logboom.pipeline.parse.formats.base import FormatNode
 from logboom.pipeline.parse.formats.registry import format_types
 from logboom.pipeline.plan.layout import Layout
+from logboom.pipeline.plan.nodes import KernelTransform, RoutingTransform
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.sinks.registry import sink_types
 from logboom.pipeline.transforms.registry import transform_types
@@ -27,9 +30,7 @@ LABELS = '''
 
 from typing import Literal
 
-import msgspec
-
-from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
+from logboom.pipeline.parse.formats.base import FormatNode, FormatType, RuleModel
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 
@@ -40,7 +41,7 @@ class LabelsRuleModel(RuleModel):
     absent: str = "-"
 
 
-class LabelsFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="example_labels"):
+class LabelsFormat(FormatNode, frozen=True, kw_only=True, tag="example_labels"):
     absent: str
 
     def read_rows(self, values):
@@ -216,3 +217,23 @@ def test_the_documentation_has_every_format_transform_and_sink() -> None:
     assert set(transform_types()) <= set(re.findall(r"^## (\w+)$", page, re.MULTILINE))
     sinks = page[page.index("## Sinks") : page.index("## Tests")]
     assert set(re.findall(r"^\| `(\w+)` \|", sinks, re.MULTILINE)) == set(sink_types())
+
+
+def test_a_node_that_leaves_out_its_work_cannot_be_made() -> None:
+    class Unreadable(FormatNode, frozen=True, tag="example_unreadable"):
+        pass
+
+    class Idle(KernelTransform, frozen=True, kw_only=True, tag="example_idle"):
+        pass
+
+    class Undecided(RoutingTransform, frozen=True, kw_only=True, tag="example_undecided"):
+        pass
+
+    for kind, fields, method in (
+        (Unreadable, {}, "read_rows"),
+        (Idle, {"name": "t", "inputs": ("a",)}, "run"),
+        (Undecided, {"name": "t", "inputs": ("a",)}, "outcome"),
+    ):
+        node: Any = kind
+        with pytest.raises(TypeError, match=f"abstract method '{method}'"):
+            node(**fields)

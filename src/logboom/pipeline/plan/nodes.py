@@ -17,6 +17,7 @@ on, so that nothing masked later survives in bytes beside it. Dead rows pass thr
 from __future__ import annotations
 
 import hashlib
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -87,7 +88,11 @@ def mask_column(label: str) -> str:
     return f"masked_{label}"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class AbstractStruct(msgspec.StructMeta, ABCMeta):
+    """The metaclass of structs with abstract methods: one that leaves a method out cannot be made."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, metaclass=AbstractStruct):
     """One named thing of the graph. `line` is its line in the pipeline's file."""
 
     name: str
@@ -162,9 +167,9 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
         """Whether its kernel adds the column DROPPED, true for rows that leave the pipeline under its name."""
         return False
 
+    @abstractmethod
     def run(self, batch: RecordBatch, keys: Mapping[str, bytes]) -> RecordBatch:
         """The batch behind the kernel; columns that it does not know are passed on. `keys`: by `KeyRef.id`."""
-        raise NotImplementedError
 
 
 class RoutingTransform(Transform, frozen=True, kw_only=True):
@@ -173,9 +178,9 @@ class RoutingTransform(Transform, frozen=True, kw_only=True):
     opens_layer: ClassVar[bool] = False
     """Whether it must see the values of columns that transforms before it have changed."""
 
+    @abstractmethod
     def outcome(self, layer: LayerScope) -> Outcome:
         """Where its events go, in terms of conditions that it asks the layer for."""
-        raise NotImplementedError
 
 
 ATTEMPTS_DEFAULT: Final = 8

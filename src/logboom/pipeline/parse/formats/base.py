@@ -3,10 +3,12 @@
 Knows settings and the rows that normalising takes. Must not know any particular format.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
+import msgspec
 import pyarrow as pa
 from pydantic import Field
 
@@ -14,6 +16,7 @@ from logboom.base.settings import Settings, Texts
 from logboom.pipeline.findings import Part
 from logboom.pipeline.normalise.rows import Fields, LineColumns, Row
 from logboom.pipeline.normalise.severity import Scale
+from logboom.pipeline.plan.nodes import AbstractStruct
 
 Model = TypeVar("Model", bound="RuleModel")
 
@@ -62,17 +65,17 @@ class RuleModel(Settings):
     """Read the body once more, where it parses as this: `json` or `logfmt`."""
 
 
-class Format:
-    """The node of a format in the plan. A subclass is a frozen `msgspec.Struct` too, with a tag of its own."""
+class Format(ABC):
+    """What the node of a format does, whichever it is."""
 
     __slots__ = ()
 
+    @abstractmethod
     def read_rows(self, values: pa.Array) -> list[Row]:
         """For each value of a binary array: its fields, or the reason why it has none as the end of a sentence.
 
         The reason of a null value is `lines.NO_VALUE`, of one of blanks alone `lines.EMPTY`.
         """
-        raise NotImplementedError
 
     def read_columns(self, values: pa.Array) -> list[LineColumns]:
         """Those values of a binary array that can be read as whole columns, each in one of the results at most.
@@ -80,6 +83,10 @@ class Format:
         The others come through `read_rows`. What can be read both ways must give the same fields.
         """
         return []
+
+
+class FormatNode(Format, msgspec.Struct, frozen=True, metaclass=AbstractStruct):
+    """A format's node in the plan. Each format extends it, under a tag of its own."""
 
 
 class RuleDefaults(NamedTuple):

@@ -6,12 +6,11 @@ middle of a value that does not start with one stands for itself; line ends insi
 
 from typing import Final, Literal
 
-import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.findings import Part
 from logboom.pipeline.normalise.rows import Row
-from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
+from logboom.pipeline.parse.formats.base import FormatNode, FormatType, RuleModel
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 
@@ -26,7 +25,7 @@ class CsvRuleModel(RuleModel):
     """What stands between values: one character; default `,`."""
 
 
-class CsvFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="csv"):
+class CsvFormat(FormatNode, frozen=True, kw_only=True, tag="csv"):
     """One RFC 4180 row per record."""
 
     columns: tuple[str, ...]

@@ -2,16 +2,15 @@
 
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.normalise.rows import Fields, LineColumns, Row
-from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.formats.base import FormatNode, plain_format
 from logboom.pipeline.parse.json_lines import object_of, read_json
 from logboom.pipeline.parse.json_spans import read_json_columns
 
 
-class JsonFormat(Format, msgspec.Struct, frozen=True, tag="json"):
+class JsonFormat(FormatNode, frozen=True, tag="json"):
     """One JSON object per record. Flat lines of one form are read as columns, all others decoded one by one."""
 
     def read_rows(self, values: pa.Array) -> list[Row]:

@@ -7,13 +7,12 @@ separator is true; the last of duplicate keys wins. A line whose first word is n
 import re
 from typing import Any, Final, Literal
 
-import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.findings import Part
 from logboom.pipeline.normalise.rows import Row
 from logboom.pipeline.parse.escapes import unescape
-from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
+from logboom.pipeline.parse.formats.base import FormatNode, FormatType, RuleModel
 from logboom.pipeline.parse.lines import EMPTY, NO_FIRST_PAIR, NO_VALUE, text_lines
 
 _REST_OF_QUOTED: Final = re.compile(r'([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
@@ -30,7 +29,7 @@ class KeyValueRuleModel(RuleModel):
     """What stands between key and value; default `=`."""
 
 
-class KeyValueFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="key_value"):
+class KeyValueFormat(FormatNode, frozen=True, kw_only=True, tag="key_value"):
     """Pairs with separators of the user's choice; blanks around keys and values do not count."""
 
     pair_separator: str = " "

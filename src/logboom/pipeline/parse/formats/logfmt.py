@@ -7,12 +7,11 @@ separator is true; the last of duplicate keys wins. A line whose first word is n
 import re
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.parse.escapes import unescape
-from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.formats.base import FormatNode, plain_format
 from logboom.pipeline.parse.lines import EMPTY, NO_FIRST_PAIR, NO_VALUE, text_lines
 
 _QUOTED: Final = r'"(?P<quoted>[^"\\]*(?:\\.[^"\\]*)*)"'
@@ -23,7 +22,7 @@ _PAIR: Final = re.compile(
 )
 
 
-class LogfmtFormat(Format, msgspec.Struct, frozen=True, tag="logfmt"):
+class LogfmtFormat(FormatNode, frozen=True, tag="logfmt"):
     """`key=value key="quoted value" flag`."""
 
     def read_rows(self, values: pa.Array) -> list[Row]:

@@ -7,7 +7,6 @@ one; where several groups have one name the first that is not empty wins.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from logboom.base.settings import Texts
 from logboom.pipeline.findings import Part
 from logboom.pipeline.normalise.rows import Fields, Row
-from logboom.pipeline.parse.formats.base import Format, FormatType, RuleModel
+from logboom.pipeline.parse.formats.base import FormatNode, FormatType, RuleModel
 from logboom.pipeline.parse.grok import PatternError, PatternField, compile_line
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
@@ -28,7 +27,7 @@ class PatternRuleModel(RuleModel):
     """One expression for whole lines, or several of which the first that matches wins; required."""
 
 
-class PatternFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="pattern"):
+class PatternFormat(FormatNode, frozen=True, kw_only=True, tag="pattern"):
     """RE2 expressions, all `%{NAME}` already replaced; the first that matches the whole line gives the fields."""
 
     expressions: tuple[str, ...]

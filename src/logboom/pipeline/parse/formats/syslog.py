@@ -7,13 +7,12 @@ It knows the two headers. It must not know severities of anything else. A line n
 import re
 from typing import Any, Final, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.normalise.severity import SYSLOG_TEXTS
-from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.formats.base import FormatNode, plain_format
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 FACILITIES: Final = (
@@ -48,7 +47,7 @@ _SD_ESCAPE: Final = re.compile(r'\\(["\\\]])')
 _NIL: Final = "-"
 
 
-class SyslogFormat(Format, msgspec.Struct, frozen=True, kw_only=True, tag="syslog"):
+class SyslogFormat(FormatNode, frozen=True, kw_only=True, tag="syslog"):
     """RFC 3164 (with or without PRI, as files have it) or RFC 5424."""
 
     rfc: Literal[3164, 5424]

@@ -2,15 +2,14 @@
 
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.normalise.rows import Row
-from logboom.pipeline.parse.formats.base import Format, plain_format
+from logboom.pipeline.parse.formats.base import FormatNode, plain_format
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 
-class TextFormat(Format, msgspec.Struct, frozen=True, tag="text"):
+class TextFormat(FormatNode, frozen=True, tag="text"):
     """The whole line becomes the body."""
 
     def read_rows(self, values: pa.Array) -> list[Row]:
