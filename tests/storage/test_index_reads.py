@@ -73,6 +73,42 @@ def test_a_search_that_hangs_holds_up_neither_writes_nor_other_searches(disk: Si
     assert None not in values(log)
 
 
+def test_a_save_that_hangs_holds_up_neither_searches_nor_the_end_of_the_segment() -> None:
+    """Two searches make the index of one complete segment; the write of the first does not return."""
+    disk = SimDisk()
+    write(open_log(disk, SMALL), 200)
+    log = open_log(disk, SMALL)
+    first = log.segments[0]
+    disk.unlink(first.index.path)
+    entered, go_on = threading.Event(), threading.Event()
+    stuck = threading.Thread(target=lambda: read_one(log, 1), daemon=True)
+
+    def wait(operation: str, path: str) -> None:
+        if operation == "write" and path == first.index.path and threading.current_thread() is stuck:
+            entered.set()
+            assert go_on.wait(WAIT_S)
+
+    disk.fault = wait
+    done: list[bytes | None] = []
+
+    def others() -> None:
+        first.file.cached_index = None  # as where that was dropped for memory, or another search is not done yet
+        done.append(read_one(log, 1))
+        first.index.retire()
+
+    try:
+        stuck.start()
+        assert entered.wait(WAIT_S)
+        other = threading.Thread(target=others, daemon=True)
+        other.start()
+        other.join(WAIT_S)
+        assert not other.is_alive()
+    finally:
+        go_on.set()
+    stuck.join(WAIT_S)
+    assert done[0] is not None
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(0, 199), st.booleans())
 def test_what_is_written_while_the_index_is_read_is_found(during: list[int], offset: int, rolls: bool) -> None:

@@ -44,11 +44,11 @@ class SegmentIndex:
         "_lock",
         "_name",
         "_newest_ms",
+        "_opening",
         "_remade",
         "_remaking",
         "_report",
         "_retired",
-        "_saving",
         "_tail",
         "_walker",
         "is_behind",
@@ -81,7 +81,7 @@ class SegmentIndex:
         """While the index is not in memory: the last entry of its file, and those that go behind it."""
         self._remaking = Lock()
         self._remade = False
-        self._saving = Lock()
+        self._opening = Lock()
         self._retired = False
         self._newest_ms: int | None = None
 
@@ -300,22 +300,27 @@ class SegmentIndex:
             self._save(index)
 
     def _save(self, index: SparseIndex) -> None:
-        with self._saving:
-            position, data, saved = index.pending_bytes()
-            if not data or self._retired:
+        position, data, saved = index.pending_bytes()
+        if not data:
+            return
+        # Under the lock the name still means this segment's file. Once it is open, what is written goes to this file
+        # whatever takes its name; the lock must not be held over the write, which may hang: searches save too.
+        with self._opening:
+            if self._retired:
                 return
             file = self._directory.open(self._name, create=True)
-            try:
-                if not position:
-                    file.truncate(0)  # there may be one that was of no use
-                file.write(position, [data])
-            finally:
-                file.close()
-            index.saved = saved
+        try:
+            if not position:
+                file.truncate(0)  # there may be one that was of no use
+            file.write(position, [data])
+        finally:
+            file.close()
+        index.saved = saved
 
     def retire(self) -> None:
-        """The segment was replaced: on return nothing is written to the file any more, which is the new one's now."""
-        with self._saving:
+        """The segment is about to be replaced: on return its file is not opened for writing any more, so that the next
+        one of that name is safe. A write under way ends in the old file."""
+        with self._opening:
             self._retired = True
 
     def shorten(self, position: int) -> None:
