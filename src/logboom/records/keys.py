@@ -29,8 +29,13 @@ def keyed_records(body: bytes, count: int) -> Iterator[KeyedRecord]:
     try:
         for _ in range(count):
             start = end
-            # Numbers of one byte are read in place, as nearly all are: a call for each would take twice the time.
-            length, at = read_varint(body, start)
+            # Numbers of one byte, and lengths of two, are read in place, as nearly all are: a call for each would take
+            # twice the time.
+            first, second = body[start], body[start + 1]
+            if first >= _CONTINUES > second and not first & 1:
+                length, at = (first & 0x7F | second << 7) >> 1, start + 2
+            else:
+                length, at = read_varint(body, start)
             end = at + length
             at += 1  # attributes
             while body[at] >= _CONTINUES:  # the timestamp's delta is not needed
