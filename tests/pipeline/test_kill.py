@@ -157,10 +157,10 @@ class Lives:
         (jvm,) = filter(_leads_a_session, started)
         os.kill(jvm, signal.SIGKILL)
         assert router.wait() == 1, router.log_text()[-2_000:]
-        assert router.log_text().splitlines()[-1] == (
+        assert (
             "logboom: Spark's JVM was killed (the kernel does so where memory runs out); "
             "nothing is lost: the next start goes on with the same batch"
-        )
+        ) in router.log_text().splitlines(), "py4j's threads may print what they were doing before and after it"
         wait_until(lambda: all_ended(started), "the JVM's workers have ended")
 
     def ends_by_itself(self, router: RouterProcess) -> None:
