@@ -7,6 +7,7 @@ workers have nothing to do.
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from _pytest.nodeid import NodeId
@@ -15,6 +16,9 @@ from _pytest.nodeid import NodeId
 # many containers, each compiles Logboom anew, which takes as long as most of the commands that they run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# kio loads hypothesis wherever that is installed. What this works out takes a second; it keeps that in the directory in
+# which a process runs, and for many tests that is a new one.
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parent.parent / ".hypothesis"))
 # The JVM of a test lives for seconds: its second compiler costs more than it gives.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
