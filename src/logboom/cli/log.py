@@ -264,7 +264,7 @@ def _list_logs(tree: _Tree, as_json: bool) -> None:
         if path.endswith(DELETED_SUFFIX):
             continue
         view = LogView(tree.disk, path)
-        size_bytes = sum(segment.sure_bytes for segment in view.segments)
+        size_bytes = sum(segment.durable_bytes for segment in view.segments)
         name = path.removeprefix(f"{STREAMS_DIR}/")
         rows.append((name, view.start, view.durable_end, len(view.segments), size_bytes))
     columns = ("log", "start", "durable_end", "segments", "bytes")

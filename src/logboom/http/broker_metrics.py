@@ -1,4 +1,4 @@
-"""The broker's counters as Prometheus metrics. Called on the event loop, which owns the counters."""
+"""The broker's counters as Prometheus metrics. Called on the broker's event loop, which alone changes the counters."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,8 +38,8 @@ _HELP: Final = {
 
 
 def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> Iterator[Metric]:
-    """Every metric of one broker, with series per partition; per stream where there are more than
-    `partition_series_max` partitions."""
+    """All metrics of one broker. Where it has more than `partition_series_max` partitions, there are series per stream
+    instead of series per partition."""
     info = GaugeMetricFamily(
         "logboom_broker_info", "The version and identity of this broker.", labels=("version", "cluster_id", "broker_id")
     )
@@ -71,16 +71,18 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
         "How long the oldest read from the disk has been running; 0 where none is.",
         value=broker.health.read_busy_s,
     )
-    yield _counter_by(
+    yield _labelled_counter(
         "segments_deleted", "Segments deleted, by what deleted them.", "reason", broker.counters.segments_deleted
     )
-    yield _counter_by(
+    yield _labelled_counter(
         "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
     )
     yield from _cleaner_metrics(broker.cleaner.state)
+    # `failed` could not be opened at the start: there is nothing to say of them but that they are offline.
     partitions, failed = list(broker.replicas), list(broker.replicas.failed)
-    describe = _partition_metrics if len(partitions) + len(failed) <= partition_series_max else _stream_metrics
-    yield from describe(partitions, failed)
+    count = len(partitions) + len(failed)
+    series = _partition_metrics if count <= partition_series_max else _stream_metrics
+    yield from series(partitions, failed)
 
 
 def _cleaner_metrics(state: CleanerState) -> Iterator[Metric]:
@@ -95,22 +97,23 @@ def _cleaner_metrics(state: CleanerState) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"logboom_{name}", text, value=value)
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"logboom_{name}", text, value=value)
+def _counter(name: str, help_text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"logboom_{name}", help_text, value=value)
 
 
-def _counter_by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(f"logboom_{name}", text, labels=(label,))
+def _labelled_counter(name: str, help_text: str, label: str, values: Mapping[str, int]) -> Metric:
+    """One series for each key of `values`, which is the label's value."""
+    family = CounterMetricFamily(f"logboom_{name}", help_text, labels=(label,))
     for value, count in values.items():
         family.add_metric((value,), count)
     return family
 
 
 def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[PartitionKey]) -> Iterable[Metric]:
-    """Sums over the partitions of each stream."""
+    """One series per stream: sums over its partitions."""
     families = [
-        GaugeMetricFamily(f"logboom_stream_{name}", text, labels=("stream",))
-        for name, text in (
+        GaugeMetricFamily(f"logboom_stream_{name}", help_text, labels=("stream",))
+        for name, help_text in (
             ("partitions", "Partitions that are open."),
             ("records", "Committed records, counted by their offsets."),
             ("size_bytes", "Bytes on the disk."),
@@ -119,10 +122,10 @@ def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[PartitionK
     ]
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(families))
     for partition in partitions:
-        of_stream = sums[partition.stream.name]
+        totals = sums[partition.stream.name]
         records = partition.high_watermark - partition.log_start_offset
-        for at, value in enumerate((1, records, partition.size_bytes, int(partition.offline))):
-            of_stream[at] += value
+        for column, value in enumerate((1, records, partition.size_bytes, int(partition.offline))):
+            totals[column] += value
     for name, _ in failed:
         sums[name][-1] += 1
     for stream, values in sums.items():
@@ -132,6 +135,7 @@ def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[PartitionK
 
 
 def _partition_metrics(partitions: Iterable[Partition], failed: Iterable[PartitionKey]) -> Iterable[Metric]:
+    """One series per partition."""
     labels = ("stream", "partition")
     families = {
         "high_watermark": GaugeMetricFamily(

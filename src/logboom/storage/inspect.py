@@ -1,7 +1,7 @@
-"""Reading a log's directory without being its owner, for `logboom log`: nothing is written, repaired or locked.
+"""Read-only inspection of a log's directory, for `logboom log`: nothing is written, repaired or locked.
 
-The broker may be running, or have been killed. What is wrong below the durable end is damage. Behind it lies a tail,
-which recovery would keep as far as its batches are whole.
+The broker may be running, or may have been killed. What is wrong below the durable end is damage. Above it lies the
+tail, of which recovery keeps the batches up to the first one that is not valid.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,27 +33,28 @@ from logboom.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from logboom.storage.snapshots import snapshot_is_good
 
 _WINDOW_BYTES: Final = MIB
-_LOOKS: Final = 10
+_SNAPSHOT_ATTEMPTS: Final = 10
+"""How often checkpoint and names are read again while a running broker changes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """One segment as it was found."""
+    """One segment as it was when the directory was read."""
 
     path: str
     index_path: str
     base: Offset
     limit: Offset
-    """Up to where its offsets must reach: the next segment's base, or the durable end."""
-    sure_bytes: int
-    """Bytes that are below the durable end."""
+    """The offset that its last batch must end at: the next segment's base, or the durable end."""
+    durable_bytes: int
+    """How many of its bytes are below the durable end."""
     size_bytes: int
-    """Length of the file; behind the last batch there may be room that was reserved."""
+    """Length of the file; after the last batch there may be preallocated space."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """One whole, checked batch and where it lies."""
+    """One valid batch and its position in the file."""
 
     path: str
     position: int
@@ -63,7 +64,7 @@ class BatchView:
 
 @dataclass(frozen=True, slots=True)
 class LogTotals:
-    """What was found good in a log."""
+    """What is valid in a log."""
 
     segments: int
     batches: int
@@ -72,82 +73,89 @@ class LogTotals:
     start: Offset
     durable_end: Offset
     tail_records: int
-    """Records behind the durable end that are whole; not acknowledged as synced, and kept by recovery."""
+    """Valid records above the durable end; not acknowledged as synced, and kept by recovery."""
 
 
 Found: TypeAlias = BatchView | Damage
 
 
 class LogView:
-    """What a directory held when it was looked at. Raises OSError where it cannot be read; is never closed."""
+    """A log's directory at one moment.
+
+    Raises OSError where it cannot be read; keeps no handles, so needs no close.
+    """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
-        known, names = self._look()
-        self.checkpoint = known
+        checkpoint, names = self._snapshot()
+        self.checkpoint = checkpoint
         files = _segment_files(names)
         bases = [base for base, _ in files]
         history = epoch_files.load(disk, directory)
-        if history is not None and known is not None and history.latest < known.latest_epoch:
+        if history is not None and checkpoint is not None and history.latest < checkpoint.latest_epoch:
             history = None
         self.has_epochs = history is not None
         self._epoch_at: EpochAt = history.at if history is not None else _no_epoch
         self.names = names
-        self.durable_end = known.durable_end if known else max(bases, default=Offset(0))
-        self.start = known.log_start if known else min(bases, default=Offset(0))
+        self.durable_end = checkpoint.durable_end if checkpoint else max(bases, default=Offset(0))
+        self.start = checkpoint.log_start if checkpoint else min(bases, default=Offset(0))
         self.segments = self._views(files)
 
-    def _look(self) -> tuple[Checkpoint | None, list[str]]:
-        """Checkpoint and names of one moment: a running broker may roll or delete segments between two looks."""
-        known = checkpoints.load(self.disk, self.directory)
-        for _ in range(_LOOKS):
-            names, before = self.disk.list(self.directory), known
-            known = checkpoints.load(self.disk, self.directory)
-            if before and known and (before.segment, before.log_start) == (known.segment, known.log_start):
+    def _snapshot(self) -> tuple[Checkpoint | None, list[str]]:
+        """A checkpoint and the names that belong to it: a running broker may roll or delete segments in between."""
+        checkpoint = checkpoints.load(self.disk, self.directory)
+        for _ in range(_SNAPSHOT_ATTEMPTS):
+            names, before = self.disk.list(self.directory), checkpoint
+            checkpoint = checkpoints.load(self.disk, self.directory)
+            if (
+                before
+                and checkpoint
+                and (before.segment, before.log_start) == (checkpoint.segment, checkpoint.log_start)
+            ):
                 return before, names
-        return known, names
+        return checkpoint, names
 
     def _views(self, files: list[tuple[Offset, str]]) -> tuple[SegmentView, ...]:
         views = []
         for (base, name), following in zip_longest(files, files[1:]):
-            path, follower = f"{self.directory}/{name}", following[0] if following else None
+            path, next_base = f"{self.directory}/{name}", following[0] if following else None
             try:
                 size = self.disk.size(path)
             except FileNotFoundError:
                 continue
-            sure, limit = self._sure(base, size, follower)
+            durable_bytes, limit = self._durable_part(base, size, next_base)
             index_path = f"{self.directory}/{file_stem(base)}{INDEX_SUFFIX}"
-            views.append(SegmentView(path, index_path, base, limit, sure, size))
+            views.append(SegmentView(path, index_path, base, limit, durable_bytes, size))
         return tuple(views)
 
-    def _sure(self, base: Offset, size: int, follower: Offset | None) -> tuple[int, Offset]:
-        known = self.checkpoint
-        if known is None:
-            return (0, base) if follower is None else (size, follower)
-        if base > known.segment:
+    def _durable_part(self, base: Offset, size: int, next_base: Offset | None) -> tuple[int, Offset]:
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            return (0, base) if next_base is None else (size, next_base)
+        if base > checkpoint.segment:
             return 0, base
-        if base == known.segment:
-            return min(known.position, size), known.durable_end
-        return size, known.durable_end if follower is None else follower
+        if base == checkpoint.segment:
+            return min(checkpoint.position, size), checkpoint.durable_end
+        return size, checkpoint.durable_end if next_base is None else next_base
 
     # --- below the durable end -------------------------------------------------------------------------------------
 
     def batches(self, start: Offset | None = None) -> Iterator[Found]:
         """Every batch below the durable end that reaches above `start`, in order, and each stretch of damage."""
-        wanted = self.start if start is None else start
+        start_offset = self.start if start is None else start
         yield from self._missing_files()
         for segment in self.segments:
-            if not segment.sure_bytes or segment.limit <= wanted:
+            if not segment.durable_bytes or segment.limit <= start_offset:
                 continue
-            for found in self._segment(segment, wanted):
+            for found in self._segment(segment, start_offset):
                 if isinstance(found, Damage) and self._was_compacted(segment):
-                    # A running broker put another file in its place, perhaps in the place of those behind it too.
-                    yield from LogView(self.disk, self.directory).batches(wanted)
+                    # A running broker has replaced it by a compacted segment, and perhaps the following ones too.
+                    yield from LogView(self.disk, self.directory).batches(start_offset)
                     return
                 yield found
                 if isinstance(found, BatchView):
-                    wanted = found.header.next_offset
+                    start_offset = found.header.next_offset
 
     def _was_compacted(self, segment: SegmentView) -> bool:
         """Whether a complete segment is not the file any more that was looked at, though it was not deleted."""
@@ -161,41 +169,43 @@ class LogView:
             return is_retained and _segment_files(self.disk.list(self.directory)) != _segment_files(self.names)
 
     def _missing_files(self) -> Iterator[Damage]:
-        known = self.checkpoint
+        checkpoint = self.checkpoint
         if self.segments and self.segments[0].base > self.start:
             first = self.segments[0].base
             yield Damage(self.directory, 0, self.start, f"the segments before offset {first} are missing")
-        if known is None or known.durable_end == known.log_start:
+        if checkpoint is None or checkpoint.durable_end == checkpoint.log_start:
             return
-        last = next((segment for segment in self.segments if segment.base == known.segment), None)
+        last = next((segment for segment in self.segments if segment.base == checkpoint.segment), None)
         if last is None:
-            yield Damage(self.directory, 0, known.segment, f"the segment {file_stem(known.segment)} is missing")
-        elif last.sure_bytes < known.position:
-            reason = f"the file ends before its durable end at byte {known.position}"
+            yield Damage(
+                self.directory, 0, checkpoint.segment, f"the segment {file_stem(checkpoint.segment)} is missing"
+            )
+        elif last.durable_bytes < checkpoint.position:
+            reason = f"the file ends before its durable end at byte {checkpoint.position}"
             yield Damage(last.path, last.size_bytes, None, reason)
 
-    def _segment(self, segment: SegmentView, wanted: Offset) -> Iterator[Found]:
+    def _segment(self, segment: SegmentView, start_offset: Offset) -> Iterator[Found]:
         try:
             file = self.disk.open(segment.path)
         except FileNotFoundError:
             now = checkpoints.load(self.disk, self.directory)
             if now is None or now.log_start < segment.limit:
                 yield Damage(segment.path, 0, segment.base, "the file is missing")
-            return  # else retention was here first
+            return  # else retention has removed it meanwhile
         try:
-            position, offset = self._entry(segment, wanted, file)
+            position, offset = self._start_position(segment, start_offset, file)
             for found in self._walk(segment, file, position, offset):
-                if isinstance(found, Damage) or found.header.next_offset > wanted:
+                if isinstance(found, Damage) or found.header.next_offset > start_offset:
                     yield found
         finally:
             file.close()
 
-    def _entry(self, segment: SegmentView, wanted: Offset, file: File) -> tuple[int, Offset]:
-        """Where to begin for an offset: at a good batch that the index knows, or at the segment's begin."""
-        if wanted > segment.base:
+    def _start_position(self, segment: SegmentView, start_offset: Offset, file: File) -> tuple[int, Offset]:
+        """Position and offset to read from: of a valid batch that the index has, or of the segment's start."""
+        if start_offset > segment.base:
             index = self.index_of(segment)
-            entry = None if index is None else index.floor(wanted)
-            if entry is not None and entry[1] < segment.sure_bytes:
+            entry = None if index is None else index.floor(start_offset)
+            if entry is not None and entry[1] < segment.durable_bytes:
                 offset, position = entry
                 first = next(self._walk(segment, file, position, offset), None)
                 if isinstance(first, BatchView):
@@ -203,7 +213,7 @@ class LogView:
         return 0, segment.base
 
     def index_of(self, segment: SegmentView) -> SparseIndex | None:
-        """A segment's index as far as its file is right."""
+        """A segment's index, None where its file is missing or invalid."""
 
         def load(data: bytes) -> SparseIndex | None:
             return SparseIndex.load(data, 1, segment.base, segment.size_bytes)
@@ -213,45 +223,45 @@ class LogView:
     def should_have_index(self, segment: SegmentView) -> bool:
         """Whether a segment's index is complete on the disk by now, and the segment still there.
 
-        It is written when the segment has ended, which is before the checkpoint names the next one; retention removes
-        it behind the segment itself.
+        It is written when the segment has ended, before the checkpoint names the next one; retention removes it after
+        the segment itself.
         """
-        behind = self.segments[-1].base if self.checkpoint is None else self.checkpoint.segment
-        return segment.base < behind and self.disk.exists(segment.path)
+        newest = self.segments[-1].base if self.checkpoint is None else self.checkpoint.segment
+        return segment.base < newest and self.disk.exists(segment.path)
 
     def _walk(self, segment: SegmentView, file: File, position: int, expected: Offset) -> Iterator[Found]:
-        end = segment.sure_bytes
+        end = segment.durable_bytes
         window = _Window(file, end)
         while position < end:
             fault, header = self._fault(window, position, expected, end)
             if header is not None and fault is None:
-                yield BatchView(segment.path, position, header, window.cut(position, header.size_bytes))
+                yield BatchView(segment.path, position, header, window.read(position, header.size_bytes))
                 position, expected = position + header.size_bytes, header.next_offset
                 continue
-            good = self._next_good(file, position, expected, segment)
-            behind = "nothing good follows in this file" if good is None else f"good again at byte {good[0]}"
-            yield Damage(segment.path, position, expected, f"{fault}; {behind}")
-            if good is None:
+            valid = self._next_valid(file, position, expected, segment)
+            rest = "nothing good follows in this file" if valid is None else f"good again at byte {valid[0]}"
+            yield Damage(segment.path, position, expected, f"{fault}; {rest}")
+            if valid is None:
                 return
-            position, expected = good
+            position, expected = valid
         if expected < segment.limit:
             yield Damage(segment.path, end, expected, f"the offsets from here to {segment.limit} are missing")
 
     def _fault(
         self, window: "_Window", position: int, expected: Offset, end: int
     ) -> tuple[str | None, BatchHeader | None]:
-        data = window.cut(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
-        if len(data) < HEADER_BYTES:  # a running broker may have given back reserved room since the size was read
+        data = window.read(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
+        if len(data) < HEADER_BYTES:  # a running broker may have cut preallocated space since the size was read
             return "the file ends inside a batch", None
         header = read_header(data)
         size = header.size_bytes if HEADER_BYTES <= header.size_bytes <= end - position else HEADER_BYTES
-        fault = batch_fault(window.cut(position, size), 0, header, expected, end - position, self._epoch_at)
+        fault = batch_fault(window.read(position, size), 0, header, expected, end - position, self._epoch_at)
         return fault, header
 
-    def _next_good(
+    def _next_valid(
         self, file: File, position: int, expected: Offset, segment: SegmentView
     ) -> tuple[int, Offset] | None:
-        start, end = position, segment.sure_bytes
+        start, end = position, segment.durable_bytes
         while start < end:
             data = file.read(start, min(SALVAGE_BYTES, end - start))
             for at, header in salvage(data, expected, segment.limit, self._epoch_at):
@@ -261,36 +271,36 @@ class LogView:
             start += SALVAGE_BYTES // 2
         return None
 
-    # --- behind the durable end -----------------------------------------------------------------------------------
+    # --- above the durable end -----------------------------------------------------------------------------------
 
     def tail(self) -> Iterator[BatchView]:
-        """The whole batches behind the durable end; a running broker may be writing the next one."""
+        """The valid batches above the durable end; a running broker may be writing the next one."""
         expected = self.durable_end
         for segment in self.segments:
-            if segment.sure_bytes == segment.size_bytes or segment.limit < expected:
+            if segment.durable_bytes == segment.size_bytes or segment.limit < expected:
                 continue
             try:
                 file = self.disk.open(segment.path)
-            except FileNotFoundError:  # retention was here first
+            except FileNotFoundError:  # retention has removed it meanwhile
                 continue
             try:
-                position, window = segment.sure_bytes, _Window(file, segment.size_bytes)
+                position, window = segment.durable_bytes, _Window(file, segment.size_bytes)
                 while position < segment.size_bytes:
                     fault, header = self._fault(window, position, expected, segment.size_bytes)
                     if fault is not None or header is None:
                         break
-                    yield BatchView(segment.path, position, header, window.cut(position, header.size_bytes))
+                    yield BatchView(segment.path, position, header, window.read(position, header.size_bytes))
                     position, expected = position + header.size_bytes, header.next_offset
             finally:
                 file.close()
 
     def notices(self) -> Iterator[Notice]:
-        """What needs no action: auxiliary files that are going to be made again, and files that are not a log's."""
+        """What needs no action: auxiliary files that will be rebuilt, and files that do not belong to a log."""
         if self.checkpoint is None and any(segment.size_bytes for segment in self.segments):
             yield Notice(
                 f"{self.directory}/{checkpoints.NAME}", "is missing or garbled; the last segment is taken as tail"
             )
-        if not self.has_epochs and any(segment.sure_bytes for segment in self.segments):
+        if not self.has_epochs and any(segment.durable_bytes for segment in self.segments):
             yield Notice(f"{self.directory}/{epoch_files.NAME}", "is missing, garbled or old and will be made again")
         for name in self.names:
             path = f"{self.directory}/{name}"
@@ -314,13 +324,13 @@ def _segment_files(names: Sequence[str]) -> list[tuple[Offset, str]]:
 
 
 class _Window:
-    """Bytes of a file, read ahead; nothing from `end` on."""
+    """Bytes of a file up to `end`, with read-ahead."""
 
     def __init__(self, file: File, end: int) -> None:
         self._file, self._end = file, end
         self._start, self._data = 0, b""
 
-    def cut(self, position: int, length: int) -> bytes:
+    def read(self, position: int, length: int) -> bytes:
         at = position - self._start
         if at < 0 or at + length > len(self._data):
             self._data = self._file.read(position, min(max(length, _WINDOW_BYTES), self._end - position))
@@ -329,16 +339,16 @@ class _Window:
 
 
 class _IndexCheck:
-    """Whether the entries of an index name batches that are there."""
+    """Counts the entries of an index that name no batch."""
 
     def __init__(self, index: SparseIndex, segment: SegmentView) -> None:
         entries = zip(index.positions, index.offsets, strict=True)
-        self._entries = iter([entry for entry in entries if entry[0] < segment.sure_bytes])
+        self._entries = iter([entry for entry in entries if entry[0] < segment.durable_bytes])
         self._next = next(self._entries, None)
         self.path = segment.index_path
         self.wrong = 0
 
-    def saw(self, position: int, offset: Offset) -> None:
+    def on_batch(self, position: int, offset: Offset) -> None:
         while self._next is not None and self._next[0] <= position:
             self.wrong += self._next != (position, offset)
             self._next = next(self._entries, None)
@@ -355,7 +365,7 @@ def verify(
     batches = records = size_bytes = 0
     segments = {segment.path: segment for segment in view.segments}
     path, check = "", None
-    # The whole segment that the log begins in, so that its index can be held against it.
+    # From the start of the segment that holds the log start, so that its index can be compared with all its batches.
     begin = max((segment.base for segment in view.segments if segment.base <= view.start), default=view.start)
     for found in view.batches(begin):
         if found.path != path:
@@ -363,13 +373,13 @@ def verify(
             path, segment = found.path, segments.get(found.path)
             check = None if segment is None else _index_check(view, segment, report)
         if isinstance(found, Damage):
-            check = None  # entries that lead into it are no news
+            check = None  # index entries that point into damage are not worth a notice of their own
             report(found)
             continue
         header = found.header
         batches, records, size_bytes = batches + 1, records + header.records_count, size_bytes + header.size_bytes
         if check is not None:
-            check.saw(found.position, Offset(header.base_offset))
+            check.on_batch(found.position, Offset(header.base_offset))
         progress(header.size_bytes)
     _finish(check, report)
     for notice in view.notices():
