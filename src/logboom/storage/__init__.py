@@ -3,8 +3,9 @@
 The life of a log
     `PartitionLog.open` recovers it from its directory. The event loop then appends, which gives a batch its offset and
     stages it; the flusher's thread writes what is staged to the last segment and syncs it; consumers read whole batches
-    through `log.reader`, from any thread. Retention moves the start of the log up and removes old segments; a follower
-    that differs from its leader cuts its end off (`truncate`). `close` leaves nothing for the next open to recover.
+    through `log.reader`, from any thread. Retention moves the start of the log up and removes old segments; key
+    compaction (`log.compaction`) replaces segments by shorter ones; a follower that differs from its leader cuts its
+    end off (`truncate`). `close` leaves nothing for the next open to recover.
 
 Four offsets say how far a log has come, each at most the next:
     log_start_offset   the first offset that can be read; what is below was deleted
@@ -21,14 +22,18 @@ Threads. The event loop and the flusher's thread share the staged batches of a l
 holds while it waits for the disk; the loop takes it only where it need not wait (`inline_writes`) or while the flusher
 is idle. Any number of threads read meanwhile: they see tuples that are replaced whole. The index of a segment is read
 from the disk by those threads alone, and no lock that a writer needs is held meanwhile, so that a read that hangs holds
-up no append.
+up no append. Compaction reads and writes on a thread of its own; that a new segment takes the place of others is a
+short job of the flusher's thread, under the lock. A read of a replaced segment goes on with its open file.
 
 Files in a directory, named by offsets where they have one (formats: docs/decisions/0002-storage.md)
-    N.log           a segment: record batches as they came, with base offset and leader epoch filled in
+    N.log           a segment: record batches as they came, with base offset and leader epoch filled in; after
+                    compaction some hold fewer records, or none, but each begins where the one before ends
     N.index         where batches lie in it and how new they are, every few KiB; a CRC for each entry
     N.producers     idempotent producers as of offset N: one at the base of each segment, and recovery points between
     leader-epochs   each leader epoch and its start offset; written before the first batch of an epoch is
     durable-end     the checkpoint: durable end, its position, log start, latest epoch; overwritten at every flush
+    first-dirty-offset  up to where the log is compacted; may be lost, is never too high
+    N-M.cleaned, N-M.swap  a compacted segment for the offsets N to M, being written, and taking its place
     owner.json      which partition this is; written and read by the broker alone
     Only the segments are the log. The rest is auxiliary: checked when read, and made again from the segments.
 
@@ -40,17 +45,19 @@ After a crash
 
     No order of crashes loses what was durable, because each change is made durable before the next one relies on it: a
     segment's name and the end of the one before it before its first batch, an epoch before a batch of it, a new log
-    start before a segment below goes, a shorter end before its batches go. The tests play short histories with a fault
-    at every single operation of a simulated disk (tests/faults/test_disk_steps.py).
+    start before a segment below goes, a shorter end before its batches go, a compacted segment before those it replaces
+    go. The tests play short histories with a fault at every single operation of a simulated disk
+    (tests/faults/test_disk_steps.py, test_compaction_steps.py).
 
 The modules, each using those above it only
     config, faults, small_files, format          settings and results; errors; auxiliary files; the format's version
     open_files                                   the limit on open files of all logs together
-    epochs, producers, checkpoint                what is known beside the batches
+    epochs, producers, checkpoint, first_dirty   what is known beside the batches
     files, snapshots                             names of files; the files of the producer table
     segment/                                     one segment: file, walker, index, reader
     state                                        `LogState`: all of the above for one log
     staging, plan                                batches placed and not written yet; where segments will end
+    compaction/                                  key compaction of a state: two passes, and the swap of segments
     recovery, truncation, writing, reading       what is done with a state
     inline_writes                                small writes on the event loop, synced beside it
     search, retention                            offsets by time; which segments may go
