@@ -14,7 +14,7 @@ Knows partitions, the flusher and when to compact. How a log is compacted is `st
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -121,7 +121,8 @@ class LogCleaner:
     async def _look(self) -> Candidate[Partition] | None:
         """The log to compact now; None where none needs it."""
         wanted = [one for one in self._partitions() if one.config.compacts and not one.offline]
-        self._note(uncleanable={one: why for one, why in self.state.uncleanable.items() if one in wanted})
+        kept = {one: why for one, why in self.state.uncleanable.items() if one in wanted}
+        self.state = replace(self.state, uncleanable=kept)
         dirt: dict[Partition, Dirt] = {}
         for partition in wanted:
             try:
@@ -131,7 +132,7 @@ class LogCleaner:
                     self._give_up(partition, error)
             except LogboomError:
                 continue  # deleted meanwhile
-        self._note(dirt=dirt)
+        self.state = replace(self.state, dirt=dirt)
         return most_urgent(
             Candidate(one, found, one.config.min_cleanable_dirty_ratio)
             for one, found in dirt.items()
@@ -152,11 +153,6 @@ class LogCleaner:
             max_compaction_lag_ms=None if max_lag_ms == INT64_MAX else max_lag_ms,
             max_batch_bytes=config.max_message_bytes,
             map_bytes=self._config.now.cleaner.key_map_bytes,
-        )
-
-    def _note(self, **changes: Any) -> None:
-        self.state = CleanerState(
-            **{name: changes.get(name, getattr(self.state, name)) for name in CleanerState.__dataclass_fields__}
         )
 
     # --- one log ----------------------------------------------------------------------------------------------------
@@ -184,7 +180,7 @@ class LogCleaner:
             return True  # the stream was deleted
         except Exception as fault:  # noqa: BLE001 - a bug of ours stops the compaction of one log
             self._log.error("compaction failed on an internal error", partition=str(partition), exc_info=fault)
-            self._note(uncleanable={**self.state.uncleanable, partition: "an internal error: see the log"})
+            self._leave_alone(partition, "an internal error: see the log")
             return False
         finally:
             # A step that is still running looks at this; then the thread is free to remove what was left unfinished.
@@ -217,7 +213,10 @@ class LogCleaner:
             self._flusher.disk_failed(cause)
             return
         self._log.error("log cannot be compacted", partition=str(partition), reason=str(error))
-        self._note(uncleanable={**self.state.uncleanable, partition: str(error)})
+        self._leave_alone(partition, str(error))
+
+    def _leave_alone(self, partition: Partition, reason: str) -> None:
+        self.state = replace(self.state, uncleanable={**self.state.uncleanable, partition: reason})
 
     def _report(self, partition: Partition, cleaned: Cleaned, took_s: float) -> None:
         counters = self._counters
@@ -226,7 +225,7 @@ class LogCleaner:
         counters.compacted_written_bytes += cleaned.bytes_written
         counters.compacted_away_records += cleaned.records_removed
         recopied = cleaned.bytes_written / cleaned.bytes_read if cleaned.bytes_read else 0.0
-        self._note(last_run_s=took_s, last_recopy_ratio=recopied)
+        self.state = replace(self.state, last_run_s=took_s, last_recopy_ratio=recopied)
         self._log.info(
             "log compacted",
             partition=str(partition),
