@@ -103,6 +103,8 @@ class LogCleaner:
         self._log = log
         self._thread = ReaderThreads(runtime.workers.pool("cleaner", 1), runtime.clock)
         self._pace = _Pace(runtime.workers.mailbox(), config, runtime.clock)
+        self._seen: dict[Partition, tuple[object, ...] | None] = {}
+        """What the last look at each log depended on."""
         self._swapping: asyncio.Future[Any] | None = None
         self._pause = Pause(config, lambda config: config.cleaner.backoff_ms / SECOND_MS)
 
@@ -124,7 +126,13 @@ class LogCleaner:
         kept = {one: why for one, why in self.state.uncleanable.items() if one in wanted}
         self.state = replace(self.state, uncleanable=kept)
         dirt: dict[Partition, Dirt] = {}
+        last_seen, self._seen = self._seen, {}
         for partition in wanted:
+            # Where nothing was written, deleted, compacted or set since, a thousand quiet logs cost no look at each.
+            self._seen[partition] = seen = _what_dirt_depends_on(partition)
+            if seen is not None and last_seen.get(partition) == seen and partition in self.state.dirt:
+                dirt[partition] = self.state.dirt[partition]
+                continue
             try:
                 dirt[partition] = await self._on_thread(partition, partial(self._dirt_of, partition))
             except StorageError as error:
@@ -258,6 +266,14 @@ class LogCleaner:
     async def _on_thread(self, partition: Partition, function: Callable[[], Result]) -> Result:
         """Run a step; the directory of the partition is not removed before it has ended."""
         return await partition.reads.until_ended(self._thread.run(function))
+
+
+def _what_dirt_depends_on(partition: Partition) -> tuple[object, ...] | None:
+    """How dirty a log is stays the same as long as this does. None where it changes with the time, too."""
+    config, log = partition.config, partition.log
+    if config.min_compaction_lag_ms or config.max_compaction_lag_ms != INT64_MAX:
+        return None
+    return config, log.compaction.first_dirty_offset, log.log_start_offset, log.segments[-1], partition.high_watermark
 
 
 class _Pace:
