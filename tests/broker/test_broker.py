@@ -224,7 +224,7 @@ def test_limits_and_names_are_enforced(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, max_partitions=20) as broker:
             with pytest.raises(InvalidStreamNameError):
-                await broker.catalog.create_stream("__mine")
+                await broker.catalog.create_stream("__transaction_state")
             with pytest.raises(PolicyViolationError):
                 await broker.catalog.create_stream("orders", partitions=21)
             assert (await broker.catalog.create_stream("__ours", internal=True)).internal

@@ -30,7 +30,7 @@ NAMES = {
     "a space": ("a b", "characters other than"),
     "collides": ("a_b", "collides with 'a.b'"),
     "collides twice": ("c-d.e_f", "collides with 'c-d_e.f'"),
-    "internal": ("__mine", "Logboom's own"),
+    "internal": ("__transaction_state", "Logboom's own"),
     "internal and there": ("__consumer_offsets", "Logboom's own"),
     "the log of the metadata": ("__cluster_metadata", "Logboom's own"),
 }

@@ -74,25 +74,33 @@ def test_a_stream_is_created_with_its_own_settings_over_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "a" * 250, "with space", "umlaut-ü", "slash/y", "new\nline", "end\n", "__offsets", "nul\0"]
+    "name", ["", ".", "..", "a" * 250, "with space", "umlaut-ü", "slash/y", "new\nline", "end\n", "nul\0"]
 )
 def test_invalid_stream_names(name: str) -> None:
     with pytest.raises(InvalidStreamNameError):
         check_name(name)
 
 
-@pytest.mark.parametrize("name", ["a", "a" * 249, "...", "_one", "A.b-c_9", "-"])
-def test_valid_stream_names(name: str) -> None:
-    assert check_name(name) == name
+@pytest.mark.parametrize(
+    "name", ["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__logboom_x"]
+)
+def test_names_of_internal_streams_are_not_for_clients(name: str) -> None:
+    with pytest.raises(InvalidStreamNameError, match="Logboom's own"):
+        check_name(name)
+    assert check_name(name, internal=True) == name
 
 
-def test_internal_names_are_for_the_node() -> None:
-    assert check_name("__consumer_offsets", internal=True) == "__consumer_offsets"
+def test_an_internal_stream_is_changed_by_the_node_alone() -> None:
     image = with_stream(Image(), "__consumer_offsets", internal=True)
     with pytest.raises(InvalidRequestError):
         delete_stream(image, "__consumer_offsets")
     with pytest.raises(InvalidRequestError):
         add_partitions(image, "__consumer_offsets", 5, LIMITS)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 249, "...", "_one", "A.b-c_9", "-", "__debezium-heartbeat.shop", "__x"])
+def test_valid_stream_names(name: str) -> None:
+    assert check_name(name) == name
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,11 @@ from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, FAULTS_MAX, st
 
 NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with `-` and a partition index of five digits the name fits in a file name of 255 bytes."""
-INTERNAL_PREFIX: Final = "__"
+_INTERNAL_NAMES: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+"""Kafka's internal topics. Other names that start with `__` are for clients, such as Debezium's heartbeats."""
+_INTERNAL_PREFIX: Final = "__logboom"
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -61,8 +65,8 @@ def check_name(name: str, *, internal: bool = False) -> StreamName:
         raise InvalidStreamNameError(f"the name is {len(name)} characters long, at most {NAME_LENGTH_MAX} are allowed")
     if not _LEGAL_NAME.fullmatch(name):
         raise InvalidStreamNameError(f"{name!r} has characters other than ASCII letters, digits, '.', '_' and '-'")
-    if name.startswith(INTERNAL_PREFIX) and not internal:
-        raise InvalidStreamNameError(f"names that start with {INTERNAL_PREFIX!r} are Logboom's own, as {name!r} is")
+    if not internal and (name in _INTERNAL_NAMES or name.startswith(_INTERNAL_PREFIX)):
+        raise InvalidStreamNameError(f"{name!r} is one of Logboom's own names")
     return StreamName(name)
 
 
