@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.sim.nodes import connected, on_node
 
 from logboom.base.ids import Offset
 from logboom.records import Record, build_batch
@@ -20,20 +21,17 @@ def records(*values: bytes) -> bytes:
     return bytes(build_batch([Record(Offset(n), 0, None, value, ()) for n, value in enumerate(values)]))
 
 
-def on_node(body: Callable[[SimNode, SimClient], Awaitable[None]], timing: DiskTiming | None = None) -> None:
-    """Run `body` with a node and a client of it."""
-    simulation = Simulation(1)
+def with_stream(body: Callable[[SimNode, SimClient], Awaitable[None]], timing: DiskTiming | None = None) -> None:
+    """Run `body` with a node, a stream and a client."""
 
-    async def main() -> None:
-        node = SimNode(simulation, "n1", timing=timing)
-        await node.start()
-        client = await SimClient.connect(node.address, "test")
+    async def main(node: SimNode, _: Simulation) -> None:
+        client = await connected(node)
         await client.create_stream("s", 1, {})
         await body(node, client)
         client.close()
         await node.stop()
 
-    simulation.run(main(), max_s=300)
+    on_node(main, timing)
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "after a start, which leaves indexes unread"])
@@ -65,7 +63,7 @@ def test_a_read_that_hangs_holds_up_nothing_but_itself(restarted: bool) -> None:
         assert [int(value) for _, value in polled.records] == list(range(10))
         client.close()
 
-    on_node(body, DiskTiming(read_cached_refused=1.0))
+    with_stream(body, DiskTiming(read_cached_refused=1.0))
 
 
 def test_code_that_waits_for_the_disk_on_the_event_loop_is_found_out() -> None:
@@ -75,4 +73,4 @@ def test_code_that_waits_for_the_disk_on_the_event_loop_is_found_out() -> None:
         await asyncio.sleep(1)
 
     with pytest.raises(SimulationError, match=r"the event loop would wait for the disk: read of metadata/durable-end"):
-        on_node(body)
+        with_stream(body)

@@ -1,18 +1,19 @@
 """The HTTP door of a simulated node: it answers whatever hangs below it, and probes find a door that does not."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
+from tests.sim.nodes import connected, on_node
 
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.server import HttpServer
 from logboom.records import Record, build_batch
-from logboom.sim.client import SimClient, TopicPartition
+from logboom.sim.client import TopicPartition
 from logboom.sim.node import SimNode
 from logboom.sim.process import Process
 from logboom.sim.scenario import Outcome, Scenario, run_seed
@@ -43,25 +44,14 @@ async def get(node: SimNode, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
-def on_node(body: Callable[[SimNode], Awaitable[None]]) -> None:
-    simulation = Simulation(1)
-
-    async def main() -> None:
-        node = SimNode(simulation, "n1")
-        await node.start()
-        await body(node)
-
-    simulation.run(main(), max_s=300)
-
-
 def process_of(node: SimNode) -> Process:
     assert node.process is not None
     return node.process
 
 
 def test_a_disk_that_hangs_is_told_by_readiness_alone() -> None:
-    async def body(node: SimNode) -> None:
-        client = await SimClient.connect(node.address, "test")
+    async def body(node: SimNode, _: Simulation) -> None:
+        client = await connected(node)
         await client.create_stream("s", 1, {})
         assert await get(node, "/readyz") == (200, "ready\n")
         node.device.hanging = frozenset(("write", "sync", "sync_dir"))
@@ -81,10 +71,10 @@ def test_a_disk_that_hangs_is_told_by_readiness_alone() -> None:
 
 
 def test_a_node_that_stops_closes_its_http_door_last() -> None:
-    async def body(node: SimNode) -> None:
+    async def body(node: SimNode, _: Simulation) -> None:
         process = process_of(node)
         node.device.hanging = frozenset(("sync",))
-        client = await SimClient.connect(node.address, "test")
+        client = await connected(node)
         creating = asyncio.ensure_future(client.create_stream("s", 1, {}))
         await asyncio.sleep(1)
         stopping = asyncio.ensure_future(node.stop())

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from tests.sim.nodes import connected, on_node
 
 from logboom.base.ids import Offset
 from logboom.kafka.wire.messages import milliseconds
@@ -77,16 +78,12 @@ def test_a_coordinator_that_takes_commits_of_former_members_is_found_out(monkeyp
 
 
 def with_client(work: Callable[[SimNode, SimClient, Simulation, Phase], Awaitable[None]]) -> None:
-    simulation = Simulation(1)
-
-    async def main() -> None:
-        node = SimNode(simulation, "n1")
-        await node.start()
-        client = await SimClient.connect(node.address, "test")
+    async def body(node: SimNode, simulation: Simulation) -> None:
+        client = await connected(node)
         await work(node, client, simulation, Phase())
         client.close()
 
-    simulation.run(main(), max_s=300)
+    on_node(body)
 
 
 @pytest.mark.parametrize("tampering", ["deleted", "replaced"])
