@@ -186,8 +186,9 @@ def test_settings_of_the_disk_are_honoured_while_it_runs(tmp_path: Path) -> None
             await fill(partition, 4)
             assert log_files(tmp_path) == 3
             await broker.catalog.change_stream_config("orders", {"segment.bytes": None, "segment.ms": "1"})
-            await asyncio.sleep(0.01)
-            await fill(partition, 1)
+            async with asyncio.timeout(30):
+                while log_files(tmp_path) == 3:
+                    await fill(partition, 1)
             assert log_files(tmp_path) == 4
             tried = await broker.catalog.change_stream_config("orders", {"segment.ms": "7"}, validate_only=True)
             assert tried.overrides == {"segment.ms": "1"}

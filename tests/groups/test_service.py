@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
 from tests.groups.harness import kind, subscription
+from tests.support import simulated
 from tests.support.clock import ManualClock
 
 from logboom.base.ids import Offset
@@ -419,4 +420,4 @@ def test_after_the_loop_was_blocked_heartbeats_are_read_before_sessions_end(tmp_
             assert (await beat).error is None
             shard.resign()
 
-    run(body)
+    simulated.run(body)
