@@ -35,6 +35,7 @@ STEPS = st.one_of(
     st.tuples(st.just("kill")),
     st.tuples(st.just("power_cut"), st.integers(0, 1 << 16)),
     st.tuples(st.just("restart")),
+    st.tuples(st.just("forget")),
     st.tuples(st.just("delete"), st.floats(0, 1)),
     st.tuples(st.just("truncate"), st.integers(0, 10)),
     st.tuples(st.just("configure"), st.sampled_from(CONFIGS)),
@@ -122,6 +123,15 @@ class History:
     def restart(self) -> None:
         self.log.close()
         self._reopen(lambda: self.disk)
+
+    def forget(self) -> None:
+        """Lose the note of what was cleaned, which only costs the next cleaning time."""
+        self.log.close()
+        path = f"{DIRECTORY}/first-dirty-offset"
+        if self.disk.exists(path):
+            self.disk.unlink(path)
+        self._reopen(lambda: self.disk)
+        assert self.log.compaction.first_dirty_offset == self.log.log_start_offset
 
     def _reopen(self, disk: Callable[[], SimDisk]) -> None:
         remembered = {producer: state.batches for producer, state in self.log.producers}

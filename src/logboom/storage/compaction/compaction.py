@@ -308,8 +308,8 @@ class Cleaning:
 
 def _first_time(segment: Segment, default_ms: int) -> int:
     """About when the oldest record of a segment was written: the time of its first batch, if that has one."""
-    handle = segment.file.handle
-    time_ms = read_header(handle.read(0, HEADER_BYTES)).max_timestamp
+    data = segment.file.handle.read(0, HEADER_BYTES)
+    time_ms = read_header(data).max_timestamp if len(data) == HEADER_BYTES else 0
     return time_ms if time_ms > 0 else default_ms
 
 
