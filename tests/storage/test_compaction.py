@@ -6,7 +6,16 @@ from tests.support.logs import DIRECTORY, PLAIN, Reports, append, open_log, read
 
 from logboom.base.errors import CompactionCancelledError, DiskFullError, OutOfOrderSequenceError, StorageError
 from logboom.base.ids import Epoch, Offset
-from logboom.records import Record, build_batch, iter_batches, read_header
+from logboom.records import (
+    Codec,
+    Record,
+    build_batch,
+    iter_batches,
+    keyed_records,
+    read_header,
+    records_body,
+    retain_records,
+)
 from logboom.sim.disk import SimDisk
 from logboom.storage import BatchView, CompactionSettings, Damage, LogView, PartitionLog, verify
 
@@ -136,6 +145,31 @@ def test_a_tombstone_stays_for_its_time_from_the_first_cleaning_on() -> None:
     put(log, ("e", "2"))
     clean(log, settings, now_ms=51_000)
     assert pairs_of(log) == [(1, "b", "1"), (3, "c", "1"), (4, "d", "1"), (5, "e", "1"), (6, "e", "2")]
+
+
+def test_a_batch_does_not_grow_above_its_limit() -> None:
+    """A delete horizon makes timestamps longer, and Kafka's default level of a codec may be below its producer's."""
+    log = open_log(SimDisk(), PLAIN)
+    put(log, *[(f"k{n}", None) for n in range(50)], timestamp_ms=1000)
+    plain = b"".join(b"%d %d, " % (n, n * n % 977) for n in range(9000))
+    hard = build_batch([Record(Offset(0), 1000, b"%d" % n, plain) for n in range(3)])
+    header = read_header(hard)
+    body = records_body(hard, 0, header, 1 << 20)
+    packed = retain_records(header._replace(attributes=Codec.ZSTD), body, list(keyed_records(body, 3)), level=22)
+    usual = retain_records(header._replace(attributes=Codec.ZSTD), body, list(keyed_records(body, 3))[1:])
+    assert len(usual) > len(packed), "the example shows nothing"
+    append(log, packed)
+    put(log, ("0", "2"))
+    log.roll()
+    put(log, ("z", "1"))
+    before = read_batches(log, 0, 1)[0]
+    clean(log, CompactionSettings(delete_retention_ms=1 << 40, max_batch_bytes=1))
+    assert read_batches(log, 0, 1)[0] == before
+    rewritten = read_header(read_batches(log, 50, 1)[0])
+    assert rewritten.records_count == 2
+    assert rewritten.size_bytes <= len(packed)
+    clean(log, CompactionSettings(delete_retention_ms=1 << 40))
+    assert read_header(read_batches(log, 0, 1)[0]).delete_horizon_ms == 2000 + (1 << 40)
 
 
 def test_young_records_uncommitted_ones_and_the_active_segment_stay() -> None:
@@ -328,3 +362,29 @@ def test_a_look_that_began_before_a_cleaning_ends_well() -> None:
     assert not [one for one in (first, *rest) if isinstance(one, Damage)]
     assert isinstance(rest[-1], BatchView)
     assert rest[-1].header.base_offset == 9
+
+
+def test_transactions_neither_go_nor_supersede() -> None:
+    log = open_log(SimDisk(), PLAIN)
+    put(log, ("a", "1"))
+    in_transaction = build_batch(
+        [Record(Offset(0), 1, b"a", b"maybe aborted")],
+        producer_id=3,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    # A marker's own producer is not looked at here: what writes markers is the coordinator.
+    marker = build_batch([Record(Offset(0), 1, b"\x00\x00\x00\x01", b"\x00" * 6)], transactional=True, control=True)
+    for buffer in (in_transaction, marker):
+        log.append(buffer, [(0, read_header(buffer))], leader_epoch=Epoch(0), now_ms=1)
+    log.roll()
+    put(log, ("b", "1"))
+    before = read_batches(log, 0)
+    assert clean(log).records_removed == 0
+    assert read_batches(log, 0) == before
+    put(log, ("a", "2"))
+    log.roll()
+    put(log, ("b", "2"))
+    clean(log)
+    assert [offset for offset, _, _ in pairs_of(log)] == [1, 2, 3, 4, 5]

@@ -21,6 +21,7 @@ It knows bytes. It must not know partitions, files, or what the wire around a ba
 
 from logboom.records.codec import compress, decompress
 from logboom.records.header import (
+    CODEC_MASK,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
@@ -43,6 +44,7 @@ from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamp
 from logboom.records.varint import varint
 
 __all__ = [
+    "CODEC_MASK",
     "HEADER_BYTES",
     "LENGTH_PREFIX_BYTES",
     "MAGIC",

@@ -30,12 +30,18 @@ MAX_OFFSET_DELTA = 2**31 - 1
 
 
 def retain_records(
-    header: BatchHeader, body: bytes, retained: Sequence[KeyedRecord], *, delete_horizon_ms: int | None = None
+    header: BatchHeader,
+    body: bytes,
+    retained: Sequence[KeyedRecord],
+    *,
+    delete_horizon_ms: int | None = None,
+    level: int | None = None,
 ) -> bytearray:
     """The batch of `header` with the records of `retained` alone, of which there is at least one.
 
     `body` are all of its records, plain. `delete_horizon_ms`, for a batch that has none yet, is the time from which its
     tombstones may be removed. It takes the place of the base timestamp (KIP-534), and the records' deltas follow it.
+    `level` is that of the codec, its default in Kafka without one.
     """
     times = [_timestamp_delta(body, record) for record in retained]
     base, attributes = header.base_timestamp, header.attributes
@@ -50,7 +56,7 @@ def retain_records(
         newest = header.base_timestamp + max(delta for delta, _ in times)
     return _sealed(
         header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, records_count=len(retained)),
-        compress(batch_codec(header), plain),
+        compress(batch_codec(header), plain, level=level),
     )
 
 

@@ -6,7 +6,15 @@ from typing import Final
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.base.units import MIB
-from logboom.records import HEADER_BYTES, BatchHeader, keyed_records, read_header, records_body
+from logboom.records import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    BatchHeader,
+    keyed_records,
+    read_header,
+    records_body,
+    whole_batches,
+)
 from logboom.storage.compaction.key_map import KeyMap, OffsetSet
 from logboom.storage.segment import EpochAt, Segment, batch_fault
 
@@ -28,7 +36,8 @@ def checked_batches(segment: Segment, start: Offset, epoch_at: EpochAt, step: St
     """
     expected, position = segment.index.floor(start) if start > segment.base else (segment.base, 0)
     was_open = segment.file.is_open
-    handle, size = segment.file.handle, segment.size_bytes
+    handle, size, end = segment.file.handle, segment.size_bytes, segment.end
+    assert end is not None, "a segment that is written to is not compacted"
     if not was_open:
         segment.file.release()  # `handle` stays open until this is done
     while position < size:
@@ -36,12 +45,16 @@ def checked_batches(segment: Segment, start: Offset, epoch_at: EpochAt, step: St
         if len(data) >= HEADER_BYTES and len(data) < read_header(data).size_bytes <= size - position:
             data = handle.read(position, read_header(data).size_bytes)
         step(len(data))
+        # All of it nearly always, in one loop; what ends it is looked at again to tell a cut last batch from damage.
+        sure, _ = whole_batches(data, expected, end, epoch_at)
         at = 0
         while len(data) - at >= HEADER_BYTES:
             header = read_header(data, at)
             if at and header.size_bytes > len(data) - at:
                 break  # it begins the next read
-            fault = batch_fault(data, at, header, expected, size - position - at, epoch_at)
+            fault = None
+            if at >= sure:
+                fault = batch_fault(data, at, header, expected, size - position - at, epoch_at)
             if fault is not None:
                 raise segment.walker.damage_error(position + at, expected, fault)
             expected = header.next_offset
@@ -51,13 +64,15 @@ def checked_batches(segment: Segment, start: Offset, epoch_at: EpochAt, step: St
         if not at:
             raise segment.walker.damage_error(position, expected, "the file ends inside a batch")
         position += at
-    if expected != segment.end:
-        raise segment.walker.damage_error(size, expected, f"the offsets from here to {segment.end} are missing")
+    if expected != end:
+        raise segment.walker.damage_error(size, expected, f"the offsets from here to {end} are missing")
 
 
 def plain_records(batch: Batch, segment: Segment, max_decompressed_bytes: int) -> bytes:
     """The records of a batch as plain bytes. StorageError where they cannot be had."""
     data, at, header = batch
+    if not header.attributes & CODEC_MASK:
+        return data[at + HEADER_BYTES : at + header.size_bytes]
     try:
         return records_body(data, at, header, max_decompressed_bytes)
     except LogboomError as error:

@@ -3,13 +3,16 @@
 from collections.abc import Set
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
-from logboom.records import BatchHeader, KeyedRecord, keyed_records, retain_records, without_records
+from logboom.records import BatchHeader, Codec, KeyedRecord, keyed_records, retain_records, without_records
 from logboom.storage.compaction.dirty import Batch, DirtyPart, is_compacted_by_key, plain_records
 from logboom.storage.compaction.settings import CompactionSettings
 from logboom.storage.segment import Segment
+
+_BEST_LEVELS: Final = {Codec.GZIP: 9, Codec.LZ4: 17, Codec.ZSTD: 22}
 
 
 class Verdict(Enum):
@@ -70,13 +73,28 @@ class RecordFilter:
             return without_records(header) if header.base_offset in self._remembered else Verdict.REMOVE
         # Older records of a tombstone's key are gone after this cleaning, so from now on its time runs (KIP-534).
         starts_horizon = has_tombstones and header.delete_horizon_ms is None and header.next_offset <= dirty.end
+        if not removed and not starts_horizon:
+            return Verdict.KEEP
+        return self._rewritten(header, body, retained, starts_horizon=starts_horizon)
+
+    def _rewritten(
+        self, header: BatchHeader, body: bytes, retained: list[KeyedRecord], *, starts_horizon: bool
+    ) -> Verdict | bytearray:
+        max_bytes = max(header.size_bytes, self._settings.max_batch_bytes)
         if starts_horizon:
             horizon_ms = self._now_ms + self._settings.delete_retention_ms
             rewritten = retain_records(header, body, retained, delete_horizon_ms=horizon_ms)
-            if len(rewritten) <= max(header.size_bytes, self._settings.max_batch_bytes):
+            if len(rewritten) <= max_bytes:
                 return rewritten
             # The timestamps' deltas take more room in such a batch. Without a horizon its tombstones stay for longer.
-        return retain_records(header, body, retained) if removed else Verdict.KEEP
+            if len(retained) == header.records_count:
+                return Verdict.KEEP
+        rewritten = retain_records(header, body, retained)
+        if len(rewritten) > max_bytes:
+            # Its producer compressed it harder than is usual. Where even that does not help it is larger, as in Kafka:
+            # a batch that kept a superseded record could bring a deleted key back.
+            rewritten = retain_records(header, body, retained, level=_BEST_LEVELS.get(header.codec))
+        return rewritten
 
     def _is_untouched(self, header: BatchHeader) -> bool:
         """Whether nothing is to be done with a batch of the dirty part, so that it need not be opened again."""
