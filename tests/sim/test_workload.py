@@ -19,6 +19,7 @@ from logboom.sim.session import ClientContext, Phase
 from logboom.sim.simulation import Simulation
 from logboom.sim.streams import StreamMaker
 from logboom.sim.trimming import Trimmer
+from logboom.storage.compaction.key_map import KeyMap
 
 A, B = TopicPartition("s", 0), TopicPartition("s", 1)
 
@@ -143,6 +144,37 @@ def test_the_trimmer_deletes_what_it_asks_for_and_no_more() -> None:
     with_client(work)
 
 
+# --- compacted streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_compaction_that_keeps_the_first_value_of_a_key_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class KeepsTheFirst(KeyMap):
+        def put(self, key: bytes, offset: Offset) -> int | None:
+            earlier = super().put(key, offset)
+            return earlier if earlier in (None, -1) else offset
+
+    table = replace(
+        Scenario(),
+        troubled_s=6.0,
+        partitions=1,
+        trimmed_partitions=0,
+        aged_partitions=0,
+        idempotent_producers=0,
+        plain_producers=0,
+        consumers=0,
+        members=0,
+        made_streams=0,
+        probers=0,
+        faults=("cut",),
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("logboom.storage.compaction.dirty.KeyMap", KeepsTheFirst)
+        assert "where b'" in "".join(run_seed(1, table).violations)
+    outcome = run_seed(1, table)
+    assert outcome.violations == ()
+    assert outcome.records_compacted > 20
+
+
 # --- the whole --------------------------------------------------------------------------------------------------------
 
 
@@ -155,3 +187,4 @@ def test_every_client_of_a_run_has_its_share() -> None:
     assert outcome.generations > 1
     assert outcome.commits > 20
     assert outcome.scrapes > 1
+    assert outcome.records_compacted > 20

@@ -11,11 +11,12 @@ ports (`base.ports`, `broker.runtime`), and timers and sockets from its event lo
 
 A `Scenario` runs a node, clients and faults (`faults`), writes down what clients were told (`history`), and checks it
 as Jepsen's workload for Kafka does. Clients are producers with every kind of acks and consumers (`workload`), members
-of a group (`members`), one that creates and deletes streams (`streams`), one that deletes records (`trimming`), and one
-that scrapes metrics, asks for health and sends the HTTP door what is no request (`probes`); one stream has a retention,
-so the broker deletes records too. `logboom sim run --seed N` runs one. All chance comes from the seed through
-`Simulation.fork`, a stream of its own for each part, so that a run can be repeated: same seed, same trace. Whatever
-ends a run, a violated promise or an exception, is told with the seed.
+of a group (`members`), one that creates and deletes streams (`streams`), one that deletes records (`trimming`), one
+that keeps a table in a compacted stream (`tables`), and one that scrapes metrics, asks for health and sends the HTTP
+door what is no request (`probes`); one stream has a retention, so the broker deletes records too. `logboom sim run
+--seed N` runs one. All chance comes from the seed through `Simulation.fork`, a stream of its own for each part, so that
+a run can be repeated: same seed, same trace. Whatever ends a run, a violated promise or an exception, is told with the
+seed.
 
 What simulated code must not do, since the same seed would no longer give the same run:
 
@@ -33,6 +34,6 @@ busy loop shows), allocation failures, the process around the node (signals, lim
 systems. tests/faults has those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
-`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `session`, `workload`, `members`, `streams`,
-`trimming`, `probes`, `faults`, `scenario`.
+`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `session`, `sending`, `workload`, `members`,
+`streams`, `trimming`, `tables`, `probes`, `faults`, `scenario`.
 """

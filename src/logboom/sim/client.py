@@ -153,7 +153,17 @@ class SimClient:
             raise AskError(f"not taken: {error!r}") from error
 
     async def fetch(self, where: TopicPartition, offset: Offset, wait_ms: int) -> Polled:
-        """Committed records from an offset on, waiting for some. Raises RefusedError."""
+        """Values of committed records from an offset on, waiting for some. Raises RefusedError."""
+        found = await self._fetch(where, offset, wait_ms)
+        records, next_offset = _records(found.records or b"", offset)
+        values = [(record.offset, bytes(record.value)) for record in records]
+        return Polled(values, next_offset, Offset(found.high_watermark))
+
+    async def fetch_records(self, where: TopicPartition, offset: Offset, wait_ms: int) -> tuple[list[Any], Offset]:
+        """Committed records from an offset on, whole, and the offset to go on from. Raises RefusedError."""
+        return _records((await self._fetch(where, offset, wait_ms)).records or b"", offset)
+
+    async def _fetch(self, where: TopicPartition, offset: Offset, wait_ms: int) -> Any:
         parts = [{"partition": where.partition, "fetch_offset": offset, "partition_max_bytes": _FETCH_BYTES}]
         answer = await self.ask(
             _FETCH,
@@ -166,7 +176,7 @@ class SimClient:
         check(answer.error_code)
         found = answer.responses[0].partitions[0]
         check(found.error_code)
-        return _polled(found.records or b"", offset, Offset(found.high_watermark))
+        return found
 
     async def end_offset(self, where: TopicPartition) -> Offset:
         """The high-water mark. Raises RefusedError."""
@@ -226,12 +236,12 @@ def check(code: ErrorCode, *accepted: ErrorCode) -> None:
         raise RefusedError(code)
 
 
-def _polled(data: bytes, offset: Offset, high_watermark: Offset) -> Polled:
-    """Records from `offset` on; the batch that holds it comes whole."""
-    records: list[tuple[Offset, bytes]] = []
+def _records(data: bytes, offset: Offset) -> tuple[list[Any], Offset]:
+    """Records from `offset` on, and the offset behind the last batch; the batch that holds `offset` comes whole."""
+    records: list[Any] = []
     next_offset = offset
     for position, header in iter_batches(data):
         found: Sequence[Any] = list(iter_records(data, position, header, _RECORDS_BYTES_MAX))
-        records += [(record.offset, bytes(record.value)) for record in found if record.offset >= offset]
+        records += [record for record in found if record.offset >= offset]
         next_offset = header.next_offset
-    return Polled(records, next_offset, high_watermark)
+    return records, next_offset

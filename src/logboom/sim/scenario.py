@@ -20,12 +20,14 @@ from logboom.sim.probes import HTTP_CONFIG, Prober
 from logboom.sim.session import ClientContext, Phase
 from logboom.sim.simulation import Simulation
 from logboom.sim.streams import StreamMaker
+from logboom.sim.tables import TABLE_CONFIG, TableKeeper
 from logboom.sim.trimming import Trimmer
 from logboom.sim.workload import Consumer, Producer, read_all
 
 _STREAM: Final = "work"
 _TRIMMED: Final = "trimmed"
 _AGED: Final = "aged"
+_TABLE: Final = "table"
 _AGED_CONFIG: Final = {"segment.bytes": "16384", "retention.bytes": "32768"}
 _NO_LIMIT: Final = Offset(2**63 - 1)
 _CALM_MAX_S: Final = 120.0
@@ -52,6 +54,8 @@ class Scenario:
     """Consumers that share the partitions of the first stream as one group."""
     made_streams: int = 3
     """Streams that are created, deleted and created again; 0 for none."""
+    keeps_table: bool = True
+    """Whether a client keeps a table in a compacted stream."""
     probers: int = 1
     """Clients of the HTTP door."""
     producer_pause_max_s: float = 0.05
@@ -64,6 +68,7 @@ class Scenario:
             "stream_defaults": {"segment_bytes": 64 * KIB},
             "checkpoint_interval_s": 1.0,
             "retention_check_interval_s": 0.5,
+            "cleaner": {"backoff_ms": 300},
             "groups": {"session_timeout_min_ms": SESSION_MS, "initial_rebalance_delay_ms": 100},
         }
     )
@@ -95,6 +100,8 @@ class Outcome:
     flush_rounds: int
     inline_flush_rounds: int
     """Group commits that were made on the event loop, of all."""
+    records_compacted: int
+    """Acknowledged records that compaction had removed at the end."""
     scrapes: int
     """Of metrics, answered and checked."""
     last_lines: tuple[str, ...]
@@ -128,6 +135,7 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
         commits=run.history.commits,
         flush_rounds=run.node.flush_rounds,
         inline_flush_rounds=run.node.inline_flush_rounds,
+        records_compacted=run.keeper.compacted,
         scrapes=sum(prober.scrapes for prober in run.probers),
         last_lines=simulation.trace.last_lines if violations else (),
     )
@@ -168,6 +176,7 @@ class _Run:
             self._phase,
             simulation.fork("maker"),
         )
+        self.keeper = TableKeeper(self._context("keeper", [TopicPartition(_TABLE, 0)]))
         self.probers = [
             Prober(self.node.http_address, self.history, self._phase, simulation.fork(f"prober-{number}"))
             for number in range(scenario.probers)
@@ -194,6 +203,8 @@ class _Run:
         await self.node.start()
         final = await self._as_client(self._read)
         await self._as_client(self.maker.check_all)
+        if self._scenario.keeps_table:
+            await self._as_client(self.keeper.check)
         for prober in self.probers[:1]:
             await prober.check_at_peace(await self._as_client(self._ends))
         self.records_final = sum(map(len, final.values()))
@@ -223,6 +234,8 @@ class _Run:
             started.append(self._start("trimmer", Trimmer(self._context("trimmer", self._trimmed)).run()))
         if scenario.made_streams:
             started.append(self._start("maker", self.maker.run()))
+        if scenario.keeps_table:
+            started.append(self._start("keeper", self.keeper.run()))
         return started
 
     def _start_readers(self) -> list["asyncio.Future[None]"]:
@@ -252,6 +265,8 @@ class _Run:
             await client.create_stream(_TRIMMED, len(self._trimmed), {"segment.bytes": "16384"})
         if self._aged:
             await client.create_stream(_AGED, len(self._aged), _AGED_CONFIG)
+        if scenario.keeps_table:
+            await client.create_stream(_TABLE, 1, TABLE_CONFIG)
 
     async def _ends(self, client: SimClient) -> dict[TopicPartition, Offset]:
         return {where: await client.end_offset(where) for where in self._partitions}

@@ -12,26 +12,16 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from logboom.base.ids import Offset, ProducerEpoch, ProducerId
+from logboom.base.ids import Offset
 from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.history import History, Value
+from logboom.sim.sending import IdempotentSender
 from logboom.sim.session import ClientContext
 
 _POLL_WAIT_MS: Final = 200
 _COMMIT_CHANCE: Final = 0.2
 _ALL: Final = -1
-
-_FENCED: Final = frozenset(
-    (
-        ErrorCode.out_of_order_sequence_number,
-        ErrorCode.unknown_producer_id,
-        ErrorCode.invalid_producer_epoch,
-        ErrorCode.producer_fenced,
-        ErrorCode.duplicate_sequence_number,
-    )
-)
-"""With one batch under way, an idempotent producer must never be told any of these."""
 
 _PADDING_BYTES: Final = (0, 0, 0, 100, 500)
 """How many bytes longer than its number the values of one batch are."""
@@ -51,8 +41,7 @@ class Producer:
         self._values = values
         self._acks = acks
         self._pause_max_s = pause_max_s
-        self._id: tuple[int, int] | None = None
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sender = IdempotentSender(self._session)
 
     async def run(self) -> None:
         """Produce until the phase ends."""
@@ -70,7 +59,7 @@ class Producer:
         self._history.send(self.name, where, values)
         try:
             client = await self._session.client()
-            base_offset = await client.produce(where, self._batch(where, values), self._acks)
+            base_offset = await client.produce(where, bytes(build_batch(self._records(values))), self._acks)
         except AskError:
             await self._session.failed()
         except RefusedError as error:
@@ -80,46 +69,14 @@ class Producer:
                 self._history.acknowledge(where, base_offset, values)
 
     async def _send_until_acked(self, where: TopicPartition, values: Sequence[Value]) -> None:
-        sent = False
-        while True:
-            try:
-                client = await self._session.client()
-                if self._id is None:
-                    self._id = await client.new_producer()
-                if not sent:
-                    self._history.send(self.name, where, values)
-                    sent = True
-                    batch = self._batch(where, values)
-                base_offset = await client.produce(where, batch)
-                assert base_offset is not None
-            except AskError:
-                await self._session.failed()
-            except RefusedError as error:
-                await self._session.refused(error)
-                if error.code in _FENCED:
-                    self._id = None
-                    self._sequences.clear()
-                    return
-            else:
-                self._history.acknowledge(where, base_offset, values)
-                self._sequences[where] = self._sequences.get(where, 0) + len(values)
-                return
+        self._history.send(self.name, where, values)
+        base_offset = await self._sender.send(where, self._records(values))
+        if base_offset is not None:
+            self._history.acknowledge(where, base_offset, values)
 
-    def _batch(self, where: TopicPartition, values: Sequence[Value]) -> bytes:
-        padding = bytes(self._chance.choice(_PADDING_BYTES)).replace(b"\0", b" ")
-        records = [Record(Offset(n), 0, None, b"%d" % value + padding, ()) for n, value in enumerate(values)]
-        if self._id is None:
-            return bytes(build_batch(records))
-        number, epoch = self._id
-        sequence = self._sequences.get(where, 0)
-        return bytes(
-            build_batch(
-                records,
-                producer_id=ProducerId(number),
-                producer_epoch=ProducerEpoch(epoch),
-                base_sequence=sequence,
-            )
-        )
+    def _records(self, values: Sequence[Value]) -> list[Record]:
+        padding = b" " * self._chance.choice(_PADDING_BYTES)
+        return [Record(Offset(n), 0, None, b"%d" % value + padding, ()) for n, value in enumerate(values)]
 
 
 class Consumer:
