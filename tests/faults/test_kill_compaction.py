@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 from typing import Final
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.cli.running import logboom, ok
 from tests.support.server import BrokerProcess
@@ -61,6 +62,7 @@ class Writer:
         assert not self.failed, self.failed[:3]
 
 
+@pytest.mark.timeout(60 + 20 * KILLS)
 def test_killed_while_it_compacts(tmp_path: Path) -> None:
     data, chance = tmp_path / "data", random.Random(11)
     with BrokerProcess(data, "--set", "broker.cleaner.backoff_ms=20ms") as broker:
