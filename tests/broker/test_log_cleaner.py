@@ -211,7 +211,7 @@ def test_a_record_without_a_key_is_refused_and_says_which(tmp_path: Path) -> Non
             table = await compacted_stream(broker)
             with pytest.raises(InvalidRecordError, match="Record 1 of the batch has no key") as refused:
                 await put(table, b"a", None, b"b")
-            assert refused.value.record_index == 1
+            assert list(refused.value.record_indexes) == [1]
             await put(table, b"a", b"")
             assert table.log_end_offset == 2, "an empty key is a key"
             await broker.catalog.change_stream_config("table", {"cleanup.policy": "delete"})

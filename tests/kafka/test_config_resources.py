@@ -91,6 +91,7 @@ def test_what_has_no_settings_is_described_as_empty_and_refuses_all(tmp_path: Pa
         async with running(tmp_path) as node, node.client() as client:
             found = await described(client, kind, "some")
             assert (found.error_code, found.configs) == (NONE, ())
+            assert (await described(client, kind, "")).error_code is ErrorCode.invalid_request
             refused = await altered(client, kind, "some", "interval.ms", "1000")
             assert refused.error_code is ErrorCode.invalid_config
             assert why in refused.error_message

@@ -18,7 +18,6 @@ from logboom.records import (
     RecordLimits,
     build_batch,
     crc_ok,
-    first_without_key,
     gap_batch,
     is_gap,
     iter_records,
@@ -26,6 +25,7 @@ from logboom.records import (
     patch_batch,
     read_header,
     records_body,
+    records_without_key,
     retain_records,
     validate_produced,
     without_records,
@@ -145,7 +145,8 @@ def test_any_records_may_be_retained(
         (record.offset, record.key, record.value is not None) for record in records
     ]
     keyless = [n for n, record in enumerate(records) if record.key is None]
-    assert first_without_key(buffer, 0, before, 1 << 20) == (keyless[0] if keyless else None)
+    for most in (1, 100):
+        assert records_without_key(buffer, 0, before, 1 << 20, most=most) == keyless[:most]
     kept = sorted(data.draw(st.sets(st.sampled_from(range(len(records))), min_size=1)))
     horizon_ms = data.draw(st.none() | st.integers(0, 1 << 45))
     rewritten = retain_records(before, body, [found[n] for n in kept], delete_horizon_ms=horizon_ms)

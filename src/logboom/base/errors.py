@@ -4,6 +4,8 @@ Each class maps to one Kafka error code in one table (`logboom.kafka.errors`). A
 an assertion, not one of these.
 """
 
+from collections.abc import Sequence
+
 
 class LogboomError(Exception):
     """Base of all; its text is one sentence for a person."""
@@ -90,10 +92,10 @@ class CorruptBatchError(LogboomError):
 class InvalidRecordError(LogboomError):
     """A batch that is whole but breaks a rule (INVALID_RECORD)."""
 
-    def __init__(self, *args: object, limit: str = "", record_index: int | None = None) -> None:
+    def __init__(self, *args: object, limit: str = "", record_indexes: Sequence[int] = ()) -> None:
         super().__init__(*args, limit=limit)
-        self.record_index = record_index
-        """The record of the batch that breaks it, counted from 0, where it is one alone (KIP-467)."""
+        self.record_indexes = record_indexes
+        """The records of the batch that break it, counted from 0, where not the batch as a whole does (KIP-467)."""
 
 
 class UnsupportedTransactionError(InvalidRecordError):

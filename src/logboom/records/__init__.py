@@ -37,7 +37,7 @@ from logboom.records.header import (
     stamp_append_time,
     whole_batches,
 )
-from logboom.records.keys import KeyedRecord, first_without_key, keyed_records
+from logboom.records.keys import KeyedRecord, keyed_records, records_without_key
 from logboom.records.record import Headers, Record, build_batch, iter_records, recompress, records_body, seal_batch
 from logboom.records.rewrite import MAX_OFFSET_DELTA, gap_batch, is_gap, retain_records, without_records
 from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
@@ -64,7 +64,6 @@ __all__ = [
     "compress",
     "crc_ok",
     "decompress",
-    "first_without_key",
     "gap_batch",
     "is_gap",
     "iter_batches",
@@ -74,6 +73,7 @@ __all__ = [
     "read_header",
     "recompress",
     "records_body",
+    "records_without_key",
     "retain_records",
     "seal_batch",
     "stamp_append_time",

@@ -4,6 +4,7 @@ For what must know keys and nothing else: key compaction, and the check that a c
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from logboom.base.errors import CorruptBatchError
@@ -67,13 +68,13 @@ def keyed_records(body: bytes, count: int) -> Iterator[KeyedRecord]:
         raise CorruptBatchError("Bytes follow the last record of a batch.")
 
 
-def first_without_key(buffer: Bytes, position: int, header: BatchHeader, max_decompressed_bytes: int) -> int | None:
-    """The index of the first record without a key in the whole batch at `position`; None where each has one.
+def records_without_key(
+    buffer: Bytes, position: int, header: BatchHeader, max_decompressed_bytes: int, *, most: int
+) -> list[int]:
+    """The indexes of the records without a key in the whole batch at `position`, the first `most` of them.
 
     Raises as `decompress` does, and CorruptBatchError where a length contradicts another.
     """
     body = records_body(buffer, position, header, max_decompressed_bytes)
-    for index, (_, key, _, _, _) in enumerate(keyed_records(body, header.records_count)):
-        if key is None:
-            return index
-    return None
+    numbered = enumerate(keyed_records(body, header.records_count))
+    return list(islice((index for index, (_, key, _, _, _) in numbered if key is None), most))

@@ -11,14 +11,16 @@ from logboom.records import (
     Codec,
     RecordLimits,
     check_timestamps,
-    first_without_key,
     read_header,
     recompress,
+    records_without_key,
     stamp_append_time,
     validate_produced,
 )
 from logboom.storage import Batch
 
+_NAMED_MAX: Final = 100
+"""Records without a key that an answer names. Kafka names all; a batch may have a million."""
 _CODECS: Final = {
     Compression.UNCOMPRESSED: Codec.NONE,
     Compression.GZIP: Codec.GZIP,
@@ -92,11 +94,11 @@ class AppendRules:
 
     def _check_keys(self, records: bytearray | memoryview, header: BatchHeader) -> None:
         """Raises InvalidRecordError where a record has no key, as Kafka's LogValidator."""
-        index = first_without_key(records, 0, header, self.limits.max_decompressed_bytes)
-        if index is not None:
+        indexes = records_without_key(records, 0, header, self.limits.max_decompressed_bytes, most=_NAMED_MAX)
+        if indexes:
             raise InvalidRecordError(
-                f"Record {index} of the batch has no key, which a stream with cleanup.policy=compact does not take.",
-                record_index=index,
+                f"Record {indexes[0]} of the batch has no key, and a stream with cleanup.policy=compact needs one.",
+                record_indexes=indexes,
             )
 
     def _recompressed(

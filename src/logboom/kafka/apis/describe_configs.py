@@ -76,6 +76,8 @@ def _describe(context: RequestContext, resource: Any) -> Iterable[Described]:
         context.broker.catalog.check_broker_name(resource.resource_name)
         return describe_loggers(context.broker)
     if kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+        if not resource.resource_name:
+            raise InvalidRequestError("a group, or a subscription to the metrics of clients, has a name")
         return ()  # as Kafka for a name that was given no settings
     raise InvalidRequestError(f"resource type {kind} has no settings here")
 

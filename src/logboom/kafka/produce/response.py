@@ -77,17 +77,15 @@ def _part(version: int, part: PartitionProduce) -> bytes:
     head = _PART_V5.pack(part.index, code, base, time_ms, start)
     if version < 8:
         return head
-    index = result.record_index if isinstance(result, InvalidRecordError) else None
-    return head + _record_errors(index, message, flexible=version >= FLEXIBLE)
+    indexes = result.record_indexes if isinstance(result, InvalidRecordError) else ()
+    return head + _record_errors(indexes, message, flexible=version >= FLEXIBLE)
 
 
-def _record_errors(index: int | None, message: str | None, *, flexible: bool) -> bytes:
-    """The record for which a batch was refused, if it is one alone, and the message (KIP-467)."""
+def _record_errors(indexes: Sequence[int], message: str | None, *, flexible: bool) -> bytes:
+    """The records for which a batch was refused, each with the message, and the message (KIP-467)."""
     text = encoding.compact_nullable(message) if flexible else encoding.nullable(message)
-    tags = b"\0" if flexible else b""
-    if index is None:
-        return encoding.count(0, flexible=flexible) + text + tags
-    return encoding.count(1, flexible=flexible) + _INDEX.pack(index) + text + tags + text + tags
+    end = text + (b"\0" if flexible else b"")
+    return encoding.count(len(indexes), flexible=flexible) + b"".join(_INDEX.pack(one) + end for one in indexes) + end
 
 
 class ResponseTemplate:
