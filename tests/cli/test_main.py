@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import free_port
 
+from logboom.cli.common import made_directory
 from logboom.cli.serve import node_config
 
 COMMANDS = ["serve", "streams", "publish", "tail", "groups", "collect", "pipeline", "config"]
@@ -99,3 +101,11 @@ def test_set_reaches_settings_that_have_a_flag_of_their_own() -> None:
     given = ["kafka.listen=127.0.0.1:19092", "http.listen=127.0.0.1:19644"]
     config = node_config(None, given, {"kafka.listen": None, "http.listen": "127.0.0.1:1"})
     assert (config.kafka.listen, config.http.listen) == ("127.0.0.1:19092", "127.0.0.1:1")
+
+
+def test_a_directory_for_measurements_is_made(tmp_path: Path) -> None:
+    wanted = tmp_path / "not" / "there"
+    assert made_directory(wanted) == wanted
+    assert wanted.is_dir()
+    assert made_directory(wanted) == wanted
+    assert made_directory(None) is None

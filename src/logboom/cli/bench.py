@@ -25,7 +25,7 @@ from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
 from logboom.cli import bench_node
 from logboom.cli.client import reach
-from logboom.cli.common import AsJson, Bootstrap, fail, note, print_json, print_table
+from logboom.cli.common import AsJson, Bootstrap, fail, made_directory, note, print_json, print_table
 from logboom.host import keep_buffers
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
@@ -209,7 +209,9 @@ def pipeline(
     bootstrap: Bootstrap = "127.0.0.1:9092",
     sink: Annotated[Sink, typer.Option(help="stream: five routes to streams; parquet: files.")] = "stream",
     records: Annotated[int, typer.Option(help="JSON lines of some 400 bytes.")] = 2_500_000,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="For checkpoint and archive meanwhile.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For checkpoint and archive meanwhile.", callback=made_directory)
+    ] = None,
     server_pid: ServerPid = None,
     out: Out = _OUT,
     as_json: AsJson = False,
@@ -244,7 +246,9 @@ def compare(
     only: Annotated[str, typer.Option(help=f"Cases, with commas: {', '.join(CASES)}.")] = "",
     peers: Annotated[str, typer.Option(help=f"Who, with commas: {', '.join(CONTESTANTS)}.")] = "",
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each case for every server.")] = None,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the servers keep their data meanwhile.")] = Path(),
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the servers keep their data meanwhile.", callback=made_directory)
+    ] = Path(),
     size_max_mib: Annotated[
         int | None, typer.Option(min=1, help="The most that one size of the throughput case writes.")
     ] = None,
@@ -278,7 +282,9 @@ def soak(
     rate: Annotated[float, typer.Option(min=0.01, help="Factor on the rate of every producer.")] = 1.0,
     restart_every: Annotated[float, typer.Option(min=1.0, help="Seconds between ends of the broker, about.")] = 120.0,
     seed: Annotated[int, typer.Option(help="When the broker ends and how long group members live.")] = 1,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.")] = Path(),
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.", callback=made_directory)
+    ] = Path(),
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
@@ -302,7 +308,9 @@ def goals(
     seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each rate.")] = 5.0,
     rounds: Annotated[int, typer.Option(min=1, help="How often each ratio is taken; the median counts.")] = 3,
     latency_seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each latency run.")] = 20.0,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.")] = Path(),
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.", callback=made_directory)
+    ] = Path(),
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:

@@ -15,10 +15,15 @@ from logboom.bench.fanout import FanoutLoad, run_fanout
 from logboom.bench.idle import IdleLoad, run_idle
 from logboom.bench.restart import RestartLoad, run_restart
 from logboom.bench.servers import LogboomServer
-from logboom.cli.common import AsJson, note, print_json
+from logboom.cli.common import AsJson, made_directory, note, print_json
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
-Data = Annotated[Path, typer.Option("--data", help="Directory in which the broker's own is made, and removed again.")]
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data", help="Directory in which the broker's own is made, and removed again.", callback=made_directory
+    ),
+]
 _OUT = Path("bench-out")
 _HERE = Path()
 

@@ -31,6 +31,13 @@ Bootstrap = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
+def made_directory(path: Path | None) -> Path | None:
+    """An option's callback: the directory is made where it is missing."""
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 class CommandError(LogboomError):
     """A command cannot continue; the message says why and what to do next."""
 
