@@ -1,12 +1,13 @@
 """`LogCompaction`: how dirty a log is, and `Cleaning`: one run that cleans it, in steps."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from logboom.base.errors import CompactionCancelledError, StorageError
 from logboom.base.ids import Offset
-from logboom.base.ports import SyncFailedError
+from logboom.base.ports import File, SyncFailedError
 from logboom.records import HEADER_BYTES, MAX_OFFSET_DELTA, read_header
 from logboom.storage.compaction import swap
 from logboom.storage.compaction.dirty import DirtyPart, checked_batches
@@ -104,11 +105,19 @@ class Cleaning:
         self._truncation_count = state.truncation_count
         self._cleanable_end = Offset(0)
         self._dirty: DirtyPart | None = DirtyPart(compaction.first_dirty_offset, settings.map_bytes)
-        self._groups: Iterator[tuple[Segment, ...]] | None = None
+        self._groups: deque[tuple[Segment, ...]] | None = None
+        self._sources: Sequence[Segment] = ()
+        """What is read now."""
+        self._source_handles: list[File] = []
+        """Files of the group that is swapped next: they are open over the swap, so that removing their names is quick
+        whatever their size."""
+        self._is_stale = False
+        """Whether the last swap was not done, so that nothing may count on it."""
         self._filter: RecordFilter | None = None
         self._writer: SegmentWriter | None = None
         self._cleaned_name: str | None = None
-        self._swapped: Segment | None = None
+        self._swapped: tuple[Segment, tuple[Segment, ...]] | None = None
+        """The segment that was swapped in last, and those that it replaced."""
         self._bytes_read = self._bytes_written = 0
         self._bytes_before = self._bytes_after = 0
         self._segments_before = self._segments_after = 0
@@ -130,41 +139,49 @@ class Cleaning:
                 raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled.")
             pace(size_bytes)
 
-        self._save_index()
+        self._after_swap()
         if not self._is_current():
             raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled.")
+        assert self._writer is None, "the last swap is to be run before the next file is written"
         try:
             if self._groups is None:
-                self._groups = iter(self._begin(step))
-            for group in self._groups:
-                found = self._write(group, step)
+                self._groups = deque(self._begin(step))
+            while self._groups:
+                found = self._write(self._groups.popleft(), step)
                 if found is not None:
                     return found
         except OSError as error:
-            if not self._is_current():
+            if not self._is_current() or not set(self._sources) <= set(state.segments):
                 raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled: {error}.") from error
             raise retriable_error_for(error, state.directory) or StorageError(
                 f"Cleaning {state.directory} failed: {error}."
             ) from error
         return None
 
-    def _save_index(self) -> None:
-        """Save the index of the segment that was swapped in last, here where nothing waits for it."""
-        segment, self._swapped = self._swapped, None
-        if segment is not None and segment.end is not None:
+    def _after_swap(self) -> None:
+        """What takes time and nothing waits for: the new segment's index, and giving back the room of the old ones."""
+        swapped, self._swapped = self._swapped, None
+        self._source_handles.clear()
+        if swapped is None:
+            return
+        new, replaced = swapped
+        for segment in replaced:
+            segment.file.drop_handle()
+        if new.end is not None:
             with contextlib.suppress(OSError):  # it can be made again from the log
-                segment.index.seal(segment.end)
+                new.index.seal(new.end)
 
     def _is_current(self) -> bool:
-        """Whether what is cleaned is still the log: no part of it was truncated, and it was not closed."""
-        return self._state.truncation_count == self._truncation_count and self._state.failure is None
+        """Whether what is cleaned is still the log: it was neither truncated nor closed, and the last swap was done."""
+        state = self._state
+        return state.truncation_count == self._truncation_count and state.failure is None and not self._is_stale
 
     def _begin(self, step: Callable[[int], None]) -> list[tuple[Segment, ...]]:
         """Read the dirty part; the groups of segments to write anew, each as one."""
         state, settings, compaction = self._state, self._settings, self._compaction
         dirt = compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
         self._cleanable_end = dirt.cleanable_end
-        complete = [s for s in state.segments if s.end is not None and s.end <= dirt.cleanable_end]
+        self._sources = complete = [s for s in state.segments if s.end is not None and s.end <= dirt.cleanable_end]
         max_decompressed_bytes = state.config.max_decompressed_bytes
         dirty = self._dirty
         assert dirty is not None, "this run has ended"
@@ -197,6 +214,7 @@ class Cleaning:
         assert record_filter is not None
         end = group[-1].end
         assert end is not None
+        self._sources = group
         replacement = Replacement(group[0].base, end)
         self._cleaned_name = replacement.cleaned_name
         self._writer = writer = SegmentWriter(
@@ -218,6 +236,7 @@ class Cleaning:
         if not writer.has_changes:
             self._writer = self._cleaned_name = None
             return None
+        self._source_handles = [segment.file.handle for segment in group]
         return lambda: self._swap(group, writer, replacement)
 
     def _count(self, group: tuple[Segment, ...], writer: SegmentWriter) -> None:
@@ -233,12 +252,13 @@ class Cleaning:
 
         Nothing happens where the group is no part of the log any more; the next step of the run says so.
         """
+        self._is_stale = True  # until it is done
         state, disk, directory = self._state, self._state.disk, self._state.directory
         with self._io:
             segments = state.segments
             at = segments.index(group[0]) if group[0] in segments else -1
-            if not self._is_current() or at < 0 or segments[at : at + len(group)] != group:
-                self._truncation_count = -1  # from now on it is not current
+            is_current = state.truncation_count == self._truncation_count and state.failure is None
+            if not is_current or at < 0 or segments[at : at + len(group)] != group:
                 return
             new = state.new_segment(replacement.first)
             name = new.file.name
@@ -260,7 +280,8 @@ class Cleaning:
                     raise state.fail(error) from error
                 raise state.error_for(error) from error
             self._writer = self._cleaned_name = None
-            self._swapped = new
+            self._swapped = new, group
+            self._is_stale = False
         self._forget_segments(group)
 
     def finish(self) -> Cleaned:
@@ -296,6 +317,7 @@ class Cleaning:
     def abandon(self) -> None:
         """End the run and remove what it left unfinished. Harmless after `finish`. Waits for the disk."""
         self.has_ended = True
+        self._after_swap()
         writer, self._writer = self._writer, None
         name, self._cleaned_name = self._cleaned_name, None
         self._groups = self._filter = self._dirty = None  # the key map may be large
