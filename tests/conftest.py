@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.nodeid import NodeId
+from hypothesis import HealthCheck, settings
 
 # The suite starts hundreds of interpreters. Where the environment forbids them to keep compiled modules, as it does in
 # many containers, each compiles Logboom anew, which takes as long as most of the commands that they run.
@@ -21,6 +22,10 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parent.parent / ".hypothesis"))
 # The JVM of a test lives for seconds: its second compiler costs more than it gives.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# How long an example takes says nothing on a busy machine, where a process may stand still for seconds.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 _SPARK_SESSION = "spark session"
 _STARTED_FOR_A_MODULE = {"broker", "tool", "asked_once", "verdicts"}
