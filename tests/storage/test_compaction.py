@@ -370,6 +370,20 @@ def test_a_look_that_began_before_a_cleaning_ends_well() -> None:
     assert rest[-1].header.base_offset == 9
 
 
+def test_a_look_that_knew_a_segment_as_the_last_one_ends_well() -> None:
+    disk = SimDisk()
+    log = open_log(disk, PLAIN)
+    for n in range(30):
+        put(log, ("a", "1" * n))
+    view = LogView(disk, DIRECTORY)
+    log.roll()
+    put(log, ("b", "1"))
+    clean(log)
+    found = list(view.batches())
+    assert not [one for one in found if isinstance(one, Damage)]
+    assert sum(one.header.records_count for one in found if isinstance(one, BatchView)) == 2
+
+
 def test_transactions_neither_go_nor_supersede() -> None:
     log = open_log(SimDisk(), PLAIN)
     put(log, ("a", "1"))

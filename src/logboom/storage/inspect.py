@@ -158,9 +158,11 @@ class LogView:
                     start_offset = found.header.next_offset
 
     def _was_compacted(self, segment: SegmentView) -> bool:
-        """Whether a complete segment is not the file any more that was looked at, though it was not deleted."""
+        """Whether a segment may not be the file any more that was looked at, though it was not deleted."""
         if segment is self.segments[-1]:
-            return False
+            # It was written to then, and only one that has ended since can have been compacted.
+            files = _segment_files(self.disk.list(self.directory))
+            return bool(files) and files[-1][0] > segment.base
         try:
             return self.disk.size(segment.path) != segment.size_bytes
         except FileNotFoundError:
