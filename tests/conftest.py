@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 
 # The suite starts hundreds of interpreters. Where the environment forbids them to keep compiled modules, as it does in
@@ -58,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # not take the id of a test any more: without this, the tests of one group go to all workers.
         grouped = getattr(item, "_nodeid", item.nodeid)
         if grouped != item.nodeid:
+            from _pytest.nodeid import NodeId  # earlier versions have none, and do not come here
+
             item._id = NodeId.parse(grouped)
     items.sort(key=_rank)  # stable: within a rank the order stays random
 
