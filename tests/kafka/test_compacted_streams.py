@@ -11,9 +11,10 @@ from tests.kafka.test_hot_apis import produce_request, produced
 from tests.support.simulated import run
 
 from logboom.base.ids import Offset
+from logboom.broker.partition.reads import CommittedReads
 from logboom.http.broker_metrics import broker_metrics
 from logboom.kafka.apis import produce
-from logboom.records import Record, build_batch
+from logboom.records import Record, build_batch, holds_records, iter_batches, iter_records
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "16384"}
 VERSIONS = range(3, produce.HANDLER.max_version + 1)
@@ -88,3 +89,35 @@ def test_the_state_of_compaction_is_described_and_counted(tmp_path: Path) -> Non
             assert "logboom.compaction.state" not in {one.name for one in (await described(client, 2, "plain")).configs}
 
     run(body)
+
+
+def test_what_is_read_over_segments_of_removed_records_has_records(tmp_path: Path) -> None:
+    """Each key was written in each of many segments, so that all but the last ones hold nothing any more."""
+
+    async def body() -> None:
+        async with running(tmp_path, cleaner={"backoff_ms": 100}) as node, node.client() as client:
+            broker = node.broker
+            table = await broker.catalog.create_stream("table", config=COMPACT)
+            reads = broker.replicas.find("table", 0).reads
+            for _ in range(300):
+                await produced(client, 9, table, 0, keyed(b"a", b"b", value=bytes(1_000)))
+            async with asyncio.timeout(60):
+                while broker.counters.compacted_away_records < 500:
+                    await asyncio.sleep(0.1)
+            for start in range(0, 560, 7):
+                data = await reads.read(Offset(start), 1_000)
+                assert holds_records(data), f"a read at {start} finds the next record behind it"
+            end = Offset(reads.high_watermark)
+            assert [offset for offset, _ in await records_from(reads, Offset(0))][-1] == end - 1
+
+    run(body)
+
+
+async def records_from(reads: CommittedReads, offset: Offset) -> list[tuple[int, bytes | None]]:
+    """Offset and key of every record from there on, with the smallest reads."""
+    found: list[tuple[int, bytes | None]] = []
+    while offset < reads.high_watermark:
+        for at, header in iter_batches(data := await reads.read(offset, 1)):
+            found += [(record.offset, record.key) for record in iter_records(data, at, header, 1 << 20)]
+            offset = header.next_offset
+    return found

@@ -47,6 +47,9 @@ _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
+_LENGTH = Struct(">i")
+_COUNT_AT: Final = HEADER_BYTES - 4
+_NO_RECORDS: Final = bytes(4)
 _EPOCH_POSITION: Final = 12
 
 
@@ -128,6 +131,16 @@ class BatchHeader(NamedTuple):
     def last_sequence(self) -> int:
         """Sequence of the last record, or -1 for a producer that is not idempotent."""
         return add_to_sequence(self.base_sequence, self.last_offset_delta) if self.base_sequence >= 0 else -1
+
+
+def holds_records(batches: Bytes) -> bool:
+    """Whether any of these whole batches has a record."""
+    at, end = 0, len(batches)
+    while at < end:
+        if batches[at + _COUNT_AT : at + HEADER_BYTES] != _NO_RECORDS:
+            return True
+        at += LENGTH_PREFIX_BYTES + _LENGTH.unpack_from(batches, at + 8)[0]
+    return False
 
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:

@@ -6,16 +6,20 @@ Knows the log, the high-water mark and the read cache; nothing of appends, leade
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError
 from logboom.base.ids import Offset
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import CachedRead, ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
+from logboom.records import holds_records
 from logboom.storage import PartitionLog, TimedOffset
 
 Result = TypeVar("Result")
+
+_GAPS_ON_LOOP_MAX: Final = 8
+"""Reads that find no record, one after the other, before a thread goes on with them."""
 
 
 class CommittedReads:
@@ -131,13 +135,41 @@ class CommittedReads:
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset] | None:
         try:
-            return self._reader.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+            found = self._reader.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+            if found is None or holds_records(found[0]):
+                return found
+            return self._read_past_gaps(found, max_bytes, ceiling, cached_only=cached_only)
         except StorageError:
             self._counters.damaged_reads += 1
             raise
         except OSError as error:
             self._counters.damaged_reads += 1
             raise StorageError(f"{self._name} cannot be read at offset {offset}: {error}") from error
+
+    def _read_past_gaps(
+        self, found: tuple[bytes | memoryview, Offset], max_bytes: int, ceiling: Offset, *, cached_only: bool
+    ) -> tuple[bytes | memoryview, Offset] | None:
+        """What follows batches without records, which compaction leaves for offsets that are gone.
+
+        Clients take a batch above the offset that they asked for, as from any compacted topic. Not so a reply without
+        records: librdkafka then doubles what it asks for, and after ten such replies in a row says that a message is
+        too large. Only at the ceiling they get one, since their position has to move up to it.
+        """
+        segments = 0
+        while found[1] < ceiling and not holds_records(found[0]):
+            segments += 1
+            if cached_only and segments > _GAPS_ON_LOOP_MAX:
+                return None
+            try:
+                behind = self._reader.read_with_next_offset(
+                    found[1], max_bytes, ceiling=ceiling, cached_only=cached_only
+                )
+            except StorageError:
+                return found  # the damage lies behind it: the next read meets that, and tells its offset
+            if behind is None:
+                return None
+            found = behind
+        return found
 
     def _nothing_at(self, offset: Offset) -> bytes:
         if offset > self._log.log_end_offset:
