@@ -449,3 +449,20 @@ def test_the_room_of_replaced_segments_is_given_back_as_the_run_goes_on() -> Non
     assert cleaning.write_next(lambda size_bytes: None, lambda: False) is None
     assert not any(file.is_open for file in replaced)
     cleaning.abandon()
+
+
+def test_a_truncation_into_a_gap_ends_where_the_gap_begins() -> None:
+    """Below what was committed, as after an unclean election: a follower fetches again from where its log then ends."""
+    disk = SimDisk()
+    log = filled(disk)
+    clean(log)
+    assert [offset for offset, _, _ in pairs_of(log)][:2] == [2, 5]
+    assert log.truncate(Offset(4), now_ms=2000) == 3
+    assert log.compaction.first_dirty_offset == 3
+    put(log, ("new", "1"))
+    log.close()
+    reports = Reports()
+    again = open_log(disk, PLAIN, reports=reports)
+    assert not reports.seen, reports.seen
+    assert pairs_of(again) == [(2, "only 1", "1"), (3, "new", "1")]
+    assert again.compaction.first_dirty_offset <= 3
