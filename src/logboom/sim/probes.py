@@ -32,6 +32,7 @@ _GRACE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 0.4
 _GARBAGE_STATUSES: Final = frozenset((400, 405, 414, 431, 505))
 _HIGH_WATERMARK: Final = "logboom_partition_high_watermark"
+_OFFLINE: Final = "logboom_partition_offline"
 _LOG_START: Final = "logboom_partition_log_start_offset"
 
 
@@ -89,10 +90,12 @@ class Prober:
             self._history.violated(f"/metrics gave {answer.status}: {answer.body!r}")
             return
         self.scrapes += 1
+        offline = _offsets(answer, _OFFLINE)
         for name, least in ((_HIGH_WATERMARK, ends), (_LOG_START, starts)):
-            # There is nothing of the broker before it has recovered.
+            # There is nothing of the broker before it has recovered. A log dir that fails between a sync and the note
+            # of it has answered the append, and moves the mark with the next start: such partitions are offline.
             for where, offset in _offsets(answer, name).items():
-                if offset < least.get(where, 0):
+                if offset < least.get(where, 0) and not offline.get(where):
                     self._history.violated(f"{name} of {where} is {offset}, after clients were told of {least[where]}")
 
     async def _check_health(self) -> None:
