@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import batch, running
+from tests.kafka.door import batch, running, until
 from tests.kafka.test_config_resources import described
-from tests.kafka.test_hot_apis import produce_request, produced
+from tests.kafka.test_hot_apis import fetch_request, first_offsets, produce_request, produced
 from tests.support.simulated import run
 
 from logboom.base.ids import Offset
 from logboom.broker.partition.reads import CommittedReads
 from logboom.http.broker_metrics import broker_metrics
 from logboom.kafka.apis import produce
+from logboom.kafka.wire.messages import milliseconds
 from logboom.records import Record, build_batch, holds_records, iter_batches, iter_records
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "16384"}
@@ -121,3 +122,55 @@ async def records_from(reads: CommittedReads, offset: Offset) -> list[tuple[int,
             found += [(record.offset, record.key) for record in iter_records(data, at, header, 1 << 20)]
             offset = header.next_offset
     return found
+
+
+def test_what_is_read_ahead_over_removed_records_has_records(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, cleaner={"backoff_ms": 100}) as node, node.client() as client:
+            broker = node.broker
+            table = await broker.catalog.create_stream("table", config=COMPACT)
+            reads = broker.replicas.find("table", 0).reads
+            await produced(client, 9, table, 0, keyed(b"first"))
+            await produced(client, 9, table, 0, keyed(b"second"))
+            for _ in range(100):
+                await produced(client, 9, table, 0, keyed(b"a", value=bytes(1_000)))
+            async with asyncio.timeout(60):
+                while broker.counters.compacted_away_records < 80:
+                    await asyncio.sleep(0.1)
+            reads.read_cached(Offset(0), 1)
+            await reads.read(Offset(1), 1)
+            reads.read_ahead(Offset(1), 1)
+            data = reads.read_cached(Offset(2), 1)
+            assert data is None or holds_records(data)
+
+    run(body)
+
+
+def test_a_log_that_shrinks_while_a_fetch_waits_does_not_hold_it_up(tmp_path: Path) -> None:
+    """How much was written since is not the difference of the log's sizes, once compaction removed some of it."""
+
+    async def body() -> None:
+        async with (
+            running(tmp_path, cleaner={"backoff_ms": 100}) as node,
+            node.client() as client,
+            node.client() as other,
+        ):
+            broker = node.broker
+            table = await broker.catalog.create_stream("table", config={"segment.bytes": "16384"})
+            one = keyed(b"a", value=bytes(1_000))
+            for _ in range(90):
+                await produced(other, 9, table, 0, one)
+            client.send(1, 12, fetch_request(12, table, {0: 90}, max_wait=milliseconds(40_000), min_bytes=2 * len(one)))
+            await until(lambda: node.metrics.waiting_fetches)
+            await broker.catalog.change_stream_config("table", COMPACT)
+            async with asyncio.timeout(60):
+                while broker.counters.compacted_away_records < 60:
+                    await asyncio.sleep(0.1)
+            assert node.metrics.waiting_fetches == 1
+            for _ in range(3):
+                await produced(other, 9, table, 0, one)
+            async with asyncio.timeout(20):
+                reply = await client.reply()
+            assert first_offsets(reply.responses[0].partitions[0].records)[0] == 90
+
+    run(body)

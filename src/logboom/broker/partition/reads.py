@@ -109,7 +109,7 @@ class CommittedReads:
         if cache.find(self, ahead, max_bytes, ceiling) is not None:
             return
         try:
-            found = self._reader.read_with_next_offset(ahead, max_bytes, ceiling=ceiling, cached_only=True)
+            found = self._find(ahead, max_bytes, ceiling, cached_only=True)
         except (LogboomError, OSError):
             return  # the read itself will meet it again, and answers its client with the error
         if found is not None and found[0]:
@@ -135,16 +135,22 @@ class CommittedReads:
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset] | None:
         try:
-            found = self._reader.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
-            if found is None or holds_records(found[0]):
-                return found
-            return self._read_past_gaps(found, max_bytes, ceiling, cached_only=cached_only)
+            return self._find(offset, max_bytes, ceiling, cached_only=cached_only)
         except StorageError:
             self._counters.damaged_reads += 1
             raise
         except OSError as error:
             self._counters.damaged_reads += 1
             raise StorageError(f"{self._name} cannot be read at offset {offset}: {error}") from error
+
+    def _find(
+        self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
+    ) -> tuple[bytes | memoryview, Offset] | None:
+        """As `LogReader.read_with_next_offset`, but with a record where one follows below the ceiling."""
+        found = self._reader.read_with_next_offset(offset, max_bytes, ceiling=ceiling, cached_only=cached_only)
+        if found is None or holds_records(found[0]):
+            return found
+        return self._read_past_gaps(found, max_bytes, ceiling, cached_only=cached_only)
 
     def _read_past_gaps(
         self, found: tuple[bytes | memoryview, Offset], max_bytes: int, ceiling: Offset, *, cached_only: bool

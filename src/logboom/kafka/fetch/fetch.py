@@ -203,7 +203,10 @@ class Fetch:
             if partition.high_watermark != fetch.high_watermark:
                 if self._min_bytes <= 1:
                     return True
-                expected += partition.size_bytes - fetch.size_bytes
+                grown_bytes = fetch.grown_bytes()
+                if grown_bytes is None:
+                    return True
+                expected += grown_bytes
         return expected >= self._min_bytes
 
     def _wake(self) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from logboom.broker.broker import Broker
     from logboom.broker.partition.replica import Partition
     from logboom.kafka.fetch.sessions import Position
+    from logboom.storage import Segment
 
 NO_RECORDS: Final = b""
 
@@ -31,8 +32,10 @@ class PartitionFetch:
     records: Bytes = NO_RECORDS
     high_watermark: int = -1
     log_start_offset: int = -1
-    size_bytes: int = 0
-    """The partition's size when it was read, if the fetch waits for more than one byte: growth since then is new."""
+    last_segment: Segment | None = None
+    """The segment that was written to when the partition was read, if the fetch waits for more than one byte."""
+    last_segment_bytes: int = 0
+    """Its size at that time: growth since then is new."""
     offline: bool = False
 
     @property
@@ -68,8 +71,18 @@ class PartitionFetch:
         self.log_start_offset = partition.log_start_offset
         self.offline = offline = partition.offline
         if note_size:
-            self.size_bytes = partition.size_bytes
+            self.last_segment = last = partition.log.segments[-1]
+            self.last_segment_bytes = last.size_bytes
         return offline or position.offset != high_watermark
+
+    def grown_bytes(self) -> int | None:
+        """How many bytes were written since `prepare`; None where that is not known, since a segment has ended.
+
+        The size of the whole log would not tell: retention and compaction make it smaller meanwhile.
+        """
+        assert self.partition is not None
+        last = self.partition.log.segments[-1]
+        return last.size_bytes - self.last_segment_bytes if last is self.last_segment else None
 
 
 def partition_fetch(broker: Broker, position: Position) -> PartitionFetch:
