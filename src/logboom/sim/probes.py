@@ -92,8 +92,9 @@ class Prober:
         self.scrapes += 1
         offline = _offsets(answer, _OFFLINE)
         for name, least in ((_HIGH_WATERMARK, ends), (_LOG_START, starts)):
-            # There is nothing of the broker before it has recovered. A log dir that fails between a sync and the note
-            # of it has answered the append, and moves the mark with the next start: such partitions are offline.
+            # There is nothing of the broker before it has recovered. Where a log dir fails between a sync and the note
+            # of it, acks=1 is answered, since the records are durable; the mark follows at the next start, and the
+            # partition is offline until then.
             for where, offset in _offsets(answer, name).items():
                 if offset < least.get(where, 0) and not offline.get(where):
                     self._history.violated(f"{name} of {where} is {offset}, after clients were told of {least[where]}")
