@@ -206,6 +206,21 @@ def test_the_age_of_the_oldest_dirty_record_is_told() -> None:
     assert not log.compaction.dirt(late, now_ms=60_000, stable_end=log.durable_end).max_lag_exceeded
 
 
+def test_the_age_of_a_segment_that_is_clean_in_part_is_that_of_its_dirty_records() -> None:
+    """A cleaning whose map was full ends inside a segment, which may begin with a gap: that has no time."""
+    log = open_log(SimDisk(), PLAIN)
+    put(log, ("a", "1"), timestamp_ms=1000)
+    put(log, ("a", "2"), timestamp_ms=2000)
+    put(log, *[(f"key {n}", "1") for n in range(20)], timestamp_ms=3000)
+    log.roll()
+    put(log, ("z", "1"))
+    assert not clean(log, CompactionSettings(map_bytes=1)).is_complete
+    assert pairs_of(log)[0] == (1, "a", "2")
+    late = CompactionSettings(max_compaction_lag_ms=5000)
+    assert not log.compaction.dirt(late, now_ms=8000, stable_end=log.durable_end).max_lag_exceeded
+    assert log.compaction.dirt(late, now_ms=8100, stable_end=log.durable_end).max_lag_exceeded
+
+
 def test_records_without_a_key_go_and_are_counted() -> None:
     log = open_log(SimDisk(), PLAIN)
     put(log, ("a", "1"))

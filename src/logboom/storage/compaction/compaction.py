@@ -63,7 +63,7 @@ class LogCompaction:
                     break
                 dirty_bytes += segment.size_bytes
                 if settings.max_compaction_lag_ms is not None:
-                    oldest_ms = min(oldest_ms, _first_time(segment, now_ms))
+                    oldest_ms = min(oldest_ms, _first_time(segment, first_dirty, now_ms))
             cleanable_end = segment.end
         max_lag_ms = settings.max_compaction_lag_ms
         exceeded = bool(dirty_bytes) and max_lag_ms is not None and oldest_ms < now_ms - max_lag_ms
@@ -328,11 +328,18 @@ class Cleaning:
                 self._state.place.unlink(name)
 
 
-def _first_time(segment: Segment, default_ms: int) -> int:
-    """About when the oldest record of a segment was written: the time of its first batch, if that has one."""
-    data = segment.file.handle.read(0, HEADER_BYTES)
-    time_ms = read_header(data).max_timestamp if len(data) == HEADER_BYTES else 0
-    return time_ms if time_ms > 0 else default_ms
+def _first_time(segment: Segment, first_dirty: Offset, default_ms: int) -> int:
+    """About when the oldest dirty record of a segment was written: the time of its first dirty batch that has one."""
+    if first_dirty <= segment.base:
+        data = segment.file.handle.read(0, HEADER_BYTES)
+        time_ms = read_header(data).max_timestamp if len(data) == HEADER_BYTES else 0
+        if time_ms > 0:
+            return time_ms
+    # A cleaning ended inside of it, or has to be done again since its end was forgotten: it may begin with gaps.
+    for _, header in segment.reader.batches_from(lambda index: index.floor(first_dirty)):
+        if header.next_offset > first_dirty and header.max_timestamp > 0:
+            return header.max_timestamp
+    return default_ms
 
 
 def group_by_size(segments: Sequence[Segment], max_bytes: int) -> list[tuple[Segment, ...]]:
