@@ -23,10 +23,11 @@ CONFIGS = (
 )
 FAULTS = (None, None, None, errno.EIO, errno.ENOSPC, errno.EMFILE)
 LIVES = 5
-FOUND = (3, 1449, 2467, 13224, 8, 704)
+FOUND = (3, 1449, 2467, 13224, 8, 704, 4476)
 """Seeds that failed once: names of segments lost out of order; index entries of bytes that were cut; an epoch that was
 noted and then forgotten with the tail before it; a cut that noted as durable what was only written; a truncation that
-the next process believed and the disk did not have; a durable snapshot of producers replaced by one that was not."""
+the next process believed and the disk did not have; a durable snapshot of producers replaced by one that was not;
+batches of a producer remembered around one that was forgotten."""
 SHORT, LONG = 100, 6_000
 
 

@@ -46,6 +46,16 @@ def test_the_last_five_batches_are_recognised() -> None:
         producers.check(header(0, 2))
 
 
+def test_a_batch_behind_a_gap_is_remembered_alone() -> None:
+    """As recovery meets it: the batches between a snapshot and the start of the log were deleted."""
+    producers = ProducerTable(expiry_ms=1_000, max_producers=10)
+    for sequence, offset in ((0, 0), (1, 1), (5, 5), (6, 6)):
+        producers.record(header(sequence), Offset(offset), 0)
+    state = producers.get(ProducerId(PRODUCER))
+    assert state is not None
+    assert [one.base_offset for one in state.batches] == [5, 6]
+
+
 def test_another_length_is_no_duplicate() -> None:
     producers = table()
     send(producers, header(0, 3), 0)

@@ -47,6 +47,14 @@ Undo = list[tuple[ProducerId, ProducerState | None]]
 """What batches that were recorded displaced, oldest first: a producer and its state before, None for a new one."""
 
 
+def _sequence_behind(last: int) -> int:
+    return 0 if last == MAX_SEQUENCE else last + 1
+
+
+def _continues(state: ProducerState, header: BatchHeader) -> bool:
+    return bool(state.batches) and header.base_sequence == _sequence_behind(state.batches[-1].last_sequence)
+
+
 class ProducerTable:
     """Producers, the one that was silent for longest first."""
 
@@ -88,8 +96,7 @@ class ProducerTable:
             return None
         if not state.batches:
             return None
-        last = state.batches[-1].last_sequence
-        if first == (0 if last == MAX_SEQUENCE else last + 1):
+        if first == _sequence_behind(last := state.batches[-1].last_sequence):
             return None
         for batch in state.batches:
             if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
@@ -104,10 +111,11 @@ class ProducerTable:
         before = producers.pop(producer, None)
         if undo is not None:
             undo.append((producer, before))
-        if before is not None and before.epoch == header.producer_epoch:
+        batches: tuple[WrittenBatch, ...] = (written,)
+        # Not after a gap, which recovery meets where the newest snapshot is unreadable and batches behind an older one
+        # were deleted: those before the gap are not the last ones any more.
+        if before is not None and before.epoch == header.producer_epoch and _continues(before, header):
             batches = (*before.batches[1 - WINDOW :], written)
-        else:
-            batches = (written,)
         producers[producer] = ProducerState(header.producer_epoch, batches, now_ms)
         if len(producers) > self.max_producers:
             oldest = next(iter(producers))
