@@ -47,12 +47,23 @@ def _build(command: list[str], cwd: Path) -> None:
 
 @cache
 def _java() -> list[str]:
+    return _java_program(HERE / "java", "kafka-clients", "RoundTrip")
+
+
+@cache
+def kafka_streams() -> list[str]:
+    """A word count with Kafka Streams, which takes the brokers' address and a directory for its state."""
+    return _java_program(HERE / "streams", "kafka-streams", "WordCount")
+
+
+def _java_program(sources: Path, jar: str, main_class: str) -> list[str]:
+    """How the program is run that is in `sources`, with the jars of the pom.xml there, of which `jar` is one."""
     _need("javac", "openjdk-17-jdk-headless")
-    jars, classes = BUILD / "java" / "lib", BUILD / "java" / "classes"
-    if not list(jars.glob("kafka-clients-*.jar")):
+    jars, classes = BUILD / sources.name / "lib", BUILD / sources.name / "classes"
+    if not list(jars.glob(f"{jar}-*.jar")):
         _need("mvn", "maven")
-        _build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], HERE / "java")
-    _build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", "RoundTrip.java"], HERE / "java")
+        _build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], sources)
+    _build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", f"{main_class}.java"], sources)
     return [
         "java",
         "-Xmx256m",
@@ -61,7 +72,7 @@ def _java() -> list[str]:
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
         f"{classes}:{jars}/*",
-        "RoundTrip",
+        main_class,
     ]
 
 
