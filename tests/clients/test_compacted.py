@@ -24,7 +24,7 @@ def test_librdkafka_reads_over_segments_without_records(tmp_path: Path) -> None:
 
 
 def fill(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "batch.size": 16_000})  # below segment.bytes
     for number in range(RECORDS):
         producer.produce("table", b"%d" % number, b"%d" % (number % KEYS))
         producer.poll(0)
