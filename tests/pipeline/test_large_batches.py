@@ -1,4 +1,4 @@
-"""Spark hands large lines and events to Python a bounded number of bytes at a time."""
+"""A delivery hands large events to Python a bounded number of bytes at a time."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -43,14 +43,6 @@ class Weighing:
 
     def finish(self) -> None:
         return None
-
-
-def test_arrow_batches_of_large_lines_are_bounded_in_bytes(spark: Any) -> None:
-    """The router's pass: sources may carry lines as large as their streams take."""
-    rows = spark.range(0, EVENTS, 1, 1).selectExpr(f"cast(repeat('x', {EVENT_BYTES}) as binary) as value")
-    batches = rows.mapInArrow(_sizes, "rows bigint, size bigint").collect()
-    assert sum(batch.rows for batch in batches) == EVENTS
-    assert max(batch.size for batch in batches) <= LIMIT_BYTES
 
 
 def test_arrow_batches_of_large_events_are_bounded_in_bytes(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from logboom.pipeline.run.router import StoppedError
 from logboom.pipeline.sinks.base import Delivered, SinkWriter
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import kafka_reader
+from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX
 
 _INTERVAL: Final = "2 seconds"
 _PAUSE_MIN_S: Final = 0.5
@@ -105,6 +106,8 @@ class Delivery:
         return committed is not None and set(committed) != set(self.edges)
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
+        # The session is the query's own: it holds for no other query.
+        rows.sparkSession.conf.set(ARROW_BYTES, ARROW_BYTES_MAX)
         failures = 0
         while (error := self._attempt(rows, batch)) is not None:
             failures += 1

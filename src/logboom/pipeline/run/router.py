@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from logboom.pipeline.checkpoint.ledger import BalanceError, BatchLedgers, BatchRecord, ledger_of
+from logboom.pipeline.checkpoint.spark_log import unfinished_batch
 from logboom.pipeline.edge.emitter import LogTaskEmitter
 from logboom.pipeline.edge.record_encoder import RecordEncoder
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, StreamAdmin
@@ -30,6 +31,7 @@ from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.outputs import bindings_of, place_streams
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
+from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
 
 QUERY_NAME: Final = "router"
 
@@ -67,6 +69,8 @@ class Router:
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
+        self._unfinished: int | None = None
+        """The batch that the last start of the query found begun."""
         self._prepared_plans: dict[str, _PreparedPlan] = {}
 
     def prepare(self, partitions: int) -> Layout:
@@ -76,6 +80,7 @@ class Router:
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query, after `prepare`. With `once` it ends with what is there now."""
+        self._unfinished = unfinished_batch(self._checkpoint / "router")
         writer = self._trigger(self._source().writeStream, once=once)
         return (
             writer.queryName(f"{self._plan.name}: {QUERY_NAME}")
@@ -128,6 +133,9 @@ class Router:
             raise
         prepared = self._prepared(pinned.plan)
         emitter = LogTaskEmitter(prepared.encoder(batch, pinned.generation), self._admin.bootstrap)
+        # A limit in bytes costs as much as all the rest of a batch. Without one, lines of some 100 KiB can be more than
+        # the JVM takes at once. So a batch that was begun and not finished, which may have ended the JVM, gets one.
+        raw.sparkSession.conf.set(ARROW_BYTES, ARROW_BYTES_MAX if batch == self._unfinished else SETTINGS[ARROW_BYTES])
         # One job: each task parses, masks and routes its part, writes the records to the log itself, waits until they
         # are committed and answers with one row of counts.
         try:

@@ -17,6 +17,11 @@ LOCAL_MASTER: Final = "local[*]"
 _MEMORY_SHARE: Final = 4
 _MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
 
+ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+ARROW_BYTES_MAX: Final = str(64 * MIB)
+"""Memory of the JVM and of a worker for one batch of Arrow's, where it is limited. By number alone it would be 16,384
+events, and these may be 32 MiB each: more than Arrow or any machine can hold."""
+
 SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     # A condition on one odd record must not stop the batch; casts that fail give null.
@@ -47,9 +52,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     # Rows per Arrow batch: large enough for columns to pay, small enough for four tasks on a small machine.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    # By number alone a batch could be 16,384 lines of a MiB, or events of 32 MiB: more than Arrow or any machine can
-    # hold, and a batch that ends the JVM does so again after each restart. Spark works the size out after every row.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * MIB),
+    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch: ARROW_BYTES_MAX is
+    # for the queries and batches that need it.
+    ARROW_BYTES: "2147483647",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.daemon.module": "logboom.pipeline.run.daemon",
     # The JVM's second compiler is for what is called for every record. By its own thresholds it also compiles what a
