@@ -46,7 +46,7 @@ def _build(command: list[str], cwd: Path) -> None:
 
 
 @cache
-def _java() -> list[str]:
+def _java_client() -> list[str]:
     return _java_program(HERE / "java", "kafka-clients", "RoundTrip")
 
 
@@ -56,22 +56,40 @@ def kafka_streams() -> list[str]:
     return _java_program(HERE / "streams", "kafka-streams", "WordCount")
 
 
+@cache
+def kafka_connect() -> list[str]:
+    """A worker of Kafka Connect in distributed mode with its file connectors; takes a file of settings."""
+    _need("java", "openjdk-17-jdk-headless")
+    jars = _jars(HERE / "connect", "connect-runtime")
+    return _java(f"{jars}/*", "org.apache.kafka.connect.cli.ConnectDistributed", heap_mb=384)
+
+
 def _java_program(sources: Path, jar: str, main_class: str) -> list[str]:
     """How the program is run that is in `sources`, with the jars of the pom.xml there, of which `jar` is one."""
     _need("javac", "openjdk-17-jdk-headless")
-    jars, classes = BUILD / sources.name / "lib", BUILD / sources.name / "classes"
+    jars, classes = _jars(sources, jar), BUILD / sources.name / "classes"
+    _build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", f"{main_class}.java"], sources)
+    return _java(f"{classes}:{jars}/*", main_class)
+
+
+def _jars(sources: Path, jar: str) -> Path:
+    """The directory with the jars of the pom.xml in `sources`, of which `jar` is one."""
+    jars = BUILD / sources.name / "lib"
     if not list(jars.glob(f"{jar}-*.jar")):
         _need("mvn", "maven")
         _build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], sources)
-    _build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", f"{main_class}.java"], sources)
+    return jars
+
+
+def _java(class_path: str, main_class: str, heap_mb: int = 256) -> list[str]:
     return [
         "java",
-        "-Xmx256m",
+        f"-Xmx{heap_mb}m",
         "-XX:TieredStopAtLevel=1",  # each lives for a second or two: compiling well costs more than it gives
         "-XX:+UseSerialGC",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
-        f"{classes}:{jars}/*",
+        class_path,
         main_class,
     ]
 
@@ -97,7 +115,7 @@ DRIVERS = (
     Driver("kafka-python", _python("kafka_python.py")),
     Driver("aiokafka", _python("aio.py")),
     Driver("kcat", _kcat, waits_for_brokers=False),
-    Driver("java", _java),
+    Driver("java", _java_client),
     Driver("franz-go", _go("franz")),
     Driver("sarama", _go("sarama"), admin=False),
 )
