@@ -4,7 +4,8 @@ A run (`Cleaning`) has two passes. The first reads the dirty part of the log, wh
 notes each key and which records are superseded (`dirty`, `key_map`). The second goes over all segments up to the end of
 that part, oldest first, and writes those anew in which something changes (`record_filter`, `segment_writer`): small
 neighbours become one segment, up to `segment.bytes`. What was written takes the place of its segments in a way that a
-crash leaves either done or not begun (`swap`).
+crash leaves either done or not begun (`swap`). Both passes (`passes`) are given open files and know nothing of the
+log's state, so that they can run in another process; what changes the log is `Cleaning`'s.
 
 What stays as it is: the segment that is written to; what is not committed, or younger than `min_compaction_lag_ms`;
 records of transactions, and control batches. Offsets never change. A batch that loses records keeps its base and last

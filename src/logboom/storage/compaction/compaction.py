@@ -10,13 +10,12 @@ from logboom.base.ids import Offset
 from logboom.base.ports import File, SyncFailedError
 from logboom.records import HEADER_BYTES, MAX_OFFSET_DELTA, read_header
 from logboom.storage.compaction import swap
-from logboom.storage.compaction.dirty import DirtyPart, checked_batches
-from logboom.storage.compaction.record_filter import RecordFilter, Verdict
-from logboom.storage.compaction.segment_writer import SegmentWriter
+from logboom.storage.compaction.passes import Passes, Plan, StartPasses, Written, in_this_process
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
+from logboom.storage.compaction.source import Source
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import Replacement
-from logboom.storage.segment import Segment
+from logboom.storage.segment import BadBatchError, Segment
 from logboom.storage.state import LogState
 
 ForgetSegments = Callable[[Sequence[Segment]], None]
@@ -69,10 +68,22 @@ class LogCompaction:
         exceeded = bool(dirty_bytes) and max_lag_ms is not None and oldest_ms < now_ms - max_lag_ms
         return Dirt(clean_bytes, dirty_bytes, first_dirty, max(cleanable_end, first_dirty), exceeded)
 
-    def begin(self, settings: CompactionSettings, *, now_ms: int, stable_end: Offset) -> "Cleaning":
-        """A run over all that may be cleaned now. One at a time: `abandon` it before the next one."""
+    def begin(
+        self,
+        settings: CompactionSettings,
+        *,
+        now_ms: int,
+        stable_end: Offset,
+        start_passes: StartPasses = in_this_process,
+    ) -> "Cleaning":
+        """A run over all that may be cleaned now. One at a time: `abandon` it before the next one.
+
+        `start_passes` decides where its passes run.
+        """
         assert self._running is None or self._running.has_ended, "a log is cleaned once at a time"
-        self._running = Cleaning(self, self._state, self._io, self._forget_segments, settings, now_ms, stable_end)
+        self._running = Cleaning(
+            self, self._state, self._io, self._forget_segments, settings, now_ms, stable_end, start_passes
+        )
         return self._running
 
 
@@ -93,6 +104,7 @@ class Cleaning:
         settings: CompactionSettings,
         now_ms: int,
         stable_end: Offset,
+        start_passes: StartPasses,
     ) -> None:
         self.has_ended = False
         self._compaction = compaction
@@ -103,8 +115,11 @@ class Cleaning:
         self._now_ms = now_ms
         self._stable_end = stable_end
         self._truncation_count = state.truncation_count
+        self._start_passes = start_passes
+        self._passes: Passes | None = None
+        self._first_dirty = self._dirty_end = compaction.first_dirty_offset
+        """The part whose keys are known."""
         self._cleanable_end = Offset(0)
-        self._dirty: DirtyPart | None = DirtyPart(compaction.first_dirty_offset, settings.map_bytes)
         self._groups: deque[tuple[Segment, ...]] | None = None
         self._sources: Sequence[Segment] = ()
         """What is read now."""
@@ -113,14 +128,15 @@ class Cleaning:
         whatever their size."""
         self._is_stale = False
         """Whether the last swap was not done, so that nothing may count on it."""
-        self._filter: RecordFilter | None = None
-        self._writer: SegmentWriter | None = None
+        self._target: File | None = None
+        """The file that is written, under this name, until it is swapped in."""
         self._cleaned_name: str | None = None
         self._swapped: tuple[Segment, tuple[Segment, ...]] | None = None
         """The segment that was swapped in last, and those that it replaced."""
         self._bytes_read = self._bytes_written = 0
         self._bytes_before = self._bytes_after = 0
         self._segments_before = self._segments_after = 0
+        self._records_removed = self._records_without_key = 0
 
     # --- on a thread of its own -------------------------------------------------------------------------------------
 
@@ -142,7 +158,7 @@ class Cleaning:
         self._after_swap()
         if not self._is_current():
             raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled.")
-        assert self._writer is None, "the last swap is to be run before the next file is written"
+        assert self._target is None, "the last swap is to be run before the next file is written"
         try:
             if self._groups is None:
                 self._groups = deque(self._begin(step))
@@ -150,6 +166,10 @@ class Cleaning:
                 found = self._write(self._groups.popleft(), step)
                 if found is not None:
                     return found
+        except BadBatchError as bad:
+            name = bad.path.rpartition("/")[2]  # the directory may have another one by now
+            damaged = next(segment for segment in self._sources if segment.file.name == name)
+            raise damaged.walker.damage_error(bad.position, bad.offset, bad.reason) from bad
         except OSError as error:
             if not self._is_current() or not set(self._sources) <= set(state.segments):
                 raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled: {error}.") from error
@@ -178,82 +198,73 @@ class Cleaning:
 
     def _begin(self, step: Callable[[int], None]) -> list[tuple[Segment, ...]]:
         """Read the dirty part; the groups of segments to write anew, each as one."""
-        state, settings, compaction = self._state, self._settings, self._compaction
-        dirt = compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
+        state, settings, start = self._state, self._settings, self._first_dirty
+        dirt = self._compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
         self._cleanable_end = dirt.cleanable_end
-        self._sources = complete = [s for s in state.segments if s.end is not None and s.end <= dirt.cleanable_end]
-        max_decompressed_bytes = state.config.max_decompressed_bytes
-        dirty = self._dirty
-        assert dirty is not None, "this run has ended"
-        dirty.read(
-            [s for s in complete if s.end is not None and s.end > dirty.start],
-            state.epochs.at,
-            self._reading(step),
-            max_decompressed_bytes=max_decompressed_bytes,
-        )
-        # What the table remembers of a producer must be found again by a recovery that has no snapshot.
-        remembered = {b.base_offset for _, producer in state.producers.copy() for b in producer.batches}
-        self._filter = RecordFilter(
-            dirty,
-            settings,
-            remembered=remembered,
+        complete = [s for s in state.segments if s.end is not None and s.end <= dirt.cleanable_end]
+        plan = Plan(
+            first_dirty_offset=start,
+            epochs=state.epochs.entries,
+            settings=settings,
+            # What the table remembers of a producer must be found again by a recovery that has no snapshot.
+            remembered=frozenset(b.base_offset for _, producer in state.producers.copy() for b in producer.batches),
             now_ms=self._now_ms,
-            max_decompressed_bytes=max_decompressed_bytes,
+            max_decompressed_bytes=state.config.max_decompressed_bytes,
+            index_interval_bytes=state.config.index_interval_bytes,
         )
-        return group_by_size([s for s in complete if s.base < dirty.end], state.config.segment_bytes)
-
-    def _reading(self, step: Callable[[int], None]) -> Callable[[int], None]:
-        def count(size_bytes: int) -> None:
-            self._bytes_read += size_bytes
-            step(size_bytes)
-
-        return count
+        self._passes = passes = self._start_passes(plan, dirt.dirty_bytes + dirt.clean_bytes)
+        for segment in (s for s in complete if s.end is not None and s.end > start):
+            self._sources = (segment,)
+            self._dirty_end, more = passes.read(_source(segment, start), self._files(step))
+            if not more:
+                break
+        return group_by_size([s for s in complete if s.base < self._dirty_end], state.config.segment_bytes)
 
     def _write(self, group: tuple[Segment, ...], step: Callable[[int], None]) -> Callable[[], None] | None:
-        state, record_filter = self._state, self._filter
-        assert record_filter is not None
         end = group[-1].end
         assert end is not None
+        assert self._passes is not None, "this run has ended"
         self._sources = group
         replacement = Replacement(group[0].base, end)
         self._cleaned_name = replacement.cleaned_name
-        self._writer = writer = SegmentWriter(
-            state.place, self._cleaned_name, group, state.config.index_interval_bytes, step
-        )
-        reading = self._reading(step)
-        for segment in group:
-            for batch in checked_batches(segment, segment.base, state.epochs.at, reading):
-                verdict = record_filter.judge(batch, segment)
-                if verdict is Verdict.KEEP:
-                    writer.copy(batch)
-                elif verdict is Verdict.REMOVE:
-                    writer.remove(batch)
-                else:
-                    writer.replace(verdict)
-        writer.finish()
-        self._bytes_written += writer.written_bytes
-        self._count(group, writer)
-        if not writer.has_changes:
-            self._writer = self._cleaned_name = None
+        written = self._passes.write([_source(segment, segment.base) for segment in group], self._files(step))
+        self._count(group, written)
+        if self._target is None:
+            self._cleaned_name = None
             return None
         self._source_handles = [segment.file.handle for segment in group]
-        return lambda: self._swap(group, writer, replacement)
+        return lambda: self._swap(group, written, replacement)
 
-    def _count(self, group: tuple[Segment, ...], writer: SegmentWriter) -> None:
+    def _files(self, step: Callable[[int], None]) -> "_Files":
+        return _Files(self._sources, self._make_target, self._count_read, step)
+
+    def _make_target(self) -> File:
+        assert self._cleaned_name is not None
+        self._target = self._state.place.open(self._cleaned_name, create=True)
+        return self._target
+
+    def _count_read(self, size_bytes: int) -> None:
+        self._bytes_read += size_bytes
+
+    def _count(self, group: tuple[Segment, ...], written: Written) -> None:
+        self._bytes_written += written.written_bytes
         self._bytes_before += sum(segment.size_bytes for segment in group)
-        self._bytes_after += writer.size_bytes
+        self._bytes_after += written.size_bytes
         self._segments_before += len(group)
         self._segments_after += 1
+        self._records_removed += written.removed.records
+        self._records_without_key += written.removed.without_key
 
     # --- on the flusher's thread ------------------------------------------------------------------------------------
 
-    def _swap(self, group: tuple[Segment, ...], writer: SegmentWriter, replacement: Replacement) -> None:
+    def _swap(self, group: tuple[Segment, ...], written: Written, replacement: Replacement) -> None:
         """Put the new segment in the place of the group. Raises as `PartitionLog.detach_before`.
 
         Nothing happens where the group is no part of the log any more; the next step of the run says so.
         """
         self._is_stale = True  # until it is done
-        state, disk, directory = self._state, self._state.disk, self._state.directory
+        state, disk, directory, target = self._state, self._state.disk, self._state.directory, self._target
+        assert target is not None
         with self._io:
             segments = state.segments
             at = segments.index(group[0]) if group[0] in segments else -1
@@ -268,7 +279,8 @@ class Cleaning:
                 state.write_checkpoint(sync=True)
                 swap.commit(disk, directory, replacement)
                 new.file.name = replacement.swap_name
-                new.file.adopt(writer.take_handle(), writer.size_bytes, writer.index)
+                new.file.adopt(target, written.size_bytes, written.index)
+                self._target = None
                 for segment in group:
                     segment.retire()
                 state.set_segments((*segments[:at], new, *segments[at + len(group) :]))
@@ -279,37 +291,36 @@ class Cleaning:
                 if isinstance(error, SyncFailedError) or new in state.segments:
                     raise state.fail(error) from error
                 raise state.error_for(error) from error
-            self._writer = self._cleaned_name = None
+            self._cleaned_name = None
             self._swapped = new, group
             self._is_stale = False
         self._forget_segments(group)
 
     def finish(self) -> Cleaned:
         """Note up to where the log is clean; what was done. Raises as `PartitionLog.checkpoint`."""
-        state, dirty = self._state, self._dirty
-        assert dirty is not None, "this run has ended"
+        state = self._state
+        assert not self.has_ended, "this run has ended"
         with self._io:
             state.check_writable()
             if not self._is_current():
                 raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled.")
             try:
-                if dirty.end > state.first_dirty_offset:
-                    state.set_first_dirty(dirty.end, sync=False)
+                if self._dirty_end > state.first_dirty_offset:
+                    state.set_first_dirty(self._dirty_end, sync=False)
             except OSError as error:
                 raise state.error_for(error) from error
             self.has_ended = True
-        removed = self._filter.removed if self._filter is not None else None
         return Cleaned(
             first_dirty_offset=self._compaction.first_dirty_offset,
-            is_complete=dirty.end >= self._cleanable_end,
+            is_complete=self._dirty_end >= self._cleanable_end,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             bytes_before=self._bytes_before,
             bytes_after=self._bytes_after,
             segments_before=self._segments_before,
             segments_after=self._segments_after,
-            records_removed=0 if removed is None else removed.records,
-            records_without_key=0 if removed is None else removed.without_key,
+            records_removed=self._records_removed,
+            records_without_key=self._records_without_key,
         )
 
     # --- afterwards -------------------------------------------------------------------------------------------------
@@ -318,14 +329,52 @@ class Cleaning:
         """End the run and remove what it left unfinished. Harmless after `finish`. Waits for the disk."""
         self.has_ended = True
         self._after_swap()
-        writer, self._writer = self._writer, None
+        passes, self._passes = self._passes, None
+        target, self._target = self._target, None
         name, self._cleaned_name = self._cleaned_name, None
-        self._groups = self._filter = self._dirty = None  # the key map may be large
-        if writer is not None:
-            writer.close()
+        self._groups = None
+        if passes is not None:
+            passes.close()
+        if target is not None:
+            target.close()
         if name is not None:
             with contextlib.suppress(OSError):  # there is none, or else the next start removes it
                 self._state.place.unlink(name)
+
+
+class _Files:
+    """The files of a step; see `passes.Files`."""
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        target: Callable[[], File],
+        count_read: Callable[[int], None],
+        step: Callable[[int], None],
+    ) -> None:
+        self.target = target
+        self.did_write = step
+        self._segments = segments
+        self._count_read = count_read
+        self._step = step
+
+    def source(self, number: int) -> File:
+        file = self._segments[number].file
+        was_open, handle = file.is_open, file.handle
+        if not was_open:
+            file.release()  # `handle` stays open as long as anyone has it
+        return handle
+
+    def did_read(self, size_bytes: int) -> None:
+        self._count_read(size_bytes)
+        self._step(size_bytes)
+
+
+def _source(segment: Segment, start: Offset) -> Source:
+    """The segment, read from the batch that holds `start` on."""
+    offset, position = segment.index.floor(start) if start > segment.base else (segment.base, 0)
+    assert segment.end is not None, "a segment that is written to is not compacted"
+    return Source(segment.path, offset, position, segment.end, segment.size_bytes)
 
 
 def _first_time(segment: Segment, first_dirty: Offset, default_ms: int) -> int:

@@ -8,9 +8,9 @@ from typing import Final
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.records import BatchHeader, Codec, KeyedRecord, keyed_records, retain_records, without_records
-from logboom.storage.compaction.dirty import Batch, DirtyPart, is_compacted_by_key, plain_records
+from logboom.storage.compaction.dirty import DirtyPart
 from logboom.storage.compaction.settings import CompactionSettings
-from logboom.storage.segment import Segment
+from logboom.storage.compaction.source import Batch, Source, is_compacted_by_key, plain_records
 
 _BEST_LEVELS: Final = {Codec.GZIP: 9, Codec.LZ4: 17, Codec.ZSTD: 22}
 
@@ -52,7 +52,7 @@ class RecordFilter:
         self._now_ms = now_ms
         self._max_decompressed_bytes = max_decompressed_bytes
 
-    def judge(self, batch: Batch, segment: Segment) -> Verdict | bytearray:
+    def judge(self, batch: Batch, source: Source) -> Verdict | bytearray:
         """The batch as it is to be, or what becomes of it. StorageError where it cannot be opened."""
         header, dirty = batch[2], self._dirty
         if header.base_offset >= dirty.end or header.is_control or header.is_transactional:
@@ -62,7 +62,7 @@ class RecordFilter:
         if header.base_offset >= dirty.start and header.next_offset <= dirty.end and self._is_untouched(header):
             return Verdict.KEEP
         assert is_compacted_by_key(header)
-        body = plain_records(batch, segment, self._max_decompressed_bytes)
+        body = plain_records(batch, source, self._max_decompressed_bytes)
         try:
             retained, has_tombstones = self._retained(body, header)
         except LogboomError as error:

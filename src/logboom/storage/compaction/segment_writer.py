@@ -4,6 +4,7 @@ A log has no holes: the next batch begins where the one before ends, which is ho
 offsets that nobody needs. So each run of removed offsets is covered by one empty batch, a gap (decision 22).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,8 +12,8 @@ from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.base.units import MIB
 from logboom.records import MAX_OFFSET_DELTA, BatchHeader, gap_batch, is_gap, read_header
-from logboom.storage.compaction.dirty import Batch, Step
-from logboom.storage.segment import LogDirectory, Segment, SparseIndex
+from logboom.storage.compaction.source import Batch, Step
+from logboom.storage.segment import SparseIndex
 
 _WRITE_BYTES: Final = MIB
 
@@ -28,35 +29,22 @@ class _Gap:
 
 
 class SegmentWriter:
-    """One new file. As long as nothing differs from the only segment it replaces, nothing is written."""
+    """One new file. As long as nothing differs from `source`, the only segment that it replaces, it is not made."""
 
-    def __init__(
-        self, directory: LogDirectory, name: str, sources: tuple[Segment, ...], interval_bytes: int, step: Step
-    ) -> None:
+    def __init__(self, make: Callable[[], File], source: File | None, interval_bytes: int, step: Step) -> None:
+        """`make` opens the file, which is the caller's to close. `source` is None where it replaces several."""
         self.index = SparseIndex(interval_bytes)
         self.size_bytes = 0
         """Bytes of all batches so far, written or not."""
         self.written_bytes = 0
-        self._directory = directory
-        self._name = name
-        self._source = sources[0]
+        self._make = make
+        self._source = source
         self._step = step
-        self._handle: File | None = None
+        self._file: File | None = None
         self._buffer = bytearray()
         self._gap: _Gap | None = None
-        if len(sources) > 1:
+        if source is None:
             self._begin()
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether there is a file: where not, it would be a copy of the only source, byte for byte."""
-        return self._handle is not None
-
-    def take_handle(self) -> File:
-        """The open file, which is not this object's any more."""
-        handle, self._handle = self._handle, None
-        assert handle is not None
-        return handle
 
     def copy(self, batch: Batch) -> None:
         """The next batch stays as it is."""
@@ -86,14 +74,9 @@ class SegmentWriter:
     def finish(self) -> None:
         """Write what is left and sync the file. Raises OSError."""
         self._end_gap()
-        if self._handle is not None:
+        if self._file is not None:
             self._write()
-            self._handle.sync()
-
-    def close(self) -> None:
-        """Give the file back."""
-        if self._handle is not None:
-            self._handle.close()
+            self._file.sync()
 
     def _end_gap(self) -> None:
         gap, self._gap = self._gap, None
@@ -109,22 +92,23 @@ class SegmentWriter:
 
     def _begin(self) -> None:
         """From here on the file differs: make it, and copy what is before."""
-        if self._handle is not None:
+        if self._file is not None:
             return
-        self._handle = self._directory.open(self._name, create=True)
-        self._handle.truncate(0)
-        position, source = 0, self._source.file.handle
+        self._file = self._make()
+        self._file.truncate(0)
+        position = 0
         while position < self.size_bytes:
-            data = source.read(position, min(_WRITE_BYTES, self.size_bytes - position))
+            assert self._source is not None
+            data = self._source.read(position, min(_WRITE_BYTES, self.size_bytes - position))
             self._step(len(data))
-            self._handle.write(position, [data])
+            self._file.write(position, [data])
             self._step(len(data))
             position += len(data)
         self.written_bytes = self.size_bytes
 
     def _add_copy(self, batch: Batch) -> None:
         data, at, header = batch
-        if self._handle is None:
+        if self._file is None:
             self._note(header)
         else:
             self._add(memoryview(data)[at : at + header.size_bytes], header)
@@ -141,8 +125,8 @@ class SegmentWriter:
         self.size_bytes += header.size_bytes
 
     def _write(self) -> None:
-        assert self._handle is not None
-        self._handle.write(self.written_bytes, [self._buffer])
+        assert self._file is not None
+        self._file.write(self.written_bytes, [self._buffer])
         self.written_bytes += len(self._buffer)
         self._step(len(self._buffer))
         self._buffer = bytearray()

@@ -27,6 +27,7 @@ class BadBatchError(StorageError):
 
     def __init__(self, position: int, offset: Offset, reason: str, path: str = "a segment") -> None:
         super().__init__(str(Damage(path, position, offset, reason)))
+        self.path = path
         self.position = position
         self.offset = offset
         self.reason = reason

@@ -1,0 +1,90 @@
+"""Reading one segment for a cleaning: its batches, checked as a read checks them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.base.errors import LogboomError, StorageError
+from logboom.base.ids import Offset
+from logboom.base.ports import File
+from logboom.base.units import MIB
+from logboom.records import CODEC_MASK, HEADER_BYTES, BatchHeader, read_header, records_body, whole_batches
+from logboom.storage.segment import BadBatchError, EpochAt, batch_fault
+
+_READ_BYTES: Final = MIB
+
+Batch = tuple[bytes, int, BatchHeader]
+"""Bytes that hold a whole batch, where it begins in them, and its header."""
+
+Step = Callable[[int], None]
+"""Called with so many bytes as were read or written; it may wait, or raise an error that ends the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A complete segment, as far as reading it asks. Its file is open already."""
+
+    path: str
+    """For messages."""
+    first_offset: Offset
+    first_position: int
+    """Offset and place of the batch that reading begins with."""
+    end: Offset
+    size_bytes: int
+
+
+def checked_batches(source: Source, file: File, start: Offset, epoch_at: EpochAt, step: Step) -> Iterator[Batch]:
+    """Each batch from the one that holds `start` on.
+
+    BadBatchError where one is damaged or missing. Raises OSError.
+    """
+    expected, position, size = source.first_offset, source.first_position, source.size_bytes
+    while position < size:
+        data = file.read(position, min(_READ_BYTES, size - position))
+        if len(data) >= HEADER_BYTES and len(data) < read_header(data).size_bytes <= size - position:
+            data = file.read(position, read_header(data).size_bytes)
+        step(len(data))
+        # All of it nearly always, in one loop; what ends it is looked at again to tell a cut last batch from damage.
+        sure, _ = whole_batches(data, expected, source.end, epoch_at)
+        within = 0
+        while len(data) - within >= HEADER_BYTES:
+            header = read_header(data, within)
+            if within and header.size_bytes > len(data) - within:
+                break  # it begins the next read
+            fault = None
+            if within >= sure:
+                fault = batch_fault(data, within, header, expected, size - position - within, epoch_at)
+            if fault is not None:
+                raise BadBatchError(position + within, expected, fault, source.path)
+            expected = header.next_offset
+            if expected > start:
+                yield data, within, header
+            within += header.size_bytes
+        if not within:
+            raise BadBatchError(position, expected, "the file ends inside a batch", source.path)
+        position += within
+    if expected != source.end:
+        missing = f"the offsets from here to {source.end} are missing"
+        raise BadBatchError(size, expected, missing, source.path)
+
+
+def plain_records(batch: Batch, source: Source, max_decompressed_bytes: int) -> bytes:
+    """The records of a batch as plain bytes. StorageError where they cannot be had."""
+    data, at, header = batch
+    if not header.attributes & CODEC_MASK:
+        return data[at + HEADER_BYTES : at + header.size_bytes]
+    try:
+        return records_body(data, at, header, max_decompressed_bytes)
+    except LogboomError as error:
+        raise StorageError(
+            f"The batch at offset {header.base_offset} of {source.path} cannot be opened: {error}"
+        ) from error
+
+
+def is_compacted_by_key(header: BatchHeader) -> bool:
+    """Whether the records of a batch are removed by their keys.
+
+    Those of transactions are not: whether they were committed is not known here, and a record of an aborted one must
+    not supersede any. Control batches have keys of their own.
+    """
+    return header.records_count > 0 and not header.is_control and not header.is_transactional
