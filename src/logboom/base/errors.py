@@ -82,6 +82,45 @@ class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
     """The ISR fell below its minimum after the append (NOT_ENOUGH_REPLICAS_AFTER_APPEND)."""
 
 
+# --- the cluster ------------------------------------------------------------------------------------------------
+
+
+class DuplicateBrokerError(LogboomError):
+    """Another broker is registered under this id (DUPLICATE_BROKER_REGISTRATION)."""
+
+
+class UnknownBrokerError(LogboomError):
+    """No broker is registered under this id (BROKER_ID_NOT_REGISTERED)."""
+
+
+class StaleBrokerEpochError(LogboomError):
+    """The request comes from an earlier process of the broker (STALE_BROKER_EPOCH)."""
+
+
+class InvalidUpdateVersionError(LogboomError):
+    """The partition was changed since the one who asks has looked (INVALID_UPDATE_VERSION)."""
+
+
+class IneligibleReplicaError(LogboomError):
+    """A broker that may not be in an ISR: fenced, shutting down, or another process by now (INELIGIBLE_REPLICA)."""
+
+
+class ElectionNotNeededError(LogboomError):
+    """The partition has the leader that was asked for (ELECTION_NOT_NEEDED)."""
+
+
+class PreferredLeaderNotAvailableError(LogboomError):
+    """The preferred leader is not active or not in sync (PREFERRED_LEADER_NOT_AVAILABLE)."""
+
+
+class EligibleLeadersNotAvailableError(LogboomError):
+    """No replica may lead the partition (ELIGIBLE_LEADERS_NOT_AVAILABLE)."""
+
+
+class NoReassignmentInProgressError(LogboomError):
+    """The partition is not being reassigned (NO_REASSIGNMENT_IN_PROGRESS)."""
+
+
 # --- records ----------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,15 @@ Epoch = NewType("Epoch", int)
 """Leader epoch: the count of leaderships of a partition; -1 where unknown."""
 
 BrokerId = NewType("BrokerId", int)
+BrokerEpoch = NewType("BrokerEpoch", int)
+"""Counts the registrations of brokers in a cluster; a request under an older one comes from an earlier process."""
+
+PartitionEpoch = NewType("PartitionEpoch", int)
+"""Counts the changes of a partition's replicas, ISR and leader."""
+
+DirectoryId = NewType("DirectoryId", str)
+"""The identity of one data directory: a broker that comes back with another disk has another one."""
+
 PartitionIndex = NewType("PartitionIndex", int)
 ProducerId = NewType("ProducerId", int)
 """Id of an idempotent producer; -1 for a producer that is not idempotent."""
@@ -21,3 +30,4 @@ StreamId = NewType("StreamId", UUID)
 
 NO_PRODUCER = ProducerId(-1)
 NO_EPOCH = Epoch(-1)
+NO_BROKER = BrokerId(-1)

@@ -17,6 +17,17 @@ A snapshot is a SnapshotBegun followed by the records of an image, in one batch;
 Deleted streams are remembered as tombstones (`Image.tombstones`), so that a broker can tell the directory of a deleted
 stream, which it may remove, from one that it does not know, which it leaves alone.
 
+The cluster is part of the same image: `brokers` registers them, `assignment` has the state of a partition (replicas,
+ISR, eligible leader replicas, leader, both epochs) and the rules by which it changes, and these have the commands:
+
+    membership      brokers register, are fenced and unfenced, shut down, drain, leave; what that does to partitions
+    leadership      a leader's proposal of an ISR, elections, rebalancing, recovery after all replicas were killed
+    reassignment    replicas move (KIP-455)
+    placement       which brokers get the replicas of new partitions
+    leases          who is alive: a state of the controller, in no record
+
+So far the broker runs alone and uses none of them; decision 27 says how it is going to.
+
 `stream_config` is the one table of stream settings, with Kafka's names, defaults and rules; `setting_values` has the
 kinds of their values.
 """

@@ -12,13 +12,30 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from logboom.base.ids import ProducerId, StreamId, StreamName
+from logboom.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    Epoch,
+    PartitionEpoch,
+    PartitionIndex,
+    ProducerId,
+    StreamId,
+    StreamName,
+)
+from logboom.metadata.assignment import Assignment
+from logboom.metadata.brokers import Broker
 from logboom.metadata.quotas import QuotaEntity, Quotas, apply_quotas
 from logboom.metadata.records import (
+    BrokerChanged,
     BrokerConfigChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
     ClientQuotasChanged,
     MetadataRecord,
     PartitionsAdded,
+    PartitionsChanged,
+    PartitionsPlaced,
+    Placed,
     ProducerIdsAllocated,
     SnapshotBegun,
     StreamConfigChanged,
@@ -31,6 +48,7 @@ BrokerConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """Settings changed at run time, by broker id; those for all brokers are under the empty name."""
 
 _FIRST_PRODUCER_ID: Final = ProducerId(0)
+_FIRST_BROKER_EPOCH: Final = BrokerEpoch(0)
 BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
     {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1, "retention_messages": -1}
 )
@@ -51,6 +69,8 @@ class Stream:
     """The stream's own settings, by Kafka's names."""
     internal: bool
     """Created by the broker for itself, and not changed by clients."""
+    assignments: tuple[Assignment, ...] = ()
+    """Who holds each partition; empty for a stream of before assignments were written down (`PartitionsPlaced`)."""
     version: int = field(default=0, compare=False)
     """The `Image.version` at which this stream last changed."""
 
@@ -73,6 +93,9 @@ class Image:
     quotas: Mapping[QuotaEntity, Quotas] = field(default_factory=lambda: MappingProxyType({}))
     """The quotas of each entity that has at least one."""
     broker_configs: BrokerConfigs = field(default_factory=lambda: MappingProxyType({}))
+    brokers: Mapping[BrokerId, Broker] = field(default_factory=lambda: MappingProxyType({}))
+    """All registered brokers."""
+    next_broker_epoch: BrokerEpoch = _FIRST_BROKER_EPOCH
     tombstones: tuple[StreamId, ...] = ()
     """The streams deleted last, oldest first. A broker that finds a directory of one of them may remove it."""
     version: int = field(default=0, compare=False)
@@ -89,11 +112,23 @@ class Image:
     @property
     def snapshot_record_count(self) -> int:
         """Records of `snapshot`, or one more."""
-        return 2 + len(self.quotas) + len(self.broker_configs) + len(self.by_name)
+        return 2 + len(self.quotas) + len(self.broker_configs) + 2 * len(self.brokers) + len(self.by_name)
+
+    def assignment(self, stream_id: StreamId, index: PartitionIndex) -> Assignment | None:
+        """Who holds a partition; None where there is no such partition."""
+        stream = self.by_id.get(stream_id)
+        return stream.assignments[index] if stream is not None and 0 <= index < len(stream.assignments) else None
+
+    def is_active(self, broker: BrokerId) -> bool:
+        """Whether a broker may lead partitions and be in their ISRs."""
+        found = self.brokers.get(broker)
+        return found is not None and found.active
 
     def snapshot(self) -> Iterator[MetadataRecord]:
         """Records that give this image, whatever image they are applied to."""
-        yield SnapshotBegun(deleted=self.tombstones)
+        yield SnapshotBegun(deleted=self.tombstones, next_broker_epoch=self.next_broker_epoch)
+        for one in self.brokers.values():
+            yield from one.records()
         if self.next_producer_id > _FIRST_PRODUCER_ID:
             yield ProducerIdsAllocated(next_id=self.next_producer_id)
         for entity, quotas in self.quotas.items():
@@ -107,6 +142,7 @@ class Image:
                 partitions=stream.partitions,
                 config=dict(stream.overrides),
                 internal=stream.internal,
+                placed=tuple(map(Placed.of, stream.assignments)),
             )
 
 
@@ -136,6 +172,8 @@ class _Draft:
         self._next_producer_id = image.next_producer_id
         self._quotas = dict(image.quotas)
         self._broker_configs = dict(image.broker_configs)
+        self._brokers = dict(image.brokers)
+        self._next_broker_epoch = image.next_broker_epoch
         self._tombstones = deque(image.tombstones, TOMBSTONES_MAX)
 
     def image(self) -> Image:
@@ -145,6 +183,8 @@ class _Draft:
             next_producer_id=self._next_producer_id,
             quotas=MappingProxyType(self._quotas),
             broker_configs=MappingProxyType(self._broker_configs),
+            brokers=MappingProxyType(self._brokers),
+            next_broker_epoch=self._next_broker_epoch,
             tombstones=tuple(self._tombstones),
             version=self._version,
         )
@@ -152,29 +192,73 @@ class _Draft:
     def replay(self, record: MetadataRecord) -> None:
         self._version += 1
         match record:
-            case StreamCreated():
-                self._create(record)
-            case PartitionsAdded():
-                stream = self._by_id[record.id]
-                assert record.total > stream.partitions, f"{stream.name} does not grow from {stream.partitions}"
-                self._put(replace(stream, partitions=record.total, version=self._version))
-            case StreamConfigChanged():
-                overrides = MappingProxyType(dict(record.config))
-                self._put(replace(self._by_id[record.id], overrides=overrides, version=self._version))
-            case StreamDeleted():
-                del self._by_name[self._by_id.pop(record.id).name]
-                self._tombstones.append(record.id)
+            case BrokerRegistered() | BrokerChanged() | BrokerUnregistered() | BrokerConfigChanged():
+                self._replay_of_broker(record)
             case ProducerIdsAllocated():
                 assert record.next_id > self._next_producer_id, "producer ids are never given twice"
                 self._next_producer_id = record.next_id
             case ClientQuotasChanged():
                 apply_quotas(self._quotas, record)
+            case SnapshotBegun():
+                self._load(Image(tombstones=record.deleted, next_broker_epoch=record.next_broker_epoch))
+            case StreamCreated():
+                self._create(record)
+            case _:
+                self._replay_of_stream(record)
+
+    def _replay_of_stream(
+        self, record: PartitionsAdded | PartitionsPlaced | PartitionsChanged | StreamConfigChanged | StreamDeleted
+    ) -> None:
+        stream = self._by_id[record.id]
+        match record:
+            case PartitionsAdded():
+                assert record.total > stream.partitions, f"{stream.name} does not grow from {stream.partitions}"
+                assignments = stream.assignments + tuple(placed.assignment for placed in record.placed)
+                self._put(replace(stream, partitions=record.total, assignments=assignments, version=self._version))
+            case PartitionsPlaced():
+                assert not stream.assignments, f"the partitions of {stream.name} are placed twice"
+                self._put_assignments(stream, [placed.assignment for placed in record.placed])
+            case PartitionsChanged():
+                assignments = stream.assignments
+                changed = {change.index: assignments[change.index].after(change) for change in record.changes}
+                self._put_assignments(stream, [changed.get(n, one) for n, one in enumerate(assignments)])
+            case StreamConfigChanged():
+                overrides = MappingProxyType(dict(record.config))
+                self._put(replace(stream, overrides=overrides, version=self._version))
+            case StreamDeleted():
+                del self._by_id[record.id], self._by_name[stream.name]
+                self._tombstones.append(record.id)
+
+    def _replay_of_broker(
+        self, record: BrokerRegistered | BrokerChanged | BrokerUnregistered | BrokerConfigChanged
+    ) -> None:
+        match record:
+            case BrokerRegistered():
+                self._register(record)
+            case BrokerChanged():
+                self._brokers[record.id] = self._brokers[record.id].changed(record)
+            case BrokerUnregistered():
+                del self._brokers[record.id]
             case BrokerConfigChanged():
                 self._broker_configs.pop(record.broker, None)
                 if record.config:
                     self._broker_configs[record.broker] = MappingProxyType(dict(record.config))
-            case SnapshotBegun():
-                self._load(Image(tombstones=record.deleted))
+
+    def _register(self, record: BrokerRegistered) -> None:
+        """A new process of a broker leads anew what the one before led (KIP-101). This is a rule of the replay and no
+        record of its own, since a single node with ten thousand partitions registers at every start."""
+        before = self._brokers.get(record.id)
+        self._brokers[record.id] = Broker.registered(record, draining=before is not None and before.draining)
+        if record.epoch < self._next_broker_epoch:
+            return  # of a snapshot: its assignments have their epochs already
+        self._next_broker_epoch = BrokerEpoch(record.epoch + 1)
+        for stream in tuple(self._by_id.values()):
+            if any(one.leader == record.id for one in stream.assignments):
+                led = [_led_anew(one) if one.leader == record.id else one for one in stream.assignments]
+                self._put_assignments(stream, led)
+
+    def _put_assignments(self, stream: Stream, assignments: Iterable[Assignment]) -> None:
+        self._put(replace(stream, assignments=tuple(assignments), version=self._version))
 
     def _create(self, record: StreamCreated) -> None:
         assert record.name not in self._by_name, f"{record.name} is created twice"
@@ -186,9 +270,16 @@ class _Draft:
                 partitions=record.partitions,
                 overrides=MappingProxyType(dict(record.config)),
                 internal=record.internal,
+                assignments=tuple(placed.assignment for placed in record.placed),
                 version=self._version,
             )
         )
 
     def _put(self, stream: Stream) -> None:
         self._by_name[stream.name] = self._by_id[stream.id] = stream
+
+
+def _led_anew(one: Assignment) -> Assignment:
+    return replace(
+        one, leader_epoch=Epoch(one.leader_epoch + 1), partition_epoch=PartitionEpoch(one.partition_epoch + 1)
+    )

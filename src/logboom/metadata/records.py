@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from logboom.base.errors import FormatVersionError, StorageError
-from logboom.base.ids import ProducerId, StreamId, StreamName
+from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, Epoch, PartitionEpoch, ProducerId, StreamId, StreamName
+from logboom.metadata.assignment import Assignment, PartitionChange, Replicas
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
@@ -20,22 +21,98 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbi
     version: int = 1
 
 
+class Placed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A partition of a record, as it stands then. As an array, since one record has up to ten thousand of them."""
+
+    replicas: Replicas
+    isr: Replicas
+    leader: BrokerId
+    leader_epoch: Epoch = Epoch(0)
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+    elr: Replicas = ()
+    last_known: Replicas = ()
+    adding: Replicas = ()
+    removing: Replicas = ()
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> "Placed":
+        """The same, to be written."""
+        return cls(*(getattr(assignment, name) for name in cls.__struct_fields__))
+
+    @property
+    def assignment(self) -> Assignment:
+        """The same, as the image has it."""
+        return Assignment(**{name: getattr(self, name) for name in self.__struct_fields__})
+
+
 class StreamCreated(_Record, frozen=True, kw_only=True, tag="stream_created"):
     """A stream was created, with all of its partitions."""
 
+    version: int = 2
     name: StreamName
     id: StreamId
     partitions: int
     config: dict[str, str]
     """The settings that were given; all others follow the broker's defaults, also when those change later."""
     internal: bool = False
+    placed: tuple[Placed, ...] = ()
+    """Who holds each partition. Records of version 1 have none: there was one broker (`PartitionsPlaced`)."""
 
 
 class PartitionsAdded(_Record, frozen=True, kw_only=True, tag="partitions_added"):
     """A stream grew to `total` partitions; the existing ones keep their indexes and records."""
 
+    version: int = 2
     id: StreamId
     total: int
+    placed: tuple[Placed, ...] = ()
+    """Who holds each of the new partitions. Records of version 1 have none."""
+
+
+class PartitionsPlaced(_Record, frozen=True, kw_only=True, tag="partitions_placed"):
+    """Who holds the partitions of a stream that was created when there was one broker and nobody wrote it down."""
+
+    id: StreamId
+    placed: tuple[Placed, ...]
+
+
+class PartitionsChanged(_Record, frozen=True, kw_only=True, tag="partitions_changed"):
+    """Replicas, ISR or leader of some partitions of a stream changed."""
+
+    id: StreamId
+    changes: tuple[PartitionChange, ...]
+
+
+class BrokerRegistered(_Record, frozen=True, kw_only=True, tag="broker_registered"):
+    """A process of a broker began. It is fenced at first. Every partition that an earlier one led has a new epoch."""
+
+    id: BrokerId
+    epoch: BrokerEpoch
+    directory_id: DirectoryId
+    incarnation: str
+    """A random value of the process."""
+    listeners: dict[str, tuple[str, int]]
+    """Host and port by the name of the listener."""
+    rack: str | None = None
+    failure_domain: str = ""
+    """What fails together with it, such as all processes of one machine; empty: nothing else."""
+    software: str = ""
+    """The version of the program, for people."""
+
+
+class BrokerChanged(_Record, frozen=True, kw_only=True, tag="broker_changed"):
+    """A broker was fenced or unfenced, or began to leave. None is no change."""
+
+    id: BrokerId
+    fenced: bool | None = None
+    shutting_down: bool | None = None
+    draining: bool | None = None
+
+
+class BrokerUnregistered(_Record, frozen=True, kw_only=True, tag="broker_unregistered"):
+    """A broker left the cluster for good."""
+
+    id: BrokerId
 
 
 class StreamConfigChanged(_Record, frozen=True, kw_only=True, tag="stream_config_changed"):
@@ -75,8 +152,10 @@ class BrokerConfigChanged(_Record, frozen=True, kw_only=True, tag="broker_config
 class SnapshotBegun(_Record, frozen=True, kw_only=True, tag="snapshot_begun"):
     """Begins a snapshot: the following records of the same batch replace all records before it."""
 
+    version: int = 2
     deleted: tuple[StreamId, ...] = ()
     """Streams that were deleted, the latest last."""
+    next_broker_epoch: BrokerEpoch = BrokerEpoch(0)
 
 
 MetadataRecord: TypeAlias = (
@@ -88,6 +167,11 @@ MetadataRecord: TypeAlias = (
     | ClientQuotasChanged
     | BrokerConfigChanged
     | SnapshotBegun
+    | PartitionsPlaced
+    | PartitionsChanged
+    | BrokerRegistered
+    | BrokerChanged
+    | BrokerUnregistered
 )
 
 
@@ -97,14 +181,19 @@ class _Kind(msgspec.Struct):
 
 
 _VERSIONS: Final = {
-    "stream_created": 1,
-    "partitions_added": 1,
+    "stream_created": 2,
+    "partitions_added": 2,
     "stream_config_changed": 1,
     "stream_deleted": 1,
     "producer_ids_allocated": 1,
     "client_quotas_changed": 1,
     "broker_config_changed": 1,
-    "snapshot_begun": 1,
+    "snapshot_begun": 2,
+    "partitions_placed": 1,
+    "partitions_changed": 1,
+    "broker_registered": 1,
+    "broker_changed": 1,
+    "broker_unregistered": 1,
 }
 _encoder: Final = msgspec.json.Encoder()
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)

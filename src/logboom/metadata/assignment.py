@@ -1,0 +1,224 @@
+"""The state of one partition in the image: its replicas, which of them are in sync, who leads, and how that changes.
+
+`Assignment` is what the image holds, `PartitionChange` what a record says about it, `PartitionUpdate` what a command
+wants. `decide` turns the wish into the change, by these rules:
+
+- The leader is an active member of the ISR. Where there is none, an active member of the ELR becomes leader and the
+  whole ISR (KIP-966); where there is none of those either, the partition has no leader, unless an unclean election is
+  asked for in so many words.
+- A member that leaves the ISR while that is below the minimum becomes an eligible leader replica (ELR): nothing was
+  committed since, so it holds every committed record. With the ISR back at its minimum the ELR is forgotten.
+- A member whose process ended without a clean shutdown is neither in the ISR nor in the ELR any more: its disk may have
+  lost what was not synced. It is remembered as `last_known` until the ISR is at its minimum again, for the case that no
+  other member comes back (`recovery`).
+- The only replica that is left in ISR and ELR stays there whatever happened to it: nobody holds more than it does.
+- A leader's epoch rises with every change of the leader, the partition's epoch with every change at all.
+
+Pure values and functions. Which brokers are active and how large the minimum is are arguments.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from logboom.base.ids import NO_BROKER, BrokerId, Epoch, PartitionEpoch
+
+Replicas: TypeAlias = tuple[BrokerId, ...]
+"""Broker ids without repetition. Of all replicas the first is the preferred leader; other tuples are sorted."""
+
+_FIRST_EPOCH: Final = Epoch(0)
+_FIRST_PARTITION_EPOCH: Final = PartitionEpoch(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who holds one partition."""
+
+    replicas: Replicas
+    isr: Replicas
+    leader: BrokerId
+    """NO_BROKER where nobody may lead."""
+    leader_epoch: Epoch = _FIRST_EPOCH
+    partition_epoch: PartitionEpoch = _FIRST_PARTITION_EPOCH
+    elr: Replicas = ()
+    """Eligible leader replicas (KIP-966): they hold all that is committed, and are not in the ISR."""
+    last_known: Replicas = ()
+    """Members of ISR or ELR whose processes ended without a clean shutdown while the ISR was below its minimum."""
+    adding: Replicas = ()
+    """Replicas that a reassignment adds; they are among `replicas`."""
+    removing: Replicas = ()
+    """Replicas that a reassignment removes once all others of `replicas` are in the ISR."""
+
+    @property
+    def reassigning(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def preferred_leader(self) -> BrokerId:
+        """The replica that should lead when nothing is wrong."""
+        return self.replicas[0]
+
+    def after(self, change: "PartitionChange") -> "Assignment":
+        """The assignment that a record makes of this one."""
+        wanted: dict[str, Any] = {
+            name: value for name in _CHANGED_FIELDS if (value := getattr(change, name)) is not None
+        }
+        if change.leader is not None:
+            wanted["leader_epoch"] = Epoch(self.leader_epoch + 1)
+        return replace(self, **wanted, partition_epoch=PartitionEpoch(self.partition_epoch + 1))
+
+
+class PartitionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a record changes of one partition; None is no change. A leader, the same one too, has a new leader epoch."""
+
+    index: int
+    replicas: Replicas | None = None
+    isr: Replicas | None = None
+    leader: BrokerId | None = None
+    elr: Replicas | None = None
+    last_known: Replicas | None = None
+    adding: Replicas | None = None
+    removing: Replicas | None = None
+
+
+_CHANGED_FIELDS: Final = ("replicas", "isr", "leader", "elr", "last_known", "adding", "removing")
+
+
+class Election(Enum):
+    """When a partition gets another leader."""
+
+    IF_NEEDED = "if needed"
+    """Only where the present one cannot lead."""
+    PREFERRED = "preferred"
+    """The preferred leader, where it is an active member of the ISR."""
+    UNCLEAN = "unclean"
+    """Where nobody is eligible, any active replica; committed records may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """What `decide` has to know beside the assignment."""
+
+    is_active: Callable[[BrokerId], bool]
+    """Whether a broker may lead and be in an ISR: registered, not fenced, not shutting down."""
+    minimum: int
+    """`min.insync.replicas` of the stream, at most the number of its replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUpdate:
+    """What a command wants of one partition; a field that is left out stays as it is."""
+
+    isr: Replicas | None = None
+    replicas: Replicas | None = None
+    adding: Replicas | None = None
+    removing: Replicas | None = None
+    lost: frozenset[BrokerId] = field(default_factory=frozenset)
+    """Replicas whose processes ended without a clean shutdown."""
+    wiped: frozenset[BrokerId] = field(default_factory=frozenset)
+    """Replicas that have none of their records any more."""
+    leader: BrokerId | None = None
+    """A leader chosen by the caller, who answers for it holding all that is committed; the ISR is this one alone."""
+    election: Election = Election.IF_NEEDED
+
+
+def decide(index: int, before: Assignment, wish: PartitionUpdate, rules: Eligibility) -> PartitionChange | None:
+    """The change that `wish` makes by the rules of this module; None where everything stays as it is."""
+    after = _with_completed_reassignment(_with_replicas(before, wish))
+    after = _with_leader(_without_lost(_without(after, wish.wiped), wish.lost), wish, rules)
+    after = _with_eligible_replicas(_without(before, wish.wiped), after, wish.lost, rules.minimum)
+    changes = {name: getattr(after, name) for name in _CHANGED_FIELDS if getattr(after, name) != getattr(before, name)}
+    return PartitionChange(index=index, **changes) if changes else None
+
+
+def ordered(brokers: "frozenset[BrokerId] | set[BrokerId]") -> Replicas:
+    """A set of brokers in the one order in which it is written."""
+    return tuple(sorted(brokers))
+
+
+def _with_replicas(before: Assignment, wish: PartitionUpdate) -> Assignment:
+    after = replace(
+        before,
+        isr=before.isr if wish.isr is None else ordered(set(wish.isr)),
+        replicas=before.replicas if wish.replicas is None else wish.replicas,
+        adding=before.adding if wish.adding is None else wish.adding,
+        removing=before.removing if wish.removing is None else wish.removing,
+    )
+    if wish.leader is not None:
+        after = replace(after, isr=(wish.leader,))
+    return _only_replicas(after)
+
+
+def _only_replicas(after: Assignment) -> Assignment:
+    return _without(after, frozenset((*after.isr, *after.elr, *after.last_known)) - set(after.replicas))
+
+
+def _without(one: Assignment, gone: frozenset[BrokerId]) -> Assignment:
+    """Nobody of `gone` holds what is committed."""
+    if not gone:
+        return one
+    isr, elr, last_known = (tuple(b for b in group if b not in gone) for group in (one.isr, one.elr, one.last_known))
+    return replace(one, isr=isr, elr=elr, last_known=last_known)
+
+
+def _with_completed_reassignment(after: Assignment) -> Assignment:
+    """A reassignment ends when every replica that stays is in the ISR: until then nothing may be taken away, since the
+    records would be on fewer disks than they were."""
+    if not after.reassigning:
+        return after
+    staying = tuple(one for one in after.replicas if one not in after.removing)
+    if not set(staying) <= set(after.isr):
+        return after
+    return _only_replicas(replace(after, replicas=staying, adding=(), removing=()))
+
+
+def _without_lost(after: Assignment, lost: frozenset[BrokerId]) -> Assignment:
+    if not lost:
+        return after
+    isr = tuple(one for one in after.isr if one not in lost)
+    elr = tuple(one for one in after.elr if one not in lost)
+    if not isr and not elr and len(after.isr) + len(after.elr) == 1:
+        return after  # nobody holds more than this one
+    return replace(after, isr=isr, elr=elr)
+
+
+def _with_leader(after: Assignment, wish: PartitionUpdate, rules: Eligibility) -> Assignment:
+    if wish.leader is not None:
+        return replace(after, leader=wish.leader)
+    fit = [one for one in after.replicas if one in after.isr and rules.is_active(one)]
+    if after.leader in fit and wish.election is not Election.PREFERRED:
+        return after
+    if fit:
+        keep = wish.election is Election.PREFERRED and after.leader in fit and fit[0] != after.preferred_leader
+        return after if keep else replace(after, leader=fit[0])
+    eligible = [one for one in after.replicas if one in after.elr and rules.is_active(one)]
+    if eligible:
+        return replace(after, leader=eligible[0], isr=(eligible[0],))
+    if wish.election is Election.UNCLEAN:
+        active = [one for one in after.replicas if rules.is_active(one)]
+        active.sort(key=lambda one: one not in after.last_known)  # these may have everything
+        if active:
+            return replace(after, leader=active[0], isr=(active[0],), elr=(), last_known=())
+    return replace(after, leader=NO_BROKER)
+
+
+def _with_eligible_replicas(
+    before: Assignment, after: Assignment, lost: frozenset[BrokerId], minimum: int
+) -> Assignment:
+    """ELR and `last_known` after a change of the ISR (KIP-966)."""
+    minimum = min(minimum, len(after.replicas))
+    isr = set(after.isr)
+    if after.leader != NO_BROKER and len(isr) >= minimum:
+        return replace(after, elr=(), last_known=())
+    there = set(after.replicas)
+    # An unclean election has emptied both: what was eligible before holds records that the new leader does not have.
+    forgotten = bool(isr) and not isr & (set(before.isr) | set(before.elr) | set(before.last_known))
+    eligible = set() if forgotten else (set(before.isr) | set(before.elr)) & there
+    unclean = {one for one in eligible if one in lost and one not in isr and one not in after.elr}
+    elr = eligible - isr - unclean
+    last_known = set() if forgotten else (set(before.last_known) | unclean) & there
+    return replace(after, elr=ordered(elr), last_known=ordered(last_known - isr - elr))

@@ -1,0 +1,82 @@
+"""The brokers of a cluster, as the image has them.
+
+A broker registers with each start of its process and is fenced until it has recovered its logs; it is fenced again when
+its lease ends (`leases`). Only an active broker leads partitions and is in their ISRs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId
+from logboom.metadata.records import BrokerChanged, BrokerRegistered
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One registered broker."""
+
+    id: BrokerId
+    epoch: BrokerEpoch
+    """Higher with each registration of any broker; what carries an older one comes from an earlier process."""
+    directory_id: DirectoryId
+    incarnation: str
+    listeners: Mapping[str, tuple[str, int]]
+    rack: str | None
+    failure_domain: str
+    software: str
+    fenced: bool = True
+    shutting_down: bool = False
+    """It is about to end: leads nothing, joins no ISR."""
+    draining: bool = False
+    """It is to leave the cluster: gets no new partitions."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead partitions and be in their ISRs."""
+        return not (self.fenced or self.shutting_down)
+
+    @property
+    def domain(self) -> str:
+        """What fails together with it, or a name of its own."""
+        return self.failure_domain or f"broker {self.id}"
+
+    @classmethod
+    def registered(cls, record: BrokerRegistered, *, draining: bool) -> "Broker":
+        """The broker after a registration; draining lasts longer than a process."""
+        return cls(
+            id=record.id,
+            epoch=record.epoch,
+            directory_id=record.directory_id,
+            incarnation=record.incarnation,
+            listeners=dict(record.listeners),
+            rack=record.rack,
+            failure_domain=record.failure_domain,
+            software=record.software,
+            draining=draining,
+        )
+
+    def changed(self, record: BrokerChanged) -> "Broker":
+        """The broker after a change."""
+        return replace(
+            self,
+            fenced=self.fenced if record.fenced is None else record.fenced,
+            shutting_down=self.shutting_down if record.shutting_down is None else record.shutting_down,
+            draining=self.draining if record.draining is None else record.draining,
+        )
+
+    def records(self) -> "tuple[BrokerRegistered, BrokerChanged]":
+        """The records that give this broker."""
+        registered = BrokerRegistered(
+            id=self.id,
+            epoch=self.epoch,
+            directory_id=self.directory_id,
+            incarnation=self.incarnation,
+            listeners=dict(self.listeners),
+            rack=self.rack,
+            failure_domain=self.failure_domain,
+            software=self.software,
+        )
+        changed = BrokerChanged(
+            id=self.id, fenced=self.fenced, shutting_down=self.shutting_down, draining=self.draining
+        )
+        return registered, changed

@@ -1,0 +1,236 @@
+"""Commands on brokers: they register, are fenced and unfenced, shut down and leave. Each says what that means for the
+partitions they hold.
+
+What each does, by KIP-841 and KIP-966:
+
+    register        an earlier process of the broker is gone; without a clean shutdown it leaves every ISR and ELR
+    unfence         it has recovered its logs: partitions without a leader may get one
+    fence           its lease is over: it leaves every ISR, others lead
+    begin_shutdown  as fence, while it still serves; it keeps what nobody else could lead
+    unregister      it is gone for good, with its disk
+
+Each reads the image and returns records, or raises one typed error. `minimum_of` gives `min.insync.replicas` of a
+stream, which depends on defaults that the image does not know.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from logboom.base.errors import (
+    DuplicateBrokerError,
+    InvalidRequestError,
+    StaleBrokerEpochError,
+    UnknownBrokerError,
+)
+from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, DirectoryId
+from logboom.metadata.assignment import Assignment, Eligibility, PartitionChange, PartitionUpdate, decide
+from logboom.metadata.brokers import Broker
+from logboom.metadata.image import Image, Stream
+from logboom.metadata.records import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    MetadataRecord,
+    PartitionsChanged,
+)
+
+MinimumOf: TypeAlias = Callable[[Stream], int]
+CHANGES_PER_RECORD: Final = 2_000
+"""A record of the log stays far below a megabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says of itself when its process begins."""
+
+    id: BrokerId
+    directory_id: DirectoryId
+    incarnation: str
+    listeners: Mapping[str, tuple[str, int]]
+    rack: str | None = None
+    failure_domain: str = ""
+    software: str = ""
+    clean_epoch: BrokerEpoch | None = None
+    """The epoch under which its last process was shut down cleanly; None where it was not, or never ran."""
+
+
+def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+    """A process of a broker begins. Its epoch is `image.next_broker_epoch`, and it is fenced.
+
+    A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
+    has ended. Raises DuplicateBrokerError where the id belongs to another directory.
+    """
+    before = image.brokers.get(wanted.id)
+    if before is not None and before.incarnation == wanted.incarnation:
+        return ()  # the answer to the first request was lost
+    if before is not None and before.directory_id != wanted.directory_id:
+        raise DuplicateBrokerError(
+            f"broker {wanted.id} is registered with another data directory. Give this one an id of its own; or, if the "
+            f"disk of broker {wanted.id} was replaced, remove the old one first: logboom cluster remove {wanted.id}"
+        )
+    registered = BrokerRegistered(
+        id=wanted.id,
+        epoch=image.next_broker_epoch,
+        directory_id=wanted.directory_id,
+        incarnation=wanted.incarnation,
+        listeners=dict(wanted.listeners),
+        rack=wanted.rack,
+        failure_domain=wanted.failure_domain,
+        software=wanted.software,
+    )
+    if before is None:
+        return (registered,)
+    clean = wanted.clean_epoch == before.epoch
+    return (*_earlier_process_is_gone(image, before, minimum_of, clean=clean), registered)
+
+
+def unfence(image: Image, broker: BrokerId, epoch: BrokerEpoch, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+    """A broker is ready to serve; partitions that nobody leads are led where that is possible now.
+
+    Raises UnknownBrokerError, StaleBrokerEpochError.
+    """
+    before = checked_epoch(image, broker, epoch)
+    if not before.fenced:
+        return ()
+
+    def active(one: BrokerId) -> bool:
+        return image.is_active(one) or one == broker
+
+    def wish(assignment: Assignment) -> PartitionUpdate | None:
+        return PartitionUpdate() if assignment.leader == NO_BROKER and broker in assignment.replicas else None
+
+    return (BrokerChanged(id=broker, fenced=False), *_updates(image, wish, active, minimum_of))
+
+
+def fence(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+    """The lease of a broker is over: it leads nothing and is in no ISR any more. Raises UnknownBrokerError."""
+    before = registered_broker(image, broker)
+    if before.fenced:
+        return ()
+    return (*_without_broker(image, broker, minimum_of), BrokerChanged(id=broker, fenced=True))
+
+
+def begin_shutdown(
+    image: Image, broker: BrokerId, epoch: BrokerEpoch, minimum_of: MinimumOf
+) -> tuple[MetadataRecord, ...]:
+    """A broker is about to end: others lead what they can. What only it can lead, it leads until it is gone.
+
+    Raises UnknownBrokerError, StaleBrokerEpochError.
+    """
+    before = checked_epoch(image, broker, epoch)
+    if before.shutting_down:
+        return ()
+
+    def active(one: BrokerId) -> bool:
+        return one != broker and image.is_active(one)
+
+    def wish(assignment: Assignment) -> PartitionUpdate | None:
+        if broker not in assignment.isr or not any(map(active, assignment.isr)):
+            return None
+        return PartitionUpdate(isr=_others(assignment, broker))
+
+    return (*_updates(image, wish, active, minimum_of), BrokerChanged(id=broker, shutting_down=True))
+
+
+def drain(image: Image, broker: BrokerId, *, draining: bool) -> tuple[MetadataRecord, ...]:
+    """A broker gets no new partitions, or again some. Raises UnknownBrokerError."""
+    before = registered_broker(image, broker)
+    return () if before.draining == draining else (BrokerChanged(id=broker, draining=draining),)
+
+
+def unregister(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+    """A broker is gone for good: none of its replicas has anything any more.
+
+    Raises UnknownBrokerError, or InvalidRequestError while it serves.
+    """
+    before = registered_broker(image, broker)
+    if before.active:
+        raise InvalidRequestError(f"broker {broker} is running: stop it before it is removed")
+
+    def wish(assignment: Assignment) -> PartitionUpdate | None:
+        there = (*assignment.isr, *assignment.elr, *assignment.last_known, assignment.leader)
+        return PartitionUpdate(wiped=frozenset({broker})) if broker in there else None
+
+    def active(one: BrokerId) -> bool:
+        return one != broker and image.is_active(one)
+
+    return (*_updates(image, wish, active, minimum_of), BrokerUnregistered(id=broker))
+
+
+def registered_broker(image: Image, broker: BrokerId) -> Broker:
+    """The broker of an id. Raises UnknownBrokerError."""
+    try:
+        return image.brokers[broker]
+    except KeyError:
+        raise UnknownBrokerError(f"no broker is registered as {broker}") from None
+
+
+def checked_epoch(image: Image, broker: BrokerId, epoch: BrokerEpoch) -> Broker:
+    """The broker of an id, whose present process asks. Raises UnknownBrokerError, StaleBrokerEpochError."""
+    found = registered_broker(image, broker)
+    if found.epoch != epoch:
+        raise StaleBrokerEpochError(f"broker {broker} is registered with epoch {found.epoch}, the request has {epoch}")
+    return found
+
+
+def partitions_changed(stream: Stream, changes: Iterable[PartitionChange]) -> Iterator[PartitionsChanged]:
+    """The records of the changes of one stream."""
+    changes = tuple(changes)
+    for at in range(0, len(changes), CHANGES_PER_RECORD):
+        yield PartitionsChanged(id=stream.id, changes=changes[at : at + CHANGES_PER_RECORD])
+
+
+def _earlier_process_is_gone(
+    image: Image, before: Broker, minimum_of: MinimumOf, *, clean: bool
+) -> Iterator[MetadataRecord]:
+    """What the end of the earlier process means where nobody has noticed it yet, or where it was not clean."""
+    lost = frozenset[BrokerId]() if clean else frozenset({before.id})
+
+    def active(one: BrokerId) -> bool:
+        return one != before.id and image.is_active(one)
+
+    def wish(assignment: Assignment) -> PartitionUpdate | None:
+        eligible = {*assignment.isr, *assignment.elr}
+        others = _others(assignment, before.id)
+        if before.id not in eligible or eligible == {before.id}:
+            # The only one that has everything leads on, with the epoch that its registration gives it.
+            return None
+        if any(map(active, others)):
+            return PartitionUpdate(isr=others, lost=lost)
+        return PartitionUpdate(lost=lost) if lost else None
+
+    return _updates(image, wish, active, minimum_of)
+
+
+def _without_broker(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> Iterator[MetadataRecord]:
+    def active(one: BrokerId) -> bool:
+        return one != broker and image.is_active(one)
+
+    def wish(assignment: Assignment) -> PartitionUpdate | None:
+        if broker not in assignment.isr and broker != assignment.leader:
+            return None
+        return PartitionUpdate(isr=_others(assignment, broker))
+
+    return _updates(image, wish, active, minimum_of)
+
+
+def _others(assignment: Assignment, broker: BrokerId) -> tuple[BrokerId, ...]:
+    return tuple(one for one in assignment.isr if one != broker)
+
+
+def _updates(
+    image: Image,
+    wish: Callable[[Assignment], PartitionUpdate | None],
+    is_active: Callable[[BrokerId], bool],
+    minimum_of: MinimumOf,
+) -> Iterator[PartitionsChanged]:
+    """The records of all partitions of which something is wished."""
+    for stream in image:
+        changes, rules = [], Eligibility(is_active, minimum_of(stream))
+        for index, assignment in enumerate(stream.assignments):
+            wanted = wish(assignment)
+            change = None if wanted is None else decide(index, assignment, wanted, rules)
+            if change is not None:
+                changes.append(change)
+        yield from partitions_changed(stream, changes)

@@ -1,0 +1,96 @@
+"""Which brokers hold the replicas of new partitions, and who of them is to lead.
+
+The rules, in this order:
+
+1. No two replicas of a partition are in one failure domain: they would be lost together.
+2. Replicas are spread over as many racks as there are.
+3. Leaderships are even, then replicas are even, over all streams together.
+4. Brokers that are active come before fenced ones; draining ones and those that shut down get nothing.
+
+Pure: the same arguments give the same placement. `first` turns the order among brokers that are equal by these
+rules, so that many small streams do not all begin with the same broker.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from logboom.base.errors import InvalidReplicationFactorError
+from logboom.base.ids import NO_BROKER, BrokerId
+from logboom.metadata.assignment import Assignment, Replicas
+from logboom.metadata.brokers import Broker
+
+
+@dataclass(slots=True)
+class Load:
+    """How many replicas, and how many of them first in their list, each broker has."""
+
+    replicas: Counter[BrokerId] = field(default_factory=Counter)
+    preferred: Counter[BrokerId] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, assignments: Iterable[Assignment]) -> "Load":
+        """The load that there is."""
+        load = cls()
+        for one in assignments:
+            load.add(one.replicas)
+        return load
+
+    def add(self, replicas: Replicas) -> None:
+        """One more partition."""
+        self.replicas.update(replicas)
+        self.preferred[replicas[0]] += 1
+
+
+def place(
+    brokers: Mapping[BrokerId, Broker], load: Load, *, partitions: int, replication_factor: int, first: int
+) -> list[Replicas]:
+    """The replicas of each new partition, the preferred leader first. `load` is added to.
+
+    Raises InvalidReplicationFactorError where there are not as many failure domains as replicas.
+    """
+    candidates = [one for one in brokers.values() if not (one.draining or one.shutting_down)]
+    domains = {one.domain for one in candidates}
+    if not 1 <= replication_factor <= len(domains):
+        raise InvalidReplicationFactorError(_too_many(replication_factor, len(candidates), len(domains)))
+    candidates.sort(key=lambda one: one.id)
+    placed = []
+    for number in range(partitions):
+        turned = _turned(candidates, first + number)
+        replicas = _replicas_of_one(turned, load, replication_factor)
+        load.add(replicas)
+        placed.append(replicas)
+    return placed
+
+
+def start(replicas: Replicas, brokers: Mapping[BrokerId, Broker]) -> Assignment:
+    """A new partition: whoever is active is in sync, since there is nothing yet to be in sync with."""
+    isr = tuple(sorted(one for one in replicas if brokers[one].active))
+    leader = next((one for one in replicas if one in isr), NO_BROKER)
+    return Assignment(replicas=replicas, isr=isr, leader=leader)
+
+
+def _too_many(replication_factor: int, brokers: int, domains: int) -> str:
+    there = f"{brokers} broker" + ("s" if brokers != 1 else "")
+    if domains < brokers:
+        there += f" in {domains} failure domain" + ("s" if domains != 1 else "")
+    return f"a replication factor of {replication_factor} cannot be had with {there}"
+
+
+def _turned(brokers: Sequence[Broker], by: int) -> Sequence[Broker]:
+    by %= len(brokers)
+    return (*brokers[by:], *brokers[:by])
+
+
+def _replicas_of_one(candidates: Sequence[Broker], load: Load, replication_factor: int) -> Replicas:
+    chosen: list[Broker] = []
+    while len(chosen) < replication_factor:
+        racks, domains = {one.rack for one in chosen}, {one.domain for one in chosen}
+        counts = load.replicas if chosen else load.preferred
+
+        def cost(one: Broker, racks: set[str | None] = racks, counts: Counter[BrokerId] = counts) -> tuple[int, ...]:
+            return (one.fenced, one.rack in racks, counts[one.id], load.replicas[one.id])
+
+        # `min` takes the first of equals, so the order of the candidates decides between them.
+        chosen.append(min((one for one in candidates if one.domain not in domains), key=cost))
+    return tuple(one.id for one in chosen)

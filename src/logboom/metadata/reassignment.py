@@ -1,0 +1,92 @@
+"""Commands that move replicas: begin a reassignment, cancel it (KIP-455). Its end is `assignment.decide`'s.
+
+While it is under way the partition has the old replicas and the new ones. The old ones go once every new one is in
+the ISR, so a partition is never on fewer disks than it was. It survives a change of the controller, since all of it is
+in the image.
+"""
+
+from collections.abc import Sequence
+
+from logboom.base.errors import InvalidAssignmentError, NoReassignmentInProgressError, UnknownStreamError
+from logboom.base.ids import BrokerId, StreamName
+from logboom.metadata.assignment import Assignment, Eligibility, PartitionUpdate, Replicas, decide
+from logboom.metadata.image import Image
+from logboom.metadata.membership import MinimumOf, partitions_changed
+from logboom.metadata.records import PartitionsChanged
+
+
+def check_replicas(image: Image, replicas: Sequence[int]) -> Replicas:
+    """Check replicas that a client names. Raises InvalidAssignmentError."""
+    wanted = tuple(map(BrokerId, replicas))
+    if not wanted:
+        raise InvalidAssignmentError("a partition needs at least one replica")
+    if len(set(wanted)) < len(wanted):
+        raise InvalidAssignmentError(f"the replicas {list(replicas)} name a broker twice")
+    unknown = [one for one in wanted if one not in image.brokers]
+    if unknown:
+        raise InvalidAssignmentError(f"no broker is registered as {', '.join(map(str, unknown))}")
+    domains: dict[str, BrokerId] = {}
+    for one in wanted:
+        other = domains.setdefault(image.brokers[one].domain, one)
+        if other != one:
+            raise InvalidAssignmentError(
+                f"brokers {other} and {one} fail together ({image.brokers[one].domain}): they cannot hold two replicas "
+                "of a partition"
+            )
+    return wanted
+
+
+def reassign(
+    image: Image, name: str, index: int, replicas: Sequence[int], minimum_of: MinimumOf
+) -> tuple[PartitionsChanged, ...]:
+    """Move a partition to `replicas`, the preferred leader first. Replaces a reassignment that is under way.
+
+    Raises UnknownStreamError, InvalidAssignmentError.
+    """
+    target = check_replicas(image, replicas)
+    before = _existing(image, name, index)
+    # A replica that an earlier reassignment was adding and this one does not want is removed like the others, not at
+    # once: it may be in the ISR, and lead. It stays in `adding` too, which tells it from those of before both.
+    removing = tuple(one for one in before.replicas if one not in target)
+    adding = tuple(one for one in target + removing if one not in _settled(before))
+    wish = PartitionUpdate(replicas=target + removing, adding=adding, removing=removing)
+    return _decided(image, name, index, wish, minimum_of)
+
+
+def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[PartitionsChanged, ...]:
+    """Take a reassignment back.
+
+    Raises UnknownStreamError, NoReassignmentInProgressError, or InvalidAssignmentError where only new replicas are in
+    sync by now.
+    """
+    before = _existing(image, name, index)
+    if not before.reassigning:
+        raise NoReassignmentInProgressError(f"{name}-{index} is not being reassigned")
+    settled = _settled(before)
+    if not any(map(image.is_active, set(settled) & set(before.isr))):
+        raise InvalidAssignmentError(
+            f"only new replicas of {name}-{index} are in sync and active; let the reassignment go on, or bring back "
+            f"one of the brokers {', '.join(map(str, settled))}"
+        )
+    return _decided(image, name, index, PartitionUpdate(replicas=settled, adding=(), removing=()), minimum_of)
+
+
+def _settled(assignment: Assignment) -> Replicas:
+    """The replicas without a reassignment's."""
+    return tuple(one for one in assignment.replicas if one not in assignment.adding)
+
+
+def _existing(image: Image, name: str, index: int) -> Assignment:
+    stream = image.by_name.get(StreamName(name))
+    if stream is None or not 0 <= index < len(stream.assignments):
+        raise UnknownStreamError(f"there is no partition {index} of a stream {name!r}")
+    return stream.assignments[index]
+
+
+def _decided(
+    image: Image, name: str, index: int, wish: PartitionUpdate, minimum_of: MinimumOf
+) -> tuple[PartitionsChanged, ...]:
+    stream = image.by_name[StreamName(name)]
+    rules = Eligibility(image.is_active, minimum_of(stream))
+    change = decide(index, stream.assignments[index], wish, rules)
+    return tuple(partitions_changed(stream, () if change is None else (change,)))
