@@ -14,6 +14,7 @@ from logboom.base.errors import OffsetOutOfRangeError, StorageError, UnknownStre
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
 from logboom.broker.partition.replica import Partition
+from logboom.records import Record, build_batch
 
 SMALL = {"segment.bytes": "16384"}
 EVERY_S = 0.02
@@ -88,7 +89,7 @@ def test_defaults_of_the_broker_apply_but_not_to_its_own_streams(tmp_path: Path)
         defaults = {"retention_ms": "1s", "segment_bytes": "16KiB"}
         async with running(tmp_path, retention_check_interval_s=EVERY_S, stream_defaults=defaults) as broker:
             own = broker.replicas.find("__consumer_offsets", 0)
-            await append(own, b"old", timestamp_ms=1_000)
+            await append_soon(own, build_batch([Record(Offset(0), 1_000, b"key", b"old")]))
             await broker.catalog.create_stream("orders")
             partition = broker.replicas.find("orders", 0)
             await fill(partition, 1)

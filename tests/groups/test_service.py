@@ -14,6 +14,7 @@ from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
 from logboom.broker.groups.service import OFFSETS_STREAM
 from logboom.broker.groups.shard import GroupShard
+from logboom.broker.partition.replica import Partition
 from logboom.groups import (
     Commit,
     CommitReply,
@@ -239,7 +240,8 @@ def test_garbage_in_the_offsets_stream_is_skipped(tmp_path: Path) -> None:
             await broker.groups.loaded()
             await broker.groups.commit(commit(5))
             partition = broker.replicas.find(OFFSETS_STREAM, 0)
-            await append(partition, b"a value without a key")
+            await broker.catalog.change_stream_config(OFFSETS_STREAM, {"cleanup.policy": None}, internal=True)
+            await append(partition, b"a value without a key, from before the stream was compacted")
             key = encode_offset_key(OffsetKey(G, "clicks", 0))
             bad = [(b"\0\1\xff", b"x"), (key + b"", b"\0\x09"), (b"\0\x63later kinds", b"x"), (b"", None)]
             for bad_key, value in bad:
@@ -313,9 +315,15 @@ def test_a_join_whose_connection_closed_leaves_the_group_working(tmp_path: Path)
     run(body)
 
 
-def short(rewrite_records_min: int = 20) -> dict[str, Any]:
-    more = {"offsets_partitions": 1, "offsets_rewrite_records_min": rewrite_records_min}
-    return QUICK | {"groups": QUICK["groups"] | more}
+SHORT: dict[str, Any] = {
+    "groups": {
+        **QUICK["groups"],
+        "offsets_partitions": 1,
+        "offsets_segment_bytes": 16_384,
+    },
+    "cleaner": {"backoff_ms": 50},
+}
+"""One partition of offsets, which is compacted after some hundred commits."""
 
 
 async def commit_often(broker: Broker, groups: int, times: int) -> None:
@@ -328,9 +336,35 @@ async def commit_often(broker: Broker, groups: int, times: int) -> None:
     await asyncio.gather(*(one(f"g{index}") for index in range(groups)))
 
 
-def test_the_offsets_stream_is_rewritten_and_no_offset_is_lost(tmp_path: Path) -> None:
+def test_a_group_larger_than_a_segment_of_the_offsets_stream_is_kept(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path, **short()) as broker:
+        assignment = bytes(100_000)
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.groups.loaded()
+            member = await broker.groups.join(join())
+            sync = Sync(
+                group_id=G, generation=1, member_id=member.member_id, assignments=((member.member_id, assignment),)
+            )
+            assert (await broker.groups.sync(sync)).error is None
+            await broker.catalog.create_stream("clicks")
+            await commit_often(broker, 8, 50)
+            await until(lambda: broker.counters.compacted_away_records > 0)
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.groups.loaded()
+            group = broker.groups.describe(G)
+            assert group is not None
+            assert group.members[0].assignment == assignment
+
+    simulated.run(body)
+
+
+async def records_of(partition: Partition) -> int:
+    return len(await values_of(partition, partition.log_start_offset))
+
+
+def test_the_offsets_stream_is_compacted_and_no_offset_is_lost(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, **SHORT) as broker:
             await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             member = await formed(broker)
@@ -338,59 +372,112 @@ def test_the_offsets_stream_is_rewritten_and_no_offset_is_lost(tmp_path: Path) -
             await asyncio.sleep(0)
             await broker.groups.commit(commit(1, group_id="gone"))
             await broker.groups.delete_group(DeleteGroup(group_id="gone"))
-            await commit_often(broker, 8, 60)
+            await commit_often(broker, 8, 150)
             partition = broker.replicas.find(OFFSETS_STREAM, 0)
-            await until(lambda: partition.log_end_offset - partition.log_start_offset < 150)
-            assert partition.log_start_offset > 300
+            await until(lambda: broker.counters.compacted_away_records > 800)
+            assert await records_of(partition) < 400
+            assert partition.log_end_offset > 1200
             rejoining.cancel()
-        async with running(tmp_path, **short()) as broker:
+        async with running(tmp_path, **SHORT) as broker:
             await broker.groups.loaded()
-            assert [offset_of(broker, f"g{index}") for index in range(8)] == [59] * 8
+            assert [offset_of(broker, f"g{index}") for index in range(8)] == [149] * 8
             assert await heartbeat(broker, member) is None, "of the generation that was stored last"
             assert broker.groups.describe("gone") is None
 
-    run(body)
+    simulated.run(body)
 
 
-def test_a_long_offsets_stream_is_rewritten_at_the_next_start(tmp_path: Path) -> None:
+def test_an_offsets_stream_of_an_older_program_is_compacted_from_the_next_start_on(tmp_path: Path) -> None:
+    """Before, it had cleanup.policy=delete, larger segments, and a log start behind what was rewritten."""
+
     async def body() -> None:
-        async with running(tmp_path, **short(10_000)) as broker:
+        older = {"cleanup.policy": None, "segment.bytes": "67108864", "max.message.bytes": "16777216"}
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.catalog.change_stream_config(OFFSETS_STREAM, older, internal=True)
             await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
             await commit_often(broker, 2, 60)
-            assert broker.replicas.find(OFFSETS_STREAM, 0).log_start_offset == 0
-        async with running(tmp_path, **short()) as broker:
+            await broker.replicas.find(OFFSETS_STREAM, 0).deletion.delete_before(Offset(50), why="offsets")
+            await commit_often(broker, 2, 300)
+            assert broker.counters.compactions == 0
+        async with running(tmp_path, **SHORT) as broker:
             await broker.groups.loaded()
+            assert [offset_of(broker, f"g{index}") for index in range(2)] == [299] * 2
             partition = broker.replicas.find(OFFSETS_STREAM, 0)
-            await until(lambda: partition.log_start_offset == 120)
-            assert partition.log_end_offset == 122
+            assert (partition.config.compacts, partition.config.segment_bytes) == (True, 16_384)
             await commit_often(broker, 2, 1)
-        async with running(tmp_path, **short()) as broker:
+            await until(lambda: broker.counters.compacted_away_records > 600)
+            assert await records_of(partition) < 10
+        async with running(tmp_path, **SHORT) as broker:
             await broker.groups.loaded()
             assert [offset_of(broker, f"g{index}") for index in range(2)] == [0, 0]
 
+    simulated.run(body)
+
+
+def test_a_full_disk_postpones_the_change_of_the_offsets_stream(tmp_path: Path) -> None:
+    async def body() -> None:
+        older = {"cleanup.policy": None}
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.catalog.change_stream_config(OFFSETS_STREAM, older, internal=True)
+            await broker.groups.loaded()
+        disk = FaultyDisk(str(tmp_path))
+        disk.fill("metadata/0")
+        async with running(tmp_path, open_disk=lambda _: disk, **SHORT) as broker:
+            await broker.groups.loaded()
+            assert not broker.replicas.find(OFFSETS_STREAM, 0).config.compacts
+            disk.mend()
+        async with running(tmp_path, **SHORT) as broker:
+            assert broker.replicas.find(OFFSETS_STREAM, 0).config.compacts
+
     run(body)
 
 
-def test_a_full_disk_postpones_the_rewrite_of_the_offsets_stream(tmp_path: Path) -> None:
+def test_a_full_disk_postpones_the_compaction_of_the_offsets_stream(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
-        async with running(tmp_path, open_disk=lambda _: disk, **short()) as broker:
+        async with running(tmp_path, open_disk=lambda _: disk, **SHORT) as broker:
             await broker.catalog.create_stream("clicks")
             await broker.groups.loaded()
-            partition = broker.replicas.find(OFFSETS_STREAM, 0)
-            for offset in range(20):
-                await broker.groups.commit(commit(offset))
-            waiting = asyncio.create_task(broker.groups.commit(commit(20)))
-            await asyncio.sleep(0)
-            disk.fill(OFFSETS_STREAM)
-            await waiting
-            while kind((await broker.groups.commit(commit(21))).results[0]) is not CoordinatorNotAvailableError:
-                await asyncio.sleep(0)
-            assert partition.log_start_offset == 0
+            disk.fill(".cleaned")
+            await commit_often(broker, 8, 40)
+            await until(lambda: broker.cleaner.state.max_dirty_ratio > 0)
+            assert broker.counters.compactions == 0
             disk.mend()
-            await commit_often(broker, 2, 60)
-            await until(lambda: partition.log_start_offset > 100)
+            await until(lambda: broker.counters.compacted_away_records > 0)
+            assert [offset_of(broker, f"g{index}") for index in range(8)] == [39] * 8
+
+    run(body)
+
+
+def test_a_damaged_offsets_stream_that_grew_long_is_mended_at_the_start(tmp_path: Path) -> None:
+    """Compaction stops at damage, and no client can delete records of this stream: it would grow for ever."""
+
+    async def body() -> None:
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.catalog.create_stream("clicks")
+            await broker.groups.loaded()
+            await broker.groups.commit(commit(1, group_id="first"))
+        (log_file,) = (tmp_path / "streams" / f"{OFFSETS_STREAM}-0").glob("*.log")
+        data = bytearray(log_file.read_bytes())
+        data[70] ^= 0xFF
+        log_file.write_bytes(data)
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.groups.loaded()
+            assert offset_of(broker, "first") is None
+            assert broker.replicas.find(OFFSETS_STREAM, 0).log_start_offset == 0, "it is short"
+            await commit_often(broker, 5, 150)
+            await until(lambda: bool(broker.cleaner.state.uncleanable))
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.groups.loaded()
+            partition = broker.replicas.find(OFFSETS_STREAM, 0)
+            assert (partition.log_start_offset, partition.log_end_offset) == (751, 756)
+            await commit_often(broker, 5, 150)
+            await until(lambda: broker.counters.compacted_away_records > 0)
+            assert not broker.cleaner.state.uncleanable
+        async with running(tmp_path, **SHORT) as broker:
+            await broker.groups.loaded()
+            assert [offset_of(broker, f"g{index}") for index in range(5)] == [149] * 5
 
     run(body)
 
@@ -400,14 +487,14 @@ def test_after_the_loop_was_blocked_heartbeats_are_read_before_sessions_end(tmp_
 
     async def body() -> None:
         async with running(tmp_path, **QUICK) as broker:
-            clock = ManualClock()
+            clock, stalls = ManualClock(), list[int]()
             shard = GroupShard(
                 lambda: broker.replicas.find(OFFSETS_STREAM, 0),
                 GroupLimits(initial_rebalance_delay_ms=0, session_timeout_ms_min=1),
                 clock=clock,
                 log=broker.log,
                 max_decompressed_bytes=1 << 20,
-                rewrite_records_min=1_000,
+                on_stall=stalls.append,
             )
             await shard.load(frozenset)
             joining = shard.submit(join(session_ms=50))
@@ -418,6 +505,7 @@ def test_after_the_loop_was_blocked_heartbeats_are_read_before_sessions_end(tmp_
             await asyncio.sleep(0.2)  # the session's timer runs out here
             beat = shard.submit(Heartbeat(group_id=G, generation=1, member_id=member.member_id))
             assert (await beat).error is None
+            assert len(stalls) == 1
             shard.resign()
 
     simulated.run(body)

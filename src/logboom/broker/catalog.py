@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current, DynamicSettings
-from logboom.base.errors import InvalidRequestError, LogboomError, StreamExistsError
+from logboom.base.errors import InvalidRequestError, LogboomError, StorageError, StreamExistsError
 from logboom.base.ids import BrokerId, ProducerId, StreamId, StreamName
 from logboom.base.ports import Ids
 from logboom.broker.config import BrokerConfig
@@ -195,13 +195,17 @@ class Catalog:
         return await self._in_order(change)
 
     async def ensure_internal_stream(self, name: str, *, partitions: int, config: Mapping[str, str]) -> Stream:
-        """The broker's own stream of a name; created where there is none, else as it is, whatever else is asked for."""
-        stream = self.stream(name)
-        if stream is not None:
-            return stream
+        """The broker's own stream of a name with these settings; created where there is none. The number of partitions
+        stays, and the settings where they cannot be written now: the next start tries again."""
+        if self.stream(name) is None:
+            try:
+                return await self.create_stream(name, partitions=partitions, config=dict(config), internal=True)
+            except StreamExistsError:  # another caller created it while this one waited for its turn
+                pass
         try:
-            return await self.create_stream(name, partitions=partitions, config=dict(config), internal=True)
-        except StreamExistsError:  # another caller created it while this one waited for its turn
+            return await self.change_stream_config(name, config, internal=True)
+        except StorageError as error:
+            self._log.warning("settings of an internal stream not changed", stream=name, reason=str(error))
             return self._image.by_name[StreamName(name)]
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Stream:
@@ -224,14 +228,15 @@ class Catalog:
         *,
         replace_all: bool = False,
         validate_only: bool = False,
+        internal: bool = False,
     ) -> Stream:
         """Set some settings of a stream, in force once this returns; None gives one back to its default.
 
-        With `replace_all` the settings that are not named go back too.
+        With `replace_all` the settings that are not named go back too. `internal` is for the broker itself.
         """
 
         async def change() -> Stream:
-            records = change_config(self._image, name, changes, replace_all=replace_all)
+            records = change_config(self._image, name, changes, replace_all=replace_all, internal=internal)
             if not records or validate_only:
                 return self._image.by_name[StreamName(name)]
             await self._commit(records)

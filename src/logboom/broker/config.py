@@ -149,12 +149,13 @@ class GroupsConfig(Settings):
     # partition that was written, stays cheap however many groups commit. Groups are placed by hash, so it stays.
     offsets_partitions: Annotated[int, Field(ge=1, le=1_000), Static("offsets.topic.num.partitions")] = 8
     """Partitions of `__consumer_offsets`; fixed once it was created (`offsets.topic.num.partitions`)."""
-    offsets_rewrite_records_min: Annotated[int, Field(ge=1), Dynamic()] = 50_000
-    """A partition of `__consumer_offsets` is rewritten, with its live records alone, once it holds so many records and
-    four times as many as are live."""
+    offsets_segment_bytes: Annotated[
+        SizeBytes, Field(ge=16 * KIB, le=_INT32_MAX), Static("offsets.topic.segment.bytes")
+    ] = 4 * MIB
+    """`segment.bytes` of `__consumer_offsets`. A segment that is written to is not compacted, so a start loads up to so
+    many bytes of each partition beside its live records."""
     offsets_max_message_bytes: Annotated[SizeBytes, Field(ge=64 * KIB, le=256 * MIB)] = 16 * MIB
-    """The largest record of `__consumer_offsets`: the members of a group with their assignments must fit in one. Fixed
-    once it was created."""
+    """The largest record of `__consumer_offsets`: the members of a group with their assignments must fit in one."""
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:

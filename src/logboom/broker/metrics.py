@@ -50,7 +50,7 @@ class Counters:
     compacted_away_records: int = 0
     """Records that it removed."""
     segments_deleted: Counter[str] = field(default_factory=Counter)
-    """Deleted segments by reason: retention, records (DeleteRecords) or offsets (a rewrite of __consumer_offsets)."""
+    """Deleted segments by reason: retention, records (DeleteRecords) or damage (in __consumer_offsets)."""
     segment_bytes_deleted: Counter[str] = field(default_factory=Counter)
     """Bytes of deleted segments, by the same reasons."""
 

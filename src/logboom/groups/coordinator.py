@@ -5,7 +5,7 @@ The coordinator performs nothing itself. The caller performs the effects in thei
 Persist as a Persisted event, in the order in which the writes became durable.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,9 +43,6 @@ from logboom.groups.records import (
     OffsetKey,
     decode_key,
     decode_offset_value,
-    encode_group_key,
-    encode_offset_key,
-    encode_offset_value,
 )
 
 _EXPIRE = "expire"
@@ -129,18 +126,6 @@ class Coordinator:
     def _forget_if_empty(self, group_id: str) -> None:
         if self._context.groups[group_id].is_disposable:
             del self._context.groups[group_id]
-
-    def live_records(self) -> Iterator[LogRecord]:
-        """The committed state as records: one per key that is not deleted.
-
-        Nothing may be persisted between the first and the last of them.
-        """
-        for group in list(self._context.groups.values()):
-            if group.stored is not None:
-                yield LogRecord(encode_group_key(group.group_id), group.stored)
-            for (stream, partition), value in group.offsets.items():
-                key = encode_offset_key(OffsetKey(group.group_id, stream, partition))
-                yield LogRecord(key, encode_offset_value(value))
 
     def start(self, now: Now) -> list[Effect]:
         """All records were replayed: begin to serve. Sessions start now; members keep their generation."""

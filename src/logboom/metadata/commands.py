@@ -117,15 +117,20 @@ def add_partitions(image: Image, name: str, total: int, limits: Limits) -> tuple
 
 
 def change_config(
-    image: Image, name: str, changes: Mapping[str, str | None], *, replace_all: bool = False
+    image: Image,
+    name: str,
+    changes: Mapping[str, str | None],
+    *,
+    replace_all: bool = False,
+    internal: bool = False,
 ) -> tuple[StreamConfigChanged, ...]:
     """Set some settings of a stream, or with None reset them to their defaults; no record where nothing changes.
 
-    With `replace_all` all other settings are reset too. Raises UnknownStreamError, InvalidConfigError, or
-    InvalidRequestError for an internal stream.
+    With `replace_all` all other settings are reset too; `internal` is for the broker itself. Raises
+    UnknownStreamError, InvalidConfigError, or InvalidRequestError for an internal stream that a client would change.
     """
     stream = _existing(image, name)
-    if stream.internal:
+    if stream.internal and not internal:
         raise InvalidRequestError(f"{stream.name} is internal: clients do not change its settings")
     _check_config(image, changes)
     merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}

@@ -42,7 +42,7 @@ from logboom.metadata.records import (
     StreamCreated,
     StreamDeleted,
 )
-from logboom.metadata.stream_config import StreamConfig
+from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, StreamConfig
 
 BrokerConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """Settings changed at run time, by broker id; those for all brokers are under the empty name."""
@@ -50,7 +50,20 @@ BrokerConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 _FIRST_PRODUCER_ID: Final = ProducerId(0)
 _FIRST_BROKER_EPOCH: Final = BrokerEpoch(0)
 BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
-    {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1, "retention_messages": -1}
+    {
+        field: getattr(DEFAULT_STREAM_CONFIG, field)
+        for field in (
+            "cleanup_policy",
+            "compression_type",
+            "delete_retention_ms",
+            "max_compaction_lag_ms",
+            "min_cleanable_dirty_ratio",
+            "min_compaction_lag_ms",
+            "retention_bytes",
+            "retention_messages",
+            "retention_ms",
+        )
+    }
 )
 """Settings that internal streams have whatever the defaults of streams are, by the fields of StreamConfig."""
 TOMBSTONES_MAX: Final = 10_000
@@ -77,8 +90,8 @@ class Stream:
     def config_over(self, defaults: StreamConfig) -> StreamConfig:
         """The settings in force: the stream's own over `defaults`, which are the broker's."""
         if self.internal:
-            # The broker shortens its own streams itself, once it has written their live records again; retention that
-            # an administrator sets for all streams would delete records that are still needed.
+            # Retention that an administrator sets for all streams would delete records that are still needed, and a lag
+            # of compaction would let the log of the groups, which each start loads, grow long.
             defaults = replace(defaults, **BROKERS_OWN)
         return defaults.with_overrides(self.overrides)
 

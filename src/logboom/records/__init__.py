@@ -39,7 +39,16 @@ from logboom.records.header import (
     whole_batches,
 )
 from logboom.records.keys import KeyedRecord, keyed_records, records_without_key
-from logboom.records.record import Headers, Record, build_batch, iter_records, recompress, records_body, seal_batch
+from logboom.records.record import (
+    Headers,
+    Record,
+    build_batch,
+    iter_records,
+    recompress,
+    record_value,
+    records_body,
+    seal_batch,
+)
 from logboom.records.rewrite import MAX_OFFSET_DELTA, gap_batch, is_gap, retain_records, without_records
 from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
 from logboom.records.varint import varint
@@ -74,6 +83,7 @@ __all__ = [
     "patch_batch",
     "read_header",
     "recompress",
+    "record_value",
     "records_body",
     "records_without_key",
     "retain_records",

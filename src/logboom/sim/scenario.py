@@ -69,7 +69,11 @@ class Scenario:
             "checkpoint_interval_s": 1.0,
             "retention_check_interval_s": 0.5,
             "cleaner": {"backoff_ms": 300},
-            "groups": {"session_timeout_min_ms": SESSION_MS, "initial_rebalance_delay_ms": 100},
+            "groups": {
+                "session_timeout_min_ms": SESSION_MS,
+                "initial_rebalance_delay_ms": 100,
+                "offsets_segment_bytes": 16 * KIB,
+            },
         }
     )
     http_config: Mapping[str, Any] = field(default_factory=lambda: HTTP_CONFIG)

@@ -15,6 +15,9 @@ class LogConfig:
 
     segment_bytes: int = GIB
     """A segment is closed before it would grow above this."""
+    max_append_bytes: int | None = None
+    """What one append may have at most; a larger one than a segment gets a segment of its own. None is
+    `segment_bytes`, as in Kafka."""
     segment_ms: int = 7 * DAY_MS
     """A segment is closed by the first append this long after its first one."""
     index_interval_bytes: int = 4 * KIB

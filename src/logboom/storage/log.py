@@ -133,9 +133,10 @@ class PartitionLog:
         state = self._state
         state.check_writable()
         size_bytes = headers[-1][0] + headers[-1][1].size_bytes - headers[0][0]
-        if size_bytes > state.config.segment_bytes:
+        limit = state.config.max_append_bytes or state.config.segment_bytes
+        if size_bytes > limit:
             raise RecordListTooLargeError(
-                f"{size_bytes} bytes of records are above the segment's limit of {state.config.segment_bytes}.",
+                f"{size_bytes} bytes of records are above the segment's limit of {limit}.",
                 limit="segment.bytes",
             )
         base_offset = state.log_end_offset

@@ -7,7 +7,8 @@
 
 Everything long happens on a thread of its own, which also keeps to the rate limit. The run of a log ends in the middle
 where the stream is deleted, where its policy is changed, or where the broker stops: every swap left the log right, and
-what is unfinished is removed. A log that turns out to be damaged is left alone until the next start, and reported.
+what is unfinished is removed. A log that turns out to be damaged is reported and left alone until the next start, or
+until records of it are deleted: perhaps the damaged ones.
 
 Knows partitions, the flusher and when to compact. How a log is compacted is `storage.compaction`.
 """
@@ -22,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import CompactionCancelledError, LogboomError, RetriableStorageError, StorageError
-from logboom.base.ids import StreamName
+from logboom.base.ids import Offset, StreamName
 from logboom.base.ports import Clock, Mailbox, SyncFailedError
 from logboom.base.units import SECOND_MS
 from logboom.broker.config import BrokerConfig
@@ -105,6 +106,8 @@ class LogCleaner:
         self._pace = _Pace(runtime.workers.mailbox(), config, runtime.clock)
         self._seen: dict[Partition, tuple[object, ...] | None] = {}
         """What the last look at each log depended on."""
+        self._left_at: dict[Partition, Offset] = {}
+        """Where each log that is left alone began when it was given up."""
         self._swapping: asyncio.Future[Any] | None = None
         self._pause = Pause(config, lambda config: config.cleaner.backoff_ms / SECOND_MS)
 
@@ -123,7 +126,8 @@ class LogCleaner:
     async def _look(self) -> Candidate[Partition] | None:
         """The log to compact now; None where none needs it."""
         wanted = [one for one in self._partitions() if one.config.compacts and not one.offline]
-        kept = {one: why for one, why in self.state.uncleanable.items() if one in wanted}
+        self._left_at = {one: at for one, at in self._left_at.items() if one in wanted and one.log_start_offset == at}
+        kept = {one: why for one, why in self.state.uncleanable.items() if one in self._left_at}
         self.state = replace(self.state, uncleanable=kept)
         dirt: dict[Partition, Dirt] = {}
         last_seen, self._seen = self._seen, {}
@@ -224,6 +228,7 @@ class LogCleaner:
         self._leave_alone(partition, str(error))
 
     def _leave_alone(self, partition: Partition, reason: str) -> None:
+        self._left_at[partition] = partition.log_start_offset
         self.state = replace(self.state, uncleanable={**self.state.uncleanable, partition: reason})
 
     def _report(self, partition: Partition, cleaned: Cleaned, took_s: float) -> None:

@@ -9,15 +9,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from logboom.base.errors import CorruptBatchError, MessageTooLargeError, StorageError
+from logboom.base.errors import CorruptBatchError, MessageTooLargeError, StorageError, UnsupportedCompressionError
 from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.broker.partition.replica import Partition
 from logboom.groups import LogRecord
-from logboom.records import BatchHeader, iter_batches, iter_records
+from logboom.records import BatchHeader, iter_batches, keyed_records, record_value, records_body
 
 _READ_BYTES: Final = 256 * KIB
 _COMMIT_WAIT_S: Final = 1.0
+_RECORDS_PER_TURN: Final = 1_000
 
 
 async def latest_records(
@@ -39,7 +40,20 @@ async def latest_records(
         for position, header in iter_batches(data):
             _take(latest, data, position, header, max_decompressed_bytes, report)
             offset = header.next_offset
-    return [LogRecord(key, value) for key, value in latest.items()]
+        await asyncio.sleep(0)  # what lies in the page cache is read without a wait: connections get their turn
+    return await _with_values(latest, report)
+
+
+async def _with_values(latest: dict[bytes, bytes], report: Callable[[str], None]) -> list[LogRecord]:
+    found: list[LogRecord] = []
+    for number, (key, record) in enumerate(latest.items()):
+        if number % _RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        try:
+            found.append(LogRecord(key, record_value(record)))
+        except CorruptBatchError as error:
+            report(f"skipped a record: {error}")
+    return found
 
 
 def _take(
@@ -50,17 +64,19 @@ def _take(
     max_decompressed_bytes: int,
     report: Callable[[str], None],
 ) -> None:
+    """Note the records of a batch, whole: nearly all are superseded later on, and need not be opened any further."""
     if header.is_control:
         return
     try:
-        for record in iter_records(data, position, header, max_decompressed_bytes):
-            if record.key is None:
-                report(f"the record at offset {record.offset} has no key")
-            elif record.value is None:
-                latest.pop(record.key, None)
+        body = records_body(data, position, header, max_decompressed_bytes)
+        for delta, key, has_value, start, end in keyed_records(body, header.records_count):
+            if key is None:
+                report(f"the record at offset {header.base_offset + delta} has no key")
+            elif has_value:
+                latest[key] = body[start:end]
             else:
-                latest[record.key] = record.value
-    except (CorruptBatchError, MessageTooLargeError) as error:
+                latest.pop(key, None)
+    except (CorruptBatchError, MessageTooLargeError, UnsupportedCompressionError) as error:
         report(f"the batch at offset {header.base_offset} cannot be read, skipped: {error}")
 
 

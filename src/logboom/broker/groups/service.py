@@ -19,9 +19,8 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
-from logboom.base.units import MIB
 from logboom.broker.config import BrokerConfig, GroupsConfig
-from logboom.broker.groups.shard import GroupShard
+from logboom.broker.groups.shard import STALL_GRACE_S, GroupShard
 from logboom.broker.partition.replica import Partition
 from logboom.broker.runtime import Runtime
 from logboom.groups import (
@@ -49,12 +48,10 @@ from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNot
 from logboom.metadata import Stream
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
-_SEGMENT_BYTES: Final = 64 * MIB
-"""Small, because only whole segments are deleted once the live records were rewritten behind them."""
 
 
 class EnsureStream(Protocol):
-    """Gives the internal stream of a name, and creates it where there is none."""
+    """Gives the internal stream of a name with these settings; creates it where there is none."""
 
     async def __call__(self, name: str, *, partitions: int, config: Mapping[str, str]) -> Stream: ...
 
@@ -81,6 +78,7 @@ class GroupService:
         self._log = log
         self._shards: list[GroupShard] = []
         self._loading: list[asyncio.Task[None]] = []
+        self._stall_logged_until_s = 0.0
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -88,10 +86,12 @@ class GroupService:
         """Create the stream of offsets where there is none, and start loading the shards."""
         config = self._config.now.groups
         settings = {
+            "cleanup.policy": "compact",
             "logboom.flush": "commit",
             "max.message.bytes": str(config.offsets_max_message_bytes),
             "message.timestamp.type": "CreateTime",
-            "segment.bytes": str(_SEGMENT_BYTES),
+            # A segment that is written to is not compacted, and is loaded whole: smaller ones make a quick start.
+            "segment.bytes": str(config.offsets_segment_bytes),
         }
         stream = await self._ensure_stream(OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings)
         self._shards = [
@@ -101,16 +101,23 @@ class GroupService:
                 clock=self._runtime.clock,
                 log=self._log.bind(offsets_partition=index),
                 max_decompressed_bytes=self._config.now.max_decompressed_bytes,
-                rewrite_records_min=config.offsets_rewrite_records_min,
+                on_stall=self._log_stall,
             )
             for index in range(stream.partitions)
         ]
         self._loading = [asyncio.create_task(shard.load(self._existing_streams)) for shard in self._shards]
 
     def configure(self, config: GroupsConfig) -> None:
-        """Apply other settings; those of the stream itself are fixed since it was created."""
+        """Apply other settings; those of the stream itself are applied at the start."""
         for shard in self._shards:
-            shard.configure(config.as_limits(), rewrite_records_min=config.offsets_rewrite_records_min)
+            shard.configure(config.as_limits())
+
+    def _log_stall(self, late_ms: int) -> None:
+        """Every shard notices; one of them tells it."""
+        now_s = self._runtime.clock.monotonic_s()
+        if now_s >= self._stall_logged_until_s:
+            self._stall_logged_until_s = now_s + STALL_GRACE_S
+            self._log.warning("the event loop was blocked", late_ms=late_ms)
 
     def _existing_streams(self) -> frozenset[str]:
         return frozenset(self._stream_names())

@@ -52,7 +52,8 @@ from logboom.groups.errors import (
 )
 
 _STALL_MS: Final = 1_000
-_STALL_GRACE_S: Final = 0.5
+STALL_GRACE_S: Final = 0.5
+"""How long after such a stall sessions are let live, at least."""
 _REPLAY_SLICE: Final = 1_000
 _DRAIN_S: Final = 2.0
 
@@ -75,20 +76,18 @@ class GroupShard:
         clock: Clock,
         log: FilteringBoundLogger,
         max_decompressed_bytes: int,
-        rewrite_records_min: int,
+        on_stall: Callable[[int], None],
     ) -> None:
+        """`on_stall` is told by how many milliseconds a timer was late because nothing ran for a while."""
+        self._on_stall = on_stall
         self._find_partition = find_partition
         self._clock = clock
         self._log = log
         self._max_decompressed_bytes = max_decompressed_bytes
         self._coordinator = Coordinator(limits)
-        self._writer = GroupWriter(
-            find_partition,
-            self._coordinator.live_records,
-            clock=clock,
-            log=log,
-            rewrite_records_min=rewrite_records_min,
-        )
+        self._writer = GroupWriter(find_partition, clock=clock, log=log)
+        self._is_damaged = False
+        """Whether something in the log could not be read at the start."""
         self._phase = _Phase.LOADING
         self._events: deque[Event] = deque()
         self._stepping = False
@@ -98,10 +97,9 @@ class GroupShard:
         self._timer_ms = 0
         self._in_grace = False
 
-    def configure(self, limits: GroupLimits, *, rewrite_records_min: int) -> None:
+    def configure(self, limits: GroupLimits) -> None:
         """Apply other limits from now on."""
         self._coordinator.configure(limits)
-        self._writer.rewrite_records_min = rewrite_records_min
 
     # --- loading ------------------------------------------------------------------------------------------------
 
@@ -109,14 +107,20 @@ class GroupShard:
         """Read the state from the log and begin to serve, or refuse all requests from then on where that fails."""
         try:
             partition = self._find_partition()
-            records = await latest_records(partition, self._max_decompressed_bytes, self._report)
+            records = await latest_records(partition, self._max_decompressed_bytes, self._report_damage)
         except LogboomError as error:
             self._phase = _Phase.FAILED
             self._log.error("groups cannot be served", reason=str(error))
             return
         await self._replay(records)
+        if self._is_damaged and self._phase is _Phase.LOADING:
+            await self._writer.mend(records)
         if self._phase is _Phase.LOADING:
             self._serve(len(records), existing_streams())
+
+    def _report_damage(self, what: str) -> None:
+        self._is_damaged = True
+        self._report(what)
 
     async def _replay(self, records: list[LogRecord]) -> None:
         for index, record in enumerate(records):
@@ -130,7 +134,6 @@ class GroupShard:
     def _serve(self, record_count: int, existing_streams: frozenset[str]) -> None:
         self._phase = _Phase.SERVING
         self._perform(self._coordinator.start(self._now()))
-        self._writer.loaded(record_count)
         self.process(StreamsDeleted(self._coordinator.streams() - existing_streams))
         self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=record_count)
 
@@ -232,8 +235,8 @@ class GroupShard:
             # The process was suspended, or its loop was blocked. Heartbeats that members sent meanwhile wait in socket
             # buffers: give the loop time to read them before any session is declared expired.
             self._in_grace = True
-            self._log.warning("the event loop was blocked", late_ms=late_ms)
-            self._timer = asyncio.get_running_loop().call_later(_STALL_GRACE_S, self._timer_fired)
+            self._on_stall(late_ms)
+            self._timer = asyncio.get_running_loop().call_later(STALL_GRACE_S, self._timer_fired)
             return
         self._in_grace = False
         self.process(Tick())
@@ -251,7 +254,6 @@ class GroupShard:
 
     async def drain(self) -> None:
         """Wait for pending writes and their answers, for at most _DRAIN_S; then fail what is left."""
-        await self._writer.close()
         if self._waiting:
             await asyncio.wait(self._waiting.values(), timeout=_DRAIN_S)
         error = NotCoordinatorError("this broker is stopping")

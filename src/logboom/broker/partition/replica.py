@@ -38,6 +38,8 @@ def log_config(stream: Stream, index: PartitionIndex, broker: BrokerConfig) -> L
     longest_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
     return LogConfig(
         segment_bytes=config.segment_bytes,
+        # The broker's own records may be larger than its segments, which are small because each start loads the last.
+        max_append_bytes=max(config.segment_bytes, config.max_message_bytes) if stream.internal else None,
         segment_ms=max(longest_ms - jitter_ms, 1),
         index_interval_bytes=max(config.index_interval_bytes, 1),
         max_decompressed_bytes=broker.max_decompressed_bytes,
