@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.broker.conditions import check_without_reads
 from tests.broker.node import batch
 from tests.support.logs import Reports
 
@@ -59,7 +60,9 @@ class Bench:
         config = replace(StreamConfig(), **stream)  # type: ignore[arg-type]
         self.log = PartitionLog.open(SimDisk(), "log", LogConfig(), now_ms=NOW_MS, report=Reports())
         self.counters = Counters()
-        self.queue = AppendQueue(self.log, AppendRules.of(config, BrokerConfig()), FixedClock(), self.counters)
+        clock, rules = FixedClock(), AppendRules.of(config, BrokerConfig())
+        conditions = check_without_reads(self.log, clock, self.counters)
+        self.queue = AppendQueue(self.log, rules, conditions, clock, self.counters)
         self.readable = Readable()
         minimum = config.min_insync_replicas
         self.leader = Leader("s-0", BrokerId(1), minimum, self.log.epochs, self.queue, self.readable)

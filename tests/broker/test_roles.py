@@ -19,6 +19,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
+from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replica import AppendResult, Partition
@@ -81,6 +82,7 @@ def partition(commit: ImmediateCommit) -> Iterator[Partition]:
             rejections=WriteRejections(counters, clock, structlog.wrap_logger(structlog.testing.CapturingLogger())),
             config=config,
             read_cache=ReadCache(0),
+            window_memory=WindowMemory(config),
             open_files=open_files,
         )
         stream = Stream(StreamName("orders"), StreamId(UUID(int=1)), 1, MappingProxyType({}), internal=False)

@@ -38,7 +38,7 @@ def test_their_batches_are_valid_here(builder: type, codec: Codec) -> None:
     for n, (timestamp, key, value) in enumerate(ROWS):
         assert made.append(n, timestamp, key, value, HEADERS)
     buffer = bytearray(made.build())
-    ((_, header),) = validate_produced(buffer, LIMITS)
+    header, _ = validate_produced(buffer, LIMITS)
     assert (header.codec, header.producer_id, header.producer_epoch, header.base_sequence) == (codec, 123, 2, 9)
     read = list(iter_records(buffer, 0, header, 4 << 20))
     assert [(r.timestamp_ms, r.key, r.value) for r in read] == ROWS

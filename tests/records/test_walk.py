@@ -21,7 +21,7 @@ def by_the_book(body: bytes, count: int) -> type[Exception] | None:
         if count * 7 > len(body):
             return InvalidRecordError
         for delta in range(count):
-            position = _walk_record(body, position, varint(delta))
+            position = _walk_record(body, position, varint(delta), [])
     except IndexError:
         return CorruptBatchError
     except (CorruptBatchError, InvalidRecordError) as error:

@@ -30,7 +30,8 @@ def batch(
 
 
 def append(log: PartitionLog, buffer: bytearray, *, leader_epoch: int = 0, now_ms: int = 1000) -> Appended:
-    return log.append(buffer, validate_produced(buffer, LIMITS), leader_epoch=Epoch(leader_epoch), now_ms=now_ms)
+    header, _ = validate_produced(buffer, LIMITS)
+    return log.append(buffer, ((0, header),), leader_epoch=Epoch(leader_epoch), now_ms=now_ms)
 
 
 @dataclass

@@ -131,10 +131,22 @@ class CorruptBatchError(LogboomError):
 class InvalidRecordError(LogboomError):
     """A batch that is whole but breaks a rule (INVALID_RECORD)."""
 
-    def __init__(self, *args: object, limit: str = "", record_indexes: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        *args: object,
+        limit: str = "",
+        record_indexes: Sequence[int] = (),
+        record_messages: Sequence[str] = (),
+    ) -> None:
         super().__init__(*args, limit=limit)
         self.record_indexes = record_indexes
         """The records of the batch that break it, counted from 0, where not the batch as a whole does (KIP-467)."""
+        self.record_messages = record_messages
+        """What is wrong with each of them, where it is not the same for all."""
+
+
+class ConditionFailedError(InvalidRecordError):
+    """The latest record of a key is not the one that the writer of a conditional record expects (INVALID_RECORD)."""
 
 
 class UnsupportedTransactionError(InvalidRecordError):

@@ -30,6 +30,7 @@ from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
 from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
+from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import PartitionServices
@@ -74,6 +75,7 @@ class Broker:
         config = self._config.now
         self._readers = ReaderThreads(runtime.workers.pool("read", config.read_threads), clock)
         self._read_cache = ReadCache(config.shared_read_bytes)
+        self.window_memory = WindowMemory(self._config)
         self.flusher = Flusher(
             runtime=runtime,
             threads=config.flush_threads,
@@ -129,6 +131,7 @@ class Broker:
             rejections=WriteRejections(self.counters, self.clock, self.log),
             config=self._config,
             read_cache=self._read_cache,
+            window_memory=self.window_memory,
             open_files=self.open_files,
         )
 

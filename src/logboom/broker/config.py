@@ -195,6 +195,19 @@ class CleanerConfig(Settings):
     """How long compaction waits where no log needs it, before it looks again."""
 
 
+class ConditionsConfig(Settings):
+    """Conditional records: those that are taken only if the latest record of their key is the one their writer knows
+    (header `logboom-expected-offset`)."""
+
+    scan_max_bytes: Annotated[SizeBytes, Field(ge=MIB), Dynamic()] = 64 * MIB
+    """How much of a partition may be read to decide a condition, as stored and decompressed. Where the records since
+    the offset up to which the writer has read are more, its batch is refused. Meanwhile the partition's appends
+    wait."""
+    memory_bytes: Annotated[SizeBytes, Field(ge=MIB), Dynamic()] = 64 * MIB
+    """Memory for the keys of the newest records in partitions that get conditional records, from which conditions are
+    decided without reading. One partition has a quarter of it at most."""
+
+
 class BrokerConfig(Settings):
     """One broker."""
 
@@ -264,6 +277,8 @@ class BrokerConfig(Settings):
     """The settings of streams that have none of their own."""
     cleaner: CleanerConfig = CleanerConfig()
     """Key compaction."""
+    conditions: ConditionsConfig = ConditionsConfig()
+    """Conditional records."""
     groups: GroupsConfig = GroupsConfig()
     """Consumer groups."""
 

@@ -17,6 +17,12 @@ class Counters:
     duplicate_batches: int = 0
     refused_appends: int = 0
     """Appends that were answered with an error, at once or at commit."""
+    conditions_compared: int = 0
+    """Conditions of records that were compared with the latest record of their key."""
+    conditions_failed: int = 0
+    """Those that did not hold, or could not be decided."""
+    conditions_scanned_bytes: int = 0
+    """Bytes that were read to decide them."""
     reads_cached: int = 0
     """Reads answered from memory, on the loop."""
     reads_shared: int = 0

@@ -14,12 +14,14 @@ a batch is stored and given out as its producer sent it, and three things make t
 `header` reads and patches headers, `validate` holds the rules for produced batches (their errors are Kafka's, see
 docs/bad-input.md), `walk` and `columns` the walk, `codec` compression with a limit on what comes out, `record` single
 records for what needs them: groups, tools, tests, searches by time. `keys` and `rewrite` are for key compaction: they
-read the keys of a batch, and make batches from which records are missing.
+read the keys of a batch, and make batches from which records are missing. `conditions` takes the headers of
+conditional records out of a batch.
 
 It knows bytes. It must not know partitions, files, or what the wire around a batch looks like.
 """
 
 from logboom.records.codec import compress, decompress
+from logboom.records.conditions import EXPECTED_OFFSET, READ_TO, STREAM_ID, ConditionHeaders, take_conditions
 from logboom.records.header import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -49,12 +51,20 @@ from logboom.records.record import (
     records_body,
     seal_batch,
 )
-from logboom.records.rewrite import MAX_OFFSET_DELTA, gap_batch, is_gap, retain_records, without_records
-from logboom.records.validate import NO_TIMESTAMP, RecordLimits, check_timestamps, validate_produced
+from logboom.records.rewrite import (
+    MAX_OFFSET_DELTA,
+    gap_batch,
+    is_gap,
+    replace_records,
+    retain_records,
+    without_records,
+)
+from logboom.records.validate import NO_TIMESTAMP, Produced, RecordLimits, check_timestamps, validate_produced
 from logboom.records.varint import varint
 
 __all__ = [
     "CODEC_MASK",
+    "EXPECTED_OFFSET",
     "HEADER_BYTES",
     "LENGTH_PREFIX_BYTES",
     "MAGIC",
@@ -62,10 +72,14 @@ __all__ = [
     "MAX_SEQUENCE",
     "MIN_BATCH_LENGTH",
     "NO_TIMESTAMP",
+    "READ_TO",
+    "STREAM_ID",
     "BatchHeader",
     "Codec",
+    "ConditionHeaders",
     "Headers",
     "KeyedRecord",
+    "Produced",
     "Record",
     "RecordLimits",
     "add_to_sequence",
@@ -86,9 +100,11 @@ __all__ = [
     "record_value",
     "records_body",
     "records_without_key",
+    "replace_records",
     "retain_records",
     "seal_batch",
     "stamp_append_time",
+    "take_conditions",
     "validate_produced",
     "varint",
     "whole_batches",

@@ -18,6 +18,7 @@ from logboom.records.header import (
     BatchHeader,
     Codec,
     pack_header,
+    read_header,
     write_crc,
 )
 from logboom.records.keys import KeyedRecord
@@ -58,6 +59,12 @@ def retain_records(
         header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, records_count=len(retained)),
         compress(batch_codec(header), plain, level=level),
     )
+
+
+def replace_records(header: BatchHeader, plain: bytes) -> tuple[bytearray, BatchHeader]:
+    """The batch of `header` with as many other records, plain, and its header; all else in it stays as it is."""
+    buffer = _sealed(header, compress(batch_codec(header), plain))
+    return buffer, read_header(buffer)
 
 
 def without_records(header: BatchHeader) -> bytearray:

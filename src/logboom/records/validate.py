@@ -5,6 +5,7 @@ batch again, after any other they give up. Each choice is Kafka's own: docs/bad-
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -46,8 +47,16 @@ class RecordLimits:
     max_records: int
 
 
-def validate_produced(buffer: Bytes, limits: RecordLimits) -> tuple[tuple[int, BatchHeader], ...]:
-    """Check a client's bytes for one partition by every rule; position and header of their batch.
+class Produced(NamedTuple):
+    """A client's batch that keeps every rule."""
+
+    header: BatchHeader
+    is_conditional: bool
+    """Whether a record has the header of a condition (`conditions`)."""
+
+
+def validate_produced(buffer: Bytes, limits: RecordLimits) -> Produced:
+    """Check a client's bytes for one partition by every rule; the header of their batch.
 
     They are exactly one whole batch of magic 2, as since produce version 3. Its CRC and lengths are right, its records
     have been walked (decompressed within the limit) and number what the header says, and it is neither a control batch
@@ -63,14 +72,14 @@ def validate_produced(buffer: Bytes, limits: RecordLimits) -> tuple[tuple[int, B
         _check_header(header, limits)
     try:
         if is_simple:
-            walk_records(bytes(memoryview(buffer)[HEADER_BYTES:]), header.records_count)
+            body = bytes(memoryview(buffer)[HEADER_BYTES:])
         else:
-            walk_records(records_body(buffer, 0, header, limits.max_decompressed_bytes), header.records_count)
+            body = records_body(buffer, 0, header, limits.max_decompressed_bytes)
+        return Produced(header, walk_records(body, header.records_count))
     except CorruptBatchError as error:
         # CORRUPT_MESSAGE would make the client send the batch again. The CRC is right, so these bytes are what it has,
         # and it would send them for ever.
         raise InvalidRecordError(str(error)) from None
-    return ((0, header),)
 
 
 def _simple_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader | None:

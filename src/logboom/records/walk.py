@@ -8,7 +8,9 @@ speed. There are three ways through it, the fastest first:
    inline by `_walk_common`: a function call for each number would cost more than reading it.
 3. Any other record goes to `_walk_record`, the only place that knows the whole format, and that names errors.
 
-A fast way answers only "right"; whatever it does not recognise is left to the next. So an error is always found by 3.
+A fast way answers only "right"; whatever it does not recognise is left to the next. So an error is always found by 3,
+and so is a record with a condition (`conditions`): the fast ways do not recognise its header. That costs other records
+nothing, since a header is looked at by its name only where the name is as long as that one.
 
 Bounds are not checked byte by byte: every read beyond the end raises IndexError, which `walk_records` turns into
 CorruptBatchError. That is sound because no position ever goes below zero, where Python would count from the end.
@@ -20,6 +22,7 @@ from typing import Final, NamedTuple
 
 from logboom.base.errors import CorruptBatchError, InvalidRecordError
 from logboom.records.columns import DELTAS, ONE_BYTE_DELTAS, TAIL_MAX_BYTES, Shape, behind_run, run_of_one_size
+from logboom.records.conditions import EXPECTED_OFFSET
 from logboom.records.varint import MAX_LONG_BYTES, read_varint, varint
 
 MIN_RECORD_BYTES: Final = 7
@@ -39,6 +42,8 @@ class _Layout(NamedTuple):
     lengths: object
     front: int
     """Where the last value begins."""
+    may_be_condition: bool
+    """Whether a name is as long as that of a condition's header. The lengths alone do not tell the two apart."""
 
 
 _layouts: Final[dict[tuple[int, bytes], _Layout]] = {}
@@ -74,18 +79,19 @@ _CHUNK_MAX: Final = 1024
 """Records of any size that are laid side by side at once; twice as many after each success, up to the maximum."""
 
 
-def walk_records(body: bytes, count: int) -> None:
-    """Check that `body` is exactly `count` records whose offset deltas are 0, 1, 2, ...
+def walk_records(body: bytes, count: int) -> bool:
+    """Check that `body` is exactly `count` records whose offset deltas are 0, 1, 2, ...; whether any has a condition.
 
     CorruptBatchError where a length contradicts another, InvalidRecordError where the deltas or the count do.
     """
     if count * MIN_RECORD_BYTES > len(body):
         raise InvalidRecordError(f"{count} records cannot fit into {len(body)} bytes.")
     stretch, chunk = _STRETCH, _CHUNK_MIN
+    conditions: list[int] = []
     try:
         position = delta = 0
         if count < _RUN_MIN:
-            position, delta = _walk_common(body, 0, 0, count), count
+            position, delta = _walk_common(body, 0, 0, count, conditions), count
         while delta < min(count, len(DELTAS)):
             run, behind = _walk_columns(body, position, delta, count, chunk)
             if run:
@@ -94,15 +100,16 @@ def walk_records(body: bytes, count: int) -> None:
                 stretch, chunk = max(_STRETCH, stretch // 2), min(2 * chunk, _CHUNK_MAX)
             else:
                 stop = min(count, delta + stretch)
-                position = _walk_common(body, position, delta, stop)
+                position = _walk_common(body, position, delta, stop, conditions)
                 delta = stop
                 stretch, chunk = 2 * stretch, _CHUNK_MIN
         for delta in range(len(DELTAS), count):
-            position = _walk_record(body, position, varint(delta))
+            position = _walk_record(body, position, varint(delta), conditions)
     except IndexError:
         raise CorruptBatchError("A record reaches past the end of its batch.") from None
     if position != len(body):
         raise InvalidRecordError(f"The batch says {count} records, but {len(body) - position} bytes follow the last.")
+    return bool(conditions)
 
 
 def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int) -> tuple[int, int]:
@@ -180,20 +187,19 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
 
 
 def _places(block: bytes) -> tuple[int, ...] | None:
-    """Where the numbers stand in headers; None where they are not right."""
+    """Where the numbers stand in headers; None where they are not right, or where one may be that of a condition."""
     layout = _layouts.get((len(block), block[:2]))
-    if layout is not None and layout.lengths_in(block) == layout.lengths:
-        return layout.places
-    try:
-        if _skip_headers(block, 0) != len(block):
+    if layout is None or layout.lengths_in(block) != layout.lengths:
+        try:
+            if _skip_headers(block, 0, []) != len(block):
+                return None
+        except (IndexError, CorruptBatchError):
             return None
-    except (IndexError, CorruptBatchError):
-        return None
-    layout = _learn_headers(block)
-    return layout.places if layout is not None else None
+        layout = _learn_headers(block)
+    return None if layout is None or layout.may_be_condition else layout.places
 
 
-def _walk_common(body: bytes, position: int, first: int, stop: int) -> int:
+def _walk_common(body: bytes, position: int, first: int, stop: int, conditions: list[int]) -> int:
     """The position behind records `first` to `stop` of a batch. Inline on purpose: a call costs more than its step.
 
     The lengths are zigzag varints read without decoding the sign: a length n is stored as 2n, so an odd number is a
@@ -215,13 +221,13 @@ def _walk_common(body: bytes, position: int, first: int, stop: int) -> int:
         elif body[position + 2] < 128:
             at = position + 3
         else:
-            position = _walk_record(body, start, expected)
+            position = _walk_record(body, start, expected, conditions)
             continue
         # Offset delta, then the key: 1 is the number -1, null.
         position = at + len(expected)
         key = body[position]
         if size > 16383 or size & 1 or key > 127 or body[at:position] != expected or (key & 1 and key != 1):
-            position = _walk_record(body, start, expected)
+            position = _walk_record(body, start, expected, conditions)
             continue
         position += 1 + (key >> 1)
         # Value, and no headers.
@@ -234,7 +240,7 @@ def _walk_common(body: bytes, position: int, first: int, stop: int) -> int:
             if high > 127:  # a third byte: not a common record; `end` fails the test below
                 position = end
         if value & 1 and value != 1:
-            position = _walk_record(body, start, expected)
+            position = _walk_record(body, start, expected, conditions)
         elif (position + 1 == end and not body[position]) or (
             position < end <= len(body) and _known_headers(body, position, end)
         ):
@@ -242,14 +248,15 @@ def _walk_common(body: bytes, position: int, first: int, stop: int) -> int:
         else:
             # Something is unusual, or wrong. If it was only headers not seen before, they are remembered.
             headers = position
-            position = _walk_record(body, start, expected)
+            position = _walk_record(body, start, expected, conditions)
             if headers < end == position:
                 _learn_headers(body[headers:end])
     return position
 
 
 def _known_headers(body: bytes, position: int, end: int) -> bool:
-    """Whether the headers between two positions have the same lengths at the same places as ones found right before."""
+    """Whether the headers between two positions have the same lengths at the same places as ones found right before,
+    and none is that of a condition."""
     size = end - position
     if size > _HEADERS_MAX_BYTES:
         return False
@@ -259,6 +266,8 @@ def _known_headers(body: bytes, position: int, end: int) -> bool:
     block = body[position:end]
     layout = _layouts.get((len(block), block[:2]))
     if layout is None or layout.lengths_in(block) != layout.lengths:
+        return False
+    if layout.may_be_condition and EXPECTED_OFFSET in block:
         return False
     _fronts[size] = block[: layout.front]
     return True
@@ -276,8 +285,11 @@ def _learn_headers(block: bytes) -> _Layout | None:
         return value, behind
 
     length, (count, position) = 0, number(0)
-    for _ in range(2 * count):
+    may_be_condition = False
+    for _ in range(count):
         length, position = number(position)
+        may_be_condition |= length == len(EXPECTED_OFFSET)
+        length, position = number(position + length)
         position += max(length, 0)
     if len(_layouts) >= _LAYOUTS_MAX:
         _layouts.clear()
@@ -285,13 +297,16 @@ def _learn_headers(block: bytes) -> _Layout | None:
     # Everything up to the last value: what follows is that value, of a length that stands in here.
     front = len(block) - max(length, 0)
     getter = itemgetter(*places)
-    layout = _Layout(tuple(places), getter, getter(block), front)
+    layout = _Layout(tuple(places), getter, getter(block), front, may_be_condition)
     _layouts[len(block), block[:2]] = layout
     return layout
 
 
-def _walk_record(body: bytes, position: int, expected: bytes) -> int:
-    """The position behind the record at `position`, of any shape. Raises what `walk_records` does, and IndexError."""
+def _walk_record(body: bytes, position: int, expected: bytes, conditions: list[int]) -> int:
+    """The position behind the record at `position`, of any shape. Raises what `walk_records` does, and IndexError.
+
+    The headers of conditions are added to `conditions`, by their positions.
+    """
     length, position = read_varint(body, position)
     if length < 0:
         raise CorruptBatchError("A record has a negative length.")
@@ -302,7 +317,7 @@ def _walk_record(body: bytes, position: int, expected: bytes) -> int:
         raise InvalidRecordError(f"A record of a batch has the offset delta {delta}, which is not its place.")
     position = _skip_field(body, position)
     position = _skip_field(body, position)
-    position = _skip_headers(body, position)
+    position = _skip_headers(body, position, conditions)
     if position != end:
         raise CorruptBatchError("The fields of a record do not add up to its length.")
     return position
@@ -316,7 +331,7 @@ def _skip_field(body: bytes, position: int) -> int:
     return position + max(length, 0)
 
 
-def _skip_headers(body: bytes, position: int) -> int:
+def _skip_headers(body: bytes, position: int, conditions: list[int]) -> int:
     count, position = read_varint(body, position)
     if count < 0 or 2 * count > len(body) - position:
         raise CorruptBatchError(f"A record cannot have {count} headers.")
@@ -324,5 +339,7 @@ def _skip_headers(body: bytes, position: int) -> int:
         length, position = read_varint(body, position)
         if length < 0:
             raise CorruptBatchError("The name of a header has a negative length.")
+        if length == len(EXPECTED_OFFSET) and body.startswith(EXPECTED_OFFSET, position):
+            conditions.append(position)
         position = _skip_field(body, position + length)
     return position

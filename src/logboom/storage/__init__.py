@@ -80,7 +80,7 @@ from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.segment import Segment
 from logboom.storage.small_files import read_whole, replace_whole
-from logboom.storage.staging import Batch, Staged
+from logboom.storage.staging import Batch, Staged, first_copy
 from logboom.storage.truncation import DetachedSegments
 
 __all__ = [
@@ -110,6 +110,7 @@ __all__ = [
     "TimedOffset",
     "check_format",
     "claim_format",
+    "first_copy",
     "has_records",
     "is_log",
     "read_owner",

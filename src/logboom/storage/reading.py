@@ -110,6 +110,13 @@ class LogReader:
             while len(self._old_open) > _MAX_OLD_OPEN:
                 self._old_open.popleft().file.release()
 
+    def bytes_between(self, start: Offset, end: Offset) -> int:
+        """Bytes of the batches from `start` up to `end`, as near as the index knows them. May wait for the disk."""
+        return self._searched(lambda: self._bytes_before(end) - self._bytes_before(start))
+
+    def _bytes_before(self, offset: Offset) -> int:
+        return search.bytes_before(self._state.segments, offset, self._state.written_end)
+
     @property
     def index_is_behind(self) -> bool:
         """Whether `load_index` is to be called some time before the next recovery, which would else read more."""

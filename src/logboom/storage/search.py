@@ -1,4 +1,4 @@
-"""Finding records by time in a log's segments.
+"""Finding records by time in a log's segments, and how much lies before an offset.
 
 Indexes narrow the search to a few batches. Those are opened record by record, since the newest time in a batch's header
 is what its producer wrote there, and may not be true.
@@ -52,6 +52,16 @@ def _first_in_batch(segment: Segment, at: int, header: BatchHeader, wanted: Want
     except LogboomError as error:
         raise StorageError(f"The batch at offset {header.base_offset} of {segment.path} cannot be opened.") from error
     return None
+
+
+def bytes_before(segments: Sequence[Segment], offset: Offset, written_end: Offset) -> int:
+    """Bytes of the batches before one at or below `offset`, as near as the index knows one."""
+    total = 0
+    for segment in segments:
+        if offset < (written_end if segment.end is None else segment.end):
+            return total + (segment.index.floor(offset)[1] if segment.base < offset else 0)
+        total += segment.size_bytes
+    return total
 
 
 def newest_time(segments: Sequence[Segment], ceiling: Offset) -> int:

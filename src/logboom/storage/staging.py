@@ -69,6 +69,17 @@ def place_run(run: Sequence[Batch], base_offset: Offset, epoch: Epoch) -> Staged
     return Staged(list(buffers), size_bytes, batches, offset, [], False, None)
 
 
+def first_copy(producers: ProducerTable, header: BatchHeader, now_ms: int) -> Appended | None:
+    """Where the first copy of a batch lies, if it is a duplicate. Raises the errors of `ProducerTable.check`."""
+    if header.producer_id < 0:
+        return None
+    producers.expire(now_ms)
+    first = producers.check(header)
+    if first is None:
+        return None
+    return Appended(first.base_offset, Offset(first.base_offset + first.last_offset_delta), True)
+
+
 def admit(producers: ProducerTable, headers: Headers, base_offset: Offset, undo: Undo, now_ms: int) -> Appended | None:
     """Check and record the sequences of idempotent batches; where the first copy lies if one is a duplicate.
 
@@ -78,10 +89,9 @@ def admit(producers: ProducerTable, headers: Headers, base_offset: Offset, undo:
     offset = base_offset
     for _, header in headers:
         if header.producer_id >= 0:
-            producers.expire(now_ms)
-            first = producers.check(header)
+            first = first_copy(producers, header, now_ms)
             if first is not None:
-                return Appended(first.base_offset, Offset(first.base_offset + first.last_offset_delta), True)
+                return first
             producers.record(header, offset, now_ms, undo)
         offset = Offset(offset + header.last_offset_delta + 1)
     return None

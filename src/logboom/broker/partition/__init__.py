@@ -3,6 +3,10 @@
     replica          Partition: puts the pieces below together; what the doors and the log manager hold
     append_queue     what was enqueued, staged in the log, and waits for an ack
     validation       the rules by which a client's batch is taken
+    conditions       what a record expects of the latest record of its key, and whether that holds
+    key_window       the latest record of each key in the newest part of a partition
+    condition_scan   the same of an older part, read in slices on reader threads
+    condition_check  puts these together: whether the conditions of a batch can be decided now, and whether they hold
     waiters          acks in the order of offsets, watchers; callbacks and nothing else
     leader           performs the effects of the replication core: HW, epochs, acks
     reads            committed batches, from memory on the loop, from the disk on threads
@@ -22,6 +26,9 @@ An append passes through these states. It leaves each by exactly one of the arro
        | refused          | handle, failed   | NOT_ENOUGH_REPLICAS_AFTER_APPEND
        v                  v                  v
      error              error              error
+
+A batch with conditions that memory cannot decide waits between enqueued and staged, with all that are behind it, until
+the log has been read (`condition_check`).
 
 acks=0 is answered when it is staged, acks=1 when it is safe here, acks=-1 (all) when it is committed. "Safe here" is
 synced, or written for streams with `logboom.flush=none`. What fails at the flush for want of room is taken back, with

@@ -3,6 +3,10 @@
 Everything that arrives in one turn is staged together, one write for all where that can be: none is of an idempotent
 producer and all fit into the segment. Acks come in the order of the appends.
 
+Batches with a condition that has to be looked up in the log first are held, and so is everything behind them: a
+producer's batches keep their order, which idempotent ones are refused without, and a condition is compared with what
+lies right before its batch.
+
 Knows the log, the rules of appends and the clock; not the flusher, nor what commits an offset: `drain`,
 `local_end_moved` and `committed` are called when those have something to say. On the loop alone.
 """
@@ -11,21 +15,37 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
-from logboom.broker.partition.validation import AppendRules
+from logboom.broker.partition.condition_check import ConditionCheck
+from logboom.broker.partition.conditions import ConditionalBatch
+from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
 from logboom.records import NO_TIMESTAMP, BatchHeader
-from logboom.storage import Appended, Batch, Staged
+from logboom.storage import Appended, Batch, ProducerTable, Staged, first_copy
 
 ACKS_ALL = -1
 
 _Run: TypeAlias = tuple[Sequence[bytearray | memoryview], int, RunDone]
 """Batches that came together, the acks that were asked for, and the callback of their result."""
+
+
+class _Held(NamedTuple):
+    """A run that waits for its conditions to be decided."""
+
+    checked: Sequence[Checked]
+    now_ms: int
+    """When it was checked, which its records may be stamped with."""
+    acks: int
+    done: RunDone
+
+    @property
+    def conditional(self) -> list[ConditionalBatch]:
+        return [one for one in self.checked if isinstance(one, ConditionalBatch)]
 
 
 class Log(Protocol):
@@ -39,6 +59,8 @@ class Log(Protocol):
     def written_end(self) -> Offset: ...
     @property
     def durable_end(self) -> Offset: ...
+    @property
+    def producers(self) -> ProducerTable: ...
 
     def append(
         self,
@@ -61,7 +83,9 @@ class AppendQueue:
         "_at_leader",
         "_clock",
         "_committed",
+        "_conditions",
         "_counters",
+        "_held",
         "_log",
         "_staged_bytes",
         "commit_refusal",
@@ -70,7 +94,9 @@ class AppendQueue:
         "rules",
     )
 
-    def __init__(self, log: Log, rules: AppendRules, clock: Clock, counters: Counters) -> None:
+    def __init__(
+        self, log: Log, rules: AppendRules, conditions: ConditionCheck, clock: Clock, counters: Counters
+    ) -> None:
         self.rules = rules
         self.leader_epoch: Epoch = NO_EPOCH
         """Written into every batch that is staged."""
@@ -79,9 +105,11 @@ class AppendQueue:
         self.commit_refusal: LogboomError | None = None
         """Why nothing is taken that waits for commit, if so."""
         self._log = log
+        self._conditions = conditions
         self._clock = clock
         self._counters = counters
         self._arrived: list[_Run] = []
+        self._held: _Held | None = None
         self._staged_bytes = 0
         self._committed = Offset(0)
         self._at_commit = AckWaiters()
@@ -102,7 +130,9 @@ class AppendQueue:
         """Stage all that was enqueued; the bytes that were staged. Batches that raise stay enqueued."""
         arrived = self._arrived
         self._staged_bytes = 0
-        while arrived:
+        if self._held is not None:
+            self._append_held(self._held)
+        while arrived and self._held is None:
             runs = _with_equal_acks(arrived)
             acks = runs[0][1]
             if len(runs) == 1:
@@ -113,16 +143,17 @@ class AppendQueue:
         return self._staged_bytes
 
     def _append(self, batches: Sequence[bytearray | memoryview], acks: int, done: RunDone) -> None:
-        refusal = self.refusal or (self.commit_refusal if acks == ACKS_ALL else None)
-        if refusal is not None:
-            self._counters.refused_appends += len(batches)
-            done(_nothing_taken(batches, refusal))
+        if self._is_refused(batches, acks, done):
             return
         now_ms = self._clock.wall_ms()
         checked = [self.rules.check(records, now_ms) for records in batches]
         offsets = self._append_together(checked, now_ms)
         if offsets is None:
-            self._append_each(checked, now_ms, acks, done)
+            if any(isinstance(one, ConditionalBatch) for one in checked):
+                self._held = _Held(checked, now_ms, acks, done)
+                self._append_held(self._held)
+            else:
+                self._append_each(checked, now_ms, acks, done)
             return
         result = self._result(offsets, now_ms)
         if acks == 0:
@@ -130,7 +161,25 @@ class AppendQueue:
         else:
             self._waiters(acks).add(self._log.log_end_offset, done, result)
 
-    def _append_together(self, checked: Sequence[Batch | LogboomError], now_ms: int) -> list[Offset] | None:
+    def _is_refused(self, batches: Sequence[object], acks: int, done: RunDone) -> bool:
+        """Whether a run is not taken, whatever is in it; it is answered then."""
+        refusal = self.refusal or (self.commit_refusal if acks == ACKS_ALL else None)
+        if refusal is None:
+            return False
+        self._counters.refused_appends += len(batches)
+        done(_nothing_taken(batches, refusal))
+        return True
+
+    def _append_held(self, held: _Held) -> None:
+        """Append a run with conditions, if they can be decided."""
+        if self._is_refused(held.checked, held.acks, held.done):
+            self._held = None
+        elif self._conditions.ready(held.conditional):
+            self._append_each(held.checked, held.now_ms, held.acks, held.done)
+            self._conditions.settled()
+            self._held = None
+
+    def _append_together(self, checked: Sequence[Checked], now_ms: int) -> list[Offset] | None:
         """Stage all as one, where all are right and none is of an idempotent producer; their offsets, else None."""
         batches = [one for one in checked if isinstance(one, tuple) and one[1].producer_id < 0]
         if len(batches) < len(checked):
@@ -143,9 +192,11 @@ class AppendQueue:
             return None
         offsets = [offset for offset, _, _ in staged.batches]
         self._count(len(batches), staged.next_offset - offsets[0], staged.size_bytes)
+        if self._conditions.follows:
+            self._conditions.appended(batches, offsets[0])
         return offsets
 
-    def _append_each(self, checked: Sequence[Batch | LogboomError], now_ms: int, acks: int, done: RunDone) -> None:
+    def _append_each(self, checked: Sequence[Checked], now_ms: int, acks: int, done: RunDone) -> None:
         """Stage batch by batch: one may be wrong, one a duplicate, one may begin a segment."""
         outcomes: list[Offset | LogboomError] = []
         needed, before = -1, self._log.log_end_offset
@@ -164,18 +215,29 @@ class AppendQueue:
         else:
             self._waiters(acks).add(needed, done, result)
 
-    def _append_one(self, one: Batch | LogboomError, now_ms: int) -> Appended | LogboomError:
+    def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
         if isinstance(one, LogboomError):
             return one
-        records, header = one
+        batch = one.batch if isinstance(one, ConditionalBatch) else one
+        records, header = batch
         try:
+            if isinstance(one, ConditionalBatch):
+                # First: what a producer sends again must not be compared with its own record.
+                repeats = first_copy(self._log.producers, header, now_ms)
+                refusal = self._conditions.refusal(one) if repeats is None else None
+                if refusal is not None:
+                    return refusal
             appended = self._log.append(records, ((0, header),), leader_epoch=self.leader_epoch, now_ms=now_ms)
         except LogboomError as error:
             return error
         if appended.duplicate:
             self._counters.duplicate_batches += 1
-        else:
-            self._count(1, header.last_offset_delta + 1, len(records))
+            return appended
+        self._count(1, header.last_offset_delta + 1, len(records))
+        if isinstance(one, ConditionalBatch):
+            self._conditions.noted(one.keys, appended.base_offset, self._log.log_end_offset)
+        elif self._conditions.follows:
+            self._conditions.appended((batch,), appended.base_offset)
         return appended
 
     def _count(self, batches: int, records: int, size_bytes: int) -> None:
@@ -200,6 +262,8 @@ class AppendQueue:
     def local_end_moved(self, end: Offset) -> None:
         """This broker's own copy is safe below `end`: answer acks=1."""
         self._at_leader.answer(end)
+        if self._held is not None:
+            self._conditions.written()
 
     def committed(self, end: Offset) -> None:
         """Everything below `end` is committed: answer acks=-1."""
@@ -217,8 +281,12 @@ class AppendQueue:
     def close(self, error: LogboomError) -> None:
         """Answer all that wait and all that was enqueued with `error`, as everything from now on."""
         self.refusal = error
+        self._conditions.forget()
         arrived, self._arrived = self._arrived, []
+        held, self._held = self._held, None
         unstaged = [(done, _nothing_taken(run, error)) for run, _, done in arrived]
+        if held is not None:
+            unstaged.insert(0, (held.done, _nothing_taken(held.checked, error)))
         tell_all([*self._refused_staged(error), *self._counted(unstaged, error)])
 
     def _refused_staged(self, error: LogboomError) -> list[tuple[RunDone, RunResult]]:

@@ -199,6 +199,11 @@ class CommittedReads:
 
     # --- threads ------------------------------------------------------------------------------------------------
 
+    def start(self, function: Callable[[], Result]) -> "asyncio.Future[Result]":
+        """Run a read on the readers' threads, whose end the caller does not await; as `in_thread` in all else."""
+        self._check_open()
+        return self._tracked(self._threads.read(function))
+
     async def in_thread(self, function: Callable[[], Result]) -> Result:
         """Run a search or other long work on the readers' threads."""
         self._check_open()

@@ -16,6 +16,7 @@ from logboom.base.errors import LogboomError, NotLeaderError, RetriableStorageEr
 from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.append_queue import AppendQueue
+from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.deletion import RecordDeletion
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.reads import CommittedReads
@@ -49,7 +50,18 @@ def log_config(stream: Stream, index: PartitionIndex, broker: BrokerConfig) -> L
 class Partition:
     """See the module. `broker.group_commit.FlushTarget`."""
 
-    __slots__ = ("_leader", "_queue", "_services", "config", "deletion", "index", "log", "reads", "stream")
+    __slots__ = (
+        "_conditions",
+        "_leader",
+        "_queue",
+        "_services",
+        "config",
+        "deletion",
+        "index",
+        "log",
+        "reads",
+        "stream",
+    )
 
     def __init__(self, stream: Stream, index: PartitionIndex, log: PartitionLog, services: PartitionServices) -> None:
         self.stream = stream
@@ -63,7 +75,17 @@ class Partition:
         self.reads = CommittedReads(
             str(self), log, cache=services.read_cache, threads=services.readers, counters=services.counters
         )
-        self._queue = AppendQueue(log, rules, services.clock, services.counters)
+        self._conditions = ConditionCheck(
+            stream.id,
+            log,
+            config=services.config,
+            clock=services.clock,
+            counters=services.counters,
+            memory=services.window_memory,
+            read_soon=self.reads.start,
+            resume=partial(services.flusher.enqueue, self, 0),
+        )
+        self._queue = AppendQueue(log, rules, self._conditions, services.clock, services.counters)
         self._queue.refusal = NotLeaderError(f"this broker does not lead {self}")
         self._leader = Leader(
             str(self), services.broker_id, self.config.min_insync_replicas, log.epochs, self._queue, self.reads
@@ -76,6 +98,7 @@ class Partition:
         On the loop, or on the thread that opened the log, before anything else has the partition. Does not wait for the
         disk: where the epoch is not saved yet, the flush of its first batch saves it before it writes that batch.
         """
+        self._conditions.forget()  # another leader may have written meanwhile
         self._leader.start(epoch, isr, self.log.durable_end)
         self._queue.refusal = None
 

@@ -9,6 +9,7 @@ from logboom.base.ports import Clock
 from logboom.broker.config import BrokerConfig
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metrics import Counters
+from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.storage import OpenFiles
@@ -35,4 +36,5 @@ class PartitionServices(NamedTuple):
     rejections: Rejections
     config: Current[BrokerConfig]
     read_cache: ReadCache
+    window_memory: WindowMemory
     open_files: OpenFiles

@@ -1,10 +1,11 @@
 """The rules by which a partition takes a client's batch. Pure: one batch and the time in, the batch or an error out."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from logboom.base.errors import InvalidRecordError, LogboomError, MessageTooLargeError
 from logboom.broker.config import BrokerConfig
+from logboom.broker.partition.conditions import ConditionalBatch, conditional_batch
 from logboom.metadata import Compression, Flush, StreamConfig, TimestampType
 from logboom.records import (
     BatchHeader,
@@ -28,6 +29,9 @@ _CODECS: Final = {
     Compression.LZ4: Codec.LZ4,
     Compression.ZSTD: Codec.ZSTD,
 }
+
+Checked: TypeAlias = Batch | ConditionalBatch | LogboomError
+"""A client's batch that is right, with its conditions where it has any, or what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,17 @@ class AppendRules:
             }.get(stream.compression_type, 0),
         )
 
-    def check(self, records: bytearray | memoryview, now_ms: int) -> Batch | LogboomError:
+    def check(self, records: bytearray | memoryview, now_ms: int) -> Checked:
         """A client's batch and its header, stamped in place where the stream stamps; or what is wrong with it.
 
-        The batch is another buffer where the stream has a codec of its own.
+        The batch is another buffer where the stream has a codec of its own, and where conditions were taken out of it.
         """
+        conditional: ConditionalBatch | None = None
         try:
-            ((_, header),) = validate_produced(records, self.limits)
+            header, is_conditional = validate_produced(records, self.limits)
+            if is_conditional:
+                conditional = conditional_batch(records, header, self.limits.max_decompressed_bytes)
+                records, header = conditional.batch
             if self.needs_keys:
                 self._check_keys(records, header)
             if self.codec is not None and header.codec is not self.codec:
@@ -90,7 +98,7 @@ class AppendRules:
                 check_timestamps(records, header, oldest_ms, newest_ms, self.limits)
         except LogboomError as error:
             return error
-        return records, header
+        return (records, header) if conditional is None else replace(conditional, batch=(records, header))
 
     def _check_keys(self, records: bytearray | memoryview, header: BatchHeader) -> None:
         """Raises InvalidRecordError where a record has no key, as Kafka's LogValidator."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from logboom.base.errors import (
+    ConditionFailedError,
     CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -62,7 +63,8 @@ def report_error(context: RequestContext, topic: Any, index: int, error: Logboom
     server.metrics.api(API_KEY).errors[name] += 1
     if error.limit:
         server.metrics.limit_hits[error.limit] += 1
-    if isinstance(error, _CLIENT_ERRORS):
+    # A writer that another one was quicker than has done nothing wrong, however often that happens.
+    if isinstance(error, _CLIENT_ERRORS) and not isinstance(error, ConditionFailedError):
         server.log.warning(
             f"records {name}",
             "records refused",

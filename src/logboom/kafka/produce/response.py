@@ -77,15 +77,22 @@ def _part(version: int, part: PartitionProduce) -> bytes:
     head = _PART_V5.pack(part.index, code, base, time_ms, start)
     if version < 8:
         return head
-    indexes = result.record_indexes if isinstance(result, InvalidRecordError) else ()
-    return head + _record_errors(indexes, message, flexible=version >= FLEXIBLE)
+    indexes: Sequence[int] = ()
+    messages: Sequence[str | None] = ()
+    if isinstance(result, InvalidRecordError):
+        indexes = result.record_indexes
+        messages = result.record_messages or [message] * len(indexes)
+    return head + _record_errors(indexes, messages, message, flexible=version >= FLEXIBLE)
 
 
-def _record_errors(indexes: Sequence[int], message: str | None, *, flexible: bool) -> bytes:
-    """The records for which a batch was refused, each with the message, and the message (KIP-467)."""
-    text = encoding.compact_nullable(message) if flexible else encoding.nullable(message)
-    end = text + (b"\0" if flexible else b"")
-    return encoding.count(len(indexes), flexible=flexible) + b"".join(_INDEX.pack(one) + end for one in indexes) + end
+def _record_errors(
+    indexes: Sequence[int], messages: Sequence[str | None], message: str | None, *, flexible: bool
+) -> bytes:
+    """The records for which a batch was refused, each with its message, and the message of the batch (KIP-467)."""
+    encode = encoding.compact_nullable if flexible else encoding.nullable
+    end = b"\0" if flexible else b""
+    errors = [_INDEX.pack(one) + encode(text) + end for one, text in zip(indexes, messages, strict=True)]
+    return encoding.count(len(indexes), flexible=flexible) + b"".join(errors) + encode(message) + end
 
 
 class ResponseTemplate:
