@@ -8,7 +8,8 @@ import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.node import append, append_soon, running
+from tests.broker.node import FaultyDisk, append, append_soon, running
+from tests.broker.node import run as run_real
 from tests.support.simulated import run
 
 from logboom.base.errors import InvalidRecordError
@@ -78,6 +79,14 @@ def test_the_dirtiest_log_is_next_and_one_that_waited_too_long_before_it() -> No
     assert most_urgent([quiet, below]) is None
     for candidates, expected in (([dirty, quiet, dirtier, below], dirtier), ([dirtier, late, dirty], late)):
         assert most_urgent(candidates) is expected
+
+
+def test_a_log_that_fails_comes_behind_those_that_failed_less_often() -> None:
+    stuck = Candidate("stuck", dirt(1, 99, late=True), 0.5, failures=2)
+    dirty = Candidate("dirty", dirt(10, 90), 0.5, failures=1)
+    clean = Candidate("clean", dirt(90, 10), 0.5)
+    assert most_urgent([stuck, dirty, clean]) is dirty
+    assert most_urgent([stuck, clean]) is stuck
 
 
 @given(
@@ -252,3 +261,62 @@ def test_compact_alone_has_no_retention_and_both_together_have(tmp_path: Path) -
             assert short.log_start_offset > 50
 
     run(body)
+
+
+def test_a_log_for_which_there_is_no_room_holds_up_no_other(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk, cleaner=SOON) as broker:
+            stuck, other = await compacted_stream(broker, "stuck"), await compacted_stream(broker, "other")
+            disk.fill("cleaned")
+            await fill(stuck, 30)
+            await fill(other, 10)
+            before = latest(await records_of(stuck))
+            disk.where = "stuck-0/"
+            await until(lambda: broker.counters.compactions > 0)
+            assert len(await records_of(other)) < 60
+            assert broker.cleaner.state.uncleanable == {}
+            assert latest(await records_of(stuck)) == before
+            disk.mend()
+            await until(lambda: broker.counters.compactions > 1)
+            assert latest(await records_of(stuck)) == before
+
+    run_real(body)
+
+
+def test_what_compaction_cannot_make_small_enough_is_told(tmp_path: Path) -> None:
+    async def body() -> None:
+        told = structlog.testing.CapturingLogger()
+        async with running(tmp_path, cleaner=SOON, log=structlog.wrap_logger(told)) as broker:
+            table = await compacted_stream(broker)
+            await put(table, *(b"%d" % key for key in range(1_000)), value=None)
+            await broker.catalog.change_stream_config("table", {"max.message.bytes": "1000"})
+            for _ in range(40):
+                await put(table, b"other", value=bytes(800))
+            await until(lambda: broker.counters.compactions > 0)
+            assert any("compacted batches above max.message.bytes" in str(call) for call in told.calls)
+            assert sum(record.value is None for record in await records_of(table)) == 1_000
+
+    run(body)
+
+
+def test_a_damaged_log_is_compacted_once_the_damage_was_deleted(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, cleaner={"backoff_ms": 1_000_000}) as broker:
+            await fill(await compacted_stream(broker), 20)
+        path = tmp_path / "streams" / "table-0" / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[500] ^= 1
+        path.write_bytes(data)
+        async with running(tmp_path, cleaner=SOON) as broker:
+            table = broker.replicas.find("table", 0)
+            await until(lambda: bool(broker.cleaner.state.uncleanable))
+            assert "damaged" in broker.cleaner.state.sentence_of(table.stream.name)
+            assert path.read_bytes()[: len(data)] == data
+            assert broker.counters.compactions == 0
+            await table.deletion.delete_records(10)
+            await until(lambda: broker.counters.compactions > 0)
+            assert not broker.cleaner.state.uncleanable
+            assert len(latest(await records_of(table))) == 10
+
+    run_real(body)

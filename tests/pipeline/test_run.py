@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.errors import StreamingQueryException
 from tests.pipeline.support import Said, archive_ids, header, ledger, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
@@ -244,6 +245,15 @@ def test_a_large_event_reaches_every_sink_that_takes_it_and_is_kept_whole_for_th
     # Its own letter came back through its edge; that of `out` as the record, which takes all routes again.
     assert sorted(len(event["body"]) for event in _events(broker, "large-far")) == [5, 500_000, 500_000]
     assert 500_000 in {len(event["body"]) for event in _events(broker, "large-out")}
+
+    # Whatever the default of a broker is, no event of the pipeline's own streams is replaced by one of the same key.
+    own = [name for name in admin.partitions() if name.startswith("large.")]
+    assert {dead_stream("large", "out"), dead_stream("large", "far")} < set(own)
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in own]
+    client = AdminClient({"bootstrap.servers": broker.kafka})
+    for future in client.describe_configs(resources).values():
+        policy = future.result()["cleanup.policy"]
+        assert (policy.value, policy.is_default) == ("delete", False)
 
 
 class Flaky:

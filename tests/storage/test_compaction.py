@@ -71,6 +71,23 @@ def file_name(base: int) -> str:
     return f"{base:020d}.log"
 
 
+def test_a_log_that_is_cleaned_again_and_again_keeps_few_segments() -> None:
+    """Segments are put together by their sizes before a cleaning, so those that it leaves nearly empty are joined by
+    the next one."""
+    log = open_log(SimDisk(), PLAIN)
+    most = 0
+    for number in range(120):
+        for part in range(3):
+            put(log, (f"k{number % 7}", "x" * 300), (f"once {number}", None if number % 5 else "y"))
+            if part == number % 3:
+                log.roll()
+        clean(log, CompactionSettings(delete_retention_ms=0), now_ms=2000 + number)
+        most = max(most, len(log.segments))
+    size_bytes = sum(segment.size_bytes for segment in log.segments)
+    assert most <= 2 * size_bytes // PLAIN.segment_bytes + 4
+    assert len(pairs_of(log)) < 150
+
+
 def test_a_second_cleaning_of_a_clean_log_changes_nothing() -> None:
     disk = SimDisk()
     log = filled(disk)
@@ -169,7 +186,8 @@ def test_a_batch_does_not_grow_above_its_limit() -> None:
     log.roll()
     put(log, ("z", "1"))
     before = read_batches(log, 0, 1)[0]
-    clean(log, CompactionSettings(delete_retention_ms=1 << 40, max_batch_bytes=1))
+    cleaned = clean(log, CompactionSettings(delete_retention_ms=1 << 40, max_batch_bytes=1))
+    assert (cleaned.batches_without_horizon, cleaned.batches_above_limit) == (1, 0)
     assert read_batches(log, 0, 1)[0] == before
     rewritten = read_header(read_batches(log, 50, 1)[0])
     assert rewritten.records_count == 2

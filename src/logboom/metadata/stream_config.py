@@ -312,7 +312,7 @@ class StreamConfig:
             "logboom.retention.messages",
             Number(-1, INT64_MAX, unlimited=_NO_LIMIT),
             "How many records each partition keeps, at least. Whole segments are deleted, oldest first, while what "
-            "is left is at least as many.",
+            "is left is at least as many. Offsets are counted: with compact,delete those too whose record is gone.",
         ),
     ] = _NO_LIMIT
     compression_type: Annotated[

@@ -17,6 +17,8 @@ class Candidate(Generic[Log]):
     dirt: Dirt
     dirty_ratio_min: float
     """The stream's `min.cleanable.dirty.ratio`."""
+    failures: int = 0
+    """How often in a row a run over it did not get anywhere: the disk had no room for what it writes, for one."""
 
     @property
     def is_due(self) -> bool:
@@ -28,10 +30,11 @@ def most_urgent(candidates: Iterable[Candidate[Log]]) -> Candidate[Log] | None:
     """The log to compact next: the dirtiest of those that are due; None where none is.
 
     One whose `max.compaction.lag.ms` has passed comes before all others, since that is a promise in time. Kafka takes
-    the dirtiest of all, so that a clean log with one old record may wait for as long as others get dirty.
+    the dirtiest of all, so that a clean log with one old record may wait for as long as others get dirty. One that
+    failed comes behind those that failed less often, or else it would be tried again and again and no other ever.
     """
     due = [candidate for candidate in candidates if candidate.is_due]
-    return max(due, key=lambda one: (one.dirt.max_lag_exceeded, one.dirt.ratio), default=None)
+    return max(due, key=lambda one: (-one.failures, one.dirt.max_lag_exceeded, one.dirt.ratio), default=None)
 
 
 class RateLimit:

@@ -108,6 +108,8 @@ class LogCleaner:
         """What the last look at each log depended on."""
         self._left_at: dict[Partition, Offset] = {}
         """Where each log that is left alone began when it was given up."""
+        self._failures: dict[Partition, int] = {}
+        """How often in a row each log was tried and did not get anywhere, where it did not."""
         self._swapping: asyncio.Future[Any] | None = None
         self._pause = Pause(config, lambda config: config.cleaner.backoff_ms / SECOND_MS)
 
@@ -126,6 +128,7 @@ class LogCleaner:
     async def _look(self) -> Candidate[Partition] | None:
         """The log to compact now; None where none needs it."""
         wanted = [one for one in self._partitions() if one.config.compacts and not one.offline]
+        self._failures = {one: count for one, count in self._failures.items() if one in wanted}
         self._left_at = {one: at for one, at in self._left_at.items() if one in wanted and one.log_start_offset == at}
         kept = {one: why for one, why in self.state.uncleanable.items() if one in self._left_at}
         self.state = replace(self.state, uncleanable=kept)
@@ -146,7 +149,7 @@ class LogCleaner:
                 continue  # deleted meanwhile
         self.state = replace(self.state, dirt=dirt)
         return most_urgent(
-            Candidate(one, found, one.config.min_cleanable_dirty_ratio)
+            Candidate(one, found, one.config.min_cleanable_dirty_ratio, self._failures.get(one, 0))
             for one, found in dirt.items()
             if one not in self.state.uncleanable
         )
@@ -172,6 +175,14 @@ class LogCleaner:
     async def _clean(self, candidate: Candidate[Partition]) -> bool:
         """Compact one log; False where that did not get anywhere, and the next look has to wait."""
         partition = candidate.log
+        got_on = await self._run_over(partition, candidate.dirt)
+        if got_on:
+            self._failures.pop(partition, None)
+        else:
+            self._failures[partition] = self._failures.get(partition, 0) + 1
+        return got_on
+
+    async def _run_over(self, partition: Partition, dirt: Dirt) -> bool:
         began_s = self._clock.monotonic_s()
         cleaning = partition.log.compaction.begin(
             self._settings_of(partition), now_ms=self._clock.wall_ms(), stable_end=partition.high_watermark
@@ -199,7 +210,7 @@ class LogCleaner:
             self._pace.cancel()
             await self._end(cleaning)
         self._report(partition, cleaned, self._clock.monotonic_s() - began_s)
-        return cleaned.first_dirty_offset > candidate.dirt.first_dirty_offset
+        return cleaned.first_dirty_offset > dirt.first_dirty_offset
 
     async def _steps(self, partition: Partition, cleaning: Cleaning) -> Cleaned:
         while True:
@@ -249,6 +260,14 @@ class LogCleaner:
             records_removed=cleaned.records_removed,
             seconds=round(took_s, 3),
         )
+        if cleaned.batches_without_horizon or cleaned.batches_above_limit:
+            self._log.warning(
+                "compacted batches above max.message.bytes",
+                partition=str(partition),
+                tombstones_kept_batches=cleaned.batches_without_horizon,
+                larger_batches=cleaned.batches_above_limit,
+                why="timestamps, or the codec's level, take more room than before; max.message.bytes may be raised",
+            )
         if cleaned.records_without_key:
             self._log.warning(
                 "records without a key removed",

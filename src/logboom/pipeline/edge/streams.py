@@ -22,7 +22,10 @@ _TIMEOUT_S: Final = 10.0
 EVENT_MAX_BYTES: Final = 32 * MIB
 """The largest event that a sink behind an edge gets: half of what brokers of this project unpack of one batch."""
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
-EDGE_CONFIGS: Final = {_MAX_MESSAGE_BYTES: str(EVENT_MAX_BYTES + MIB)}
+OWN_CONFIGS: Final = {"cleanup.policy": "delete"}
+"""Of the streams that a pipeline makes for itself. They hold events, not a state by key: where a broker's default were
+to compact them, events of one key would replace each other."""
+EDGE_CONFIGS: Final = OWN_CONFIGS | {_MAX_MESSAGE_BYTES: str(EVENT_MAX_BYTES + MIB)}
 _LOOK_S: Final = 2.0
 """How long a look that is repeated waits for an answer: a signal is only served behind it."""
 _WAIT_S: Final = 0.5

@@ -21,7 +21,7 @@ from logboom.pipeline.checkpoint.ledger import BalanceError, BatchLedgers, Batch
 from logboom.pipeline.checkpoint.spark_log import unfinished_batch
 from logboom.pipeline.edge.emitter import LogTaskEmitter
 from logboom.pipeline.edge.record_encoder import RecordEncoder
-from logboom.pipeline.edge.streams import EDGE_CONFIGS, StreamAdmin
+from logboom.pipeline.edge.streams import EDGE_CONFIGS, OWN_CONFIGS, StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
 from logboom.pipeline.execute.stages import REPORT, sum_reports
@@ -169,7 +169,9 @@ class Router:
             edges = {wanted[place.code][0] for place in layout.finals() if place.kind == "edge"}
             existing = self._admin.ensure({stream: counts[stream] for stream in edges}, EDGE_CONFIGS)
             self._admin.widen(edges)
-            existing |= self._admin.ensure({stream: count for stream, count in counts.items() if stream not in edges})
+            dead = {stream for stream, is_dead in wanted.values() if is_dead}
+            existing |= self._admin.ensure(dict.fromkeys(dead, 1), OWN_CONFIGS)
+            existing |= self._admin.ensure({name: count for name, count in counts.items() if name not in edges | dead})
             keys = self._load_keys(plan.key_refs())
             self._prepared_plans[name] = _PreparedPlan(layout, existing, self._admin.limits(existing), keys)
         return self._prepared_plans[name]

@@ -20,7 +20,7 @@ from logboom.pipeline.checkpoint.batch_plans import BatchPlans
 from logboom.pipeline.checkpoint.files import exclusive_lock, make_dir
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
-from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
+from logboom.pipeline.edge.streams import OWN_CONFIGS, LogUnreachableError, StreamAdmin
 from logboom.pipeline.edge.trimming import Trimmer
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.mask.keys import load_keys
@@ -323,7 +323,8 @@ class Runner:
                     on_delivered=self.progress.delivered,
                 )
             )
-        admin.ensure({names.dead_stream(self._plan.name, delivery.sink.name): 1 for delivery in deliveries})
+        dead = {names.dead_stream(self._plan.name, delivery.sink.name): 1 for delivery in deliveries}
+        admin.ensure(dead, OWN_CONFIGS)
         return deliveries
 
     def _open(self, sink: Sink, checkpoint: Path) -> SinkWriter:

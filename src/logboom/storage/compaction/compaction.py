@@ -11,6 +11,7 @@ from logboom.base.ports import File, SyncFailedError
 from logboom.records import HEADER_BYTES, MAX_OFFSET_DELTA, read_header
 from logboom.storage.compaction import swap
 from logboom.storage.compaction.passes import Passes, Plan, StartPasses, Written, in_this_process
+from logboom.storage.compaction.record_filter import FilterCounts
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction.source import Source
 from logboom.storage.faults import retriable_error_for
@@ -136,7 +137,7 @@ class Cleaning:
         self._bytes_read = self._bytes_written = 0
         self._bytes_before = self._bytes_after = 0
         self._segments_before = self._segments_after = 0
-        self._records_removed = self._records_without_key = 0
+        self._counts = FilterCounts()
 
     # --- on a thread of its own -------------------------------------------------------------------------------------
 
@@ -252,8 +253,7 @@ class Cleaning:
         self._bytes_after += written.size_bytes
         self._segments_before += len(group)
         self._segments_after += 1
-        self._records_removed += written.removed.records
-        self._records_without_key += written.removed.without_key
+        self._counts.add(written.counts)
 
     # --- on the flusher's thread ------------------------------------------------------------------------------------
 
@@ -319,8 +319,10 @@ class Cleaning:
             bytes_after=self._bytes_after,
             segments_before=self._segments_before,
             segments_after=self._segments_after,
-            records_removed=self._records_removed,
-            records_without_key=self._records_without_key,
+            records_removed=self._counts.records,
+            records_without_key=self._counts.without_key,
+            batches_without_horizon=self._counts.batches_without_horizon,
+            batches_above_limit=self._counts.batches_above_limit,
         )
 
     # --- afterwards -------------------------------------------------------------------------------------------------

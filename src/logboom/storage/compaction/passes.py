@@ -10,7 +10,7 @@ from typing import Protocol
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import File
 from logboom.storage.compaction.dirty import DirtyPart
-from logboom.storage.compaction.record_filter import RecordFilter, RemovedCounts, Verdict
+from logboom.storage.compaction.record_filter import FilterCounts, RecordFilter, Verdict
 from logboom.storage.compaction.segment_writer import SegmentWriter
 from logboom.storage.compaction.settings import CompactionSettings
 from logboom.storage.compaction.source import Source, checked_batches
@@ -42,7 +42,7 @@ class Written:
     written_bytes: int
     """0 where nothing changed, and there is no file."""
     index: SparseIndex
-    removed: RemovedCounts
+    counts: FilterCounts
 
 
 class Files(Protocol):
@@ -128,7 +128,7 @@ class FilePasses:
                 else:
                     writer.replace(verdict)
         writer.finish()
-        return Written(writer.size_bytes, writer.written_bytes, writer.index, record_filter.removed)
+        return Written(writer.size_bytes, writer.written_bytes, writer.index, record_filter.counts)
 
     def close(self) -> None:
         self._dirty = None  # the key map may be large

@@ -25,11 +25,22 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class RemovedCounts:
-    """Records removed so far."""
+class FilterCounts:
+    """What was done so far that is told later on."""
 
     records: int = 0
     without_key: int = 0
+    batches_without_horizon: int = 0
+    """Whose tombstones stay for longer, because a delete horizon would have made the batch too large."""
+    batches_above_limit: int = 0
+    """Rewritten ones, larger than they were and than `max_batch_bytes`, whatever was tried."""
+
+    def add(self, other: "FilterCounts") -> None:
+        """Count another filter's work as well."""
+        self.records += other.records
+        self.without_key += other.without_key
+        self.batches_without_horizon += other.batches_without_horizon
+        self.batches_above_limit += other.batches_above_limit
 
 
 class RecordFilter:
@@ -45,7 +56,7 @@ class RecordFilter:
         max_decompressed_bytes: int,
     ) -> None:
         """`remembered`: base offsets of the batches from which an idempotent producer's state is rebuilt."""
-        self.removed = RemovedCounts()
+        self.counts = FilterCounts()
         self._dirty = dirty
         self._settings = settings
         self._remembered = remembered
@@ -68,7 +79,7 @@ class RecordFilter:
         except LogboomError as error:
             raise StorageError(f"The batch at offset {header.base_offset} is wrong: {error}") from error
         removed = header.records_count - len(retained)
-        self.removed.records += removed
+        self.counts.records += removed
         if not retained:
             return without_records(header) if header.base_offset in self._remembered else Verdict.REMOVE
         # Older records of a tombstone's key are gone after this cleaning, so from now on its time runs (KIP-534).
@@ -87,6 +98,7 @@ class RecordFilter:
             if len(rewritten) <= max_bytes:
                 return rewritten
             # The timestamps' deltas take more room in such a batch. Without a horizon its tombstones stay for longer.
+            self.counts.batches_without_horizon += 1
             if len(retained) == header.records_count:
                 return Verdict.KEEP
         rewritten = retain_records(header, body, retained)
@@ -94,6 +106,7 @@ class RecordFilter:
             # Its producer compressed it harder than is usual. Where even that does not help it is larger, as in Kafka:
             # a batch that kept a superseded record could bring a deleted key back.
             rewritten = retain_records(header, body, retained, level=_BEST_LEVELS.get(header.codec))
+            self.counts.batches_above_limit += len(rewritten) > max_bytes
         return rewritten
 
     def _is_untouched(self, header: BatchHeader) -> bool:
@@ -114,7 +127,7 @@ class RecordFilter:
             offset = Offset(base + delta)
             if offset < dirty.end:
                 if key is None:
-                    self.removed.without_key += 1
+                    self.counts.without_key += 1
                     continue
                 if offset in superseded if offset >= dirty.start else key in keys:
                     continue

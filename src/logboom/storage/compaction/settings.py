@@ -75,3 +75,9 @@ class Cleaned:
     records_without_key: int
     """Those of `records_removed` that had no key, so that nothing could ever supersede them. Kafka's cleaner removes
     them too; they can only be from before the stream was compacted."""
+    batches_without_horizon: int
+    """Batches with tombstones that stay for longer than `delete_retention_ms`: a delete horizon would have made the
+    batch larger than `max_batch_bytes`."""
+    batches_above_limit: int
+    """Batches that are larger now than `max_batch_bytes`, though they lost records: their producer compressed them
+    better than is possible here."""
