@@ -4,28 +4,23 @@ Lines of files go into a stream by file sources and out of it into one file by a
 workers, a killed broker, and the loss of all of them at once. Connect promises at least once for both ways.
 """
 
-import http.client
-import json
-import signal
-import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tests.cli.running import ok
+from tests.clients.connect_worker import WAIT_S, ConnectWorker, properties, wait_until
 from tests.clients.drivers import DriverMissingError, kafka_connect
-from tests.support.server import BrokerProcess, free_port
+from tests.clients.reading import is_compacted, read
+from tests.support.server import BrokerProcess
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
-WAIT_S: Final = 120.0
 PARTITIONS: Final = 4
 SOURCES: Final = ("orders", "clicks", "audits")
 SINK_TASKS: Final = 2
@@ -35,7 +30,6 @@ LINES: Final = 20_000
 WORKER: Final = """
 bootstrap.servers={bootstrap}
 group.id=connect
-listeners=HTTP://127.0.0.1:{port}
 plugin.discovery=service_load
 key.converter=org.apache.kafka.connect.storage.StringConverter
 value.converter=org.apache.kafka.connect.storage.StringConverter
@@ -157,56 +151,10 @@ class Files:
         return set(self.sink.read_text().splitlines()) if self.sink.exists() else set()
 
 
-class Worker:
-    """A worker process, and its HTTP interface."""
-
-    def __init__(self, command: list[str], bootstrap: str, directory: Path) -> None:
-        self.id = f"127.0.0.1:{free_port()}"
-        self._log = directory / "connect.log"
-        settings = directory / f"{self.id}.properties"
-        settings.write_text(WORKER.format(bootstrap=bootstrap, port=self.id.rpartition(":")[2]))
-        self._command = [*command, str(settings)]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
-
-    def kill9(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(30)
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Stopped for so long that it has lost its place in the group before it goes on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
-
-    def ask(self, method: str, path: str, body: object = None) -> Any:
-        """The answer, or None where the worker is not ready to give one."""
-        assert self._process is not None
-        assert self._process.poll() is None, f"a worker ended:\n{self._log.read_text(errors='replace')[-4_000:]}"
-        headers = {"Content-Type": "application/json"}
-        with closing(http.client.HTTPConnection(self.id, timeout=WAIT_S)) as connection:
-            try:
-                connection.request(method, path, None if body is None else json.dumps(body), headers)
-                answer = connection.getresponse()
-                told = answer.read()
-            except ConnectionError:
-                return None  # it has only begun to start
-        # 404 while it starts, 409 while the group rebalances, 500 where the worker that leads is not there any more.
-        return json.loads(told or b"{}") if answer.status < 300 else None
-
-
 class Connect:
     """The cluster that the workers are."""
 
-    def __init__(self, members: list[Worker]) -> None:
+    def __init__(self, members: list[ConnectWorker]) -> None:
         self._members = members
         self._tasks = dict.fromkeys(SOURCES, 1) | {"sink": SINK_TASKS}
 
@@ -218,9 +166,8 @@ class Connect:
 
     def _start(self, name: str, kind: str, **settings: str) -> None:
         keys = {key.replace("_", "."): value for key, value in settings.items()}
-        config = {"connector.class": f"org.apache.kafka.connect.file.{kind}Connector", **keys}
-        path = f"/connectors/{name}/config"
-        wait_until(partial(self._members[0].ask, "PUT", path, config), f"connector {name}")
+        connector = {"connector.class": f"org.apache.kafka.connect.file.{kind}Connector"}
+        self._members[0].configure(name, {**connector, **keys})
 
     def change_and_delete(self) -> None:
         """Settings that become others and a connector that becomes none leave records for compaction to clean."""
@@ -237,7 +184,7 @@ class Connect:
         found = wait_until(partial(self._members[0].ask, "GET", "/connectors?expand=info"), "the settings")
         return {name: one["info"]["config"] for name, one in found.items()}
 
-    def wait_until_running(self, members: list[Worker]) -> None:
+    def wait_until_running(self, members: list[ConnectWorker]) -> None:
         """Returns once all tasks run, on these workers and no others."""
         wait_until(partial(self._all_run, members[0], members), f"all tasks on {[member.id for member in members]}")
 
@@ -246,20 +193,17 @@ class Connect:
         for member in self._members:
             wait_until(partial(self._all_run, member, self._members), f"tasks on each worker, told by {member.id}")
 
-    def _all_run(self, asked: Worker, members: list[Worker]) -> bool:
+    def _all_run(self, asked: ConnectWorker, members: list[ConnectWorker]) -> bool:
         return self._places(asked) == {member.id for member in members}
 
-    def _places(self, asked: Worker) -> set[str]:
+    def _places(self, asked: ConnectWorker) -> set[str]:
         """The workers on which the tasks run; none where not all of them run."""
         places: set[str] = set()
         for name, count in self._tasks.items():
-            status = asked.ask("GET", f"/connectors/{name}/status")
-            if status is None or len(status["tasks"]) != count:
+            found = asked.tasks(name, count)
+            if not found:
                 return set()
-            assert all(task["state"] != "FAILED" for task in status["tasks"]), status
-            if any(task["state"] != "RUNNING" for task in status["tasks"]):
-                return set()
-            places.update(task["worker_id"] for task in status["tasks"])
+            places.update(found)
         return places
 
     def wait_until_read(self, files: Files) -> None:
@@ -275,50 +219,16 @@ class Connect:
 
 
 @contextmanager
-def workers(command: list[str], bootstrap: str, directory: Path) -> Iterator[tuple[Worker, Worker]]:
+def workers(command: list[str], bootstrap: str, directory: Path) -> Iterator[tuple[ConnectWorker, ConnectWorker]]:
     """Two workers of one group, killed at the end."""
-    one, two = (Worker(command, bootstrap, directory) for _ in range(2))
-    with ExitStack() as stack:
-        for worker in (one, two):
-            stack.callback(worker.kill9)
-            worker.start()
+    settings = properties(WORKER.format(bootstrap=bootstrap))
+    with ConnectWorker(command, settings, directory) as one, ConnectWorker(command, settings, directory) as two:
         yield one, two
-
-
-def wait_until(holds: Callable[[], Any], what: str) -> Any:
-    """What it gives, once that is something."""
-    deadline = time.monotonic() + WAIT_S
-    while not (given := holds()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
-        time.sleep(0.2)
-    return given
 
 
 def lines(bootstrap: str) -> Counter[str]:
     """How often each line is in the stream."""
-    return Counter(value.decode() for value in read(bootstrap, "lines")[0])
-
-
-def is_compacted(bootstrap: str, stream: str) -> bool:
-    values, ends = read(bootstrap, stream)
-    return len(values) < ends
-
-
-def read(bootstrap: str, stream: str) -> tuple[list[bytes], int]:
-    """The values that are in a stream, and how many were ever written to it."""
-    values, ends = list[bytes](), 0
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True})
-    try:
-        for number in consumer.list_topics(stream, timeout=WAIT_S).topics[stream].partitions:
-            ends += consumer.get_watermark_offsets(TopicPartition(stream, number), timeout=WAIT_S)[1]
-            consumer.assign([TopicPartition(stream, number, 0)])
-            while (message := consumer.poll(WAIT_S)) is not None and message.error() is None:
-                value = message.value()
-                values.append(value if isinstance(value, bytes) else b"")
-            assert message is not None, "the end of the partition did not come"
-    finally:
-        consumer.close()
-    return values, ends
+    return Counter(record.value.decode() for record in read(bootstrap, "lines") if record.value is not None)
 
 
 def policies(bootstrap: str) -> set[str]:
