@@ -59,9 +59,32 @@ def kafka_streams() -> list[str]:
 @cache
 def kafka_connect() -> list[str]:
     """A worker of Kafka Connect in distributed mode with its file connectors; takes a file of settings."""
+    return _connect_worker(HERE / "connect", "connect-runtime")
+
+
+@cache
+def debezium() -> list[str]:
+    """A worker of Kafka Connect with Debezium's connector for PostgreSQL; takes a file of settings."""
+    return _connect_worker(HERE / "debezium", "debezium-connector-postgres")
+
+
+def _connect_worker(sources: Path, jar: str) -> list[str]:
     _need("java", "openjdk-17-jdk-headless")
-    jars = _jars(HERE / "connect", "connect-runtime")
-    return _java(f"{jars}/*", "org.apache.kafka.connect.cli.ConnectDistributed", heap_mb=384)
+    return _java(f"{_jars(sources, jar)}/*", "org.apache.kafka.connect.cli.ConnectDistributed", heap_mb=384)
+
+
+@cache
+def quixstreams() -> list[str]:
+    """Counts with quixstreams, in an environment of its own: it wants an older librdkafka than Logboom's tests do."""
+    sources, environment = HERE / "quix", BUILD / "quix" / "environment"
+    python, lock = environment / "bin" / "python", sources / "requirements.lock"
+    installed = environment / lock.name
+    if not installed.exists() or installed.read_bytes() != lock.read_bytes():
+        _build([sys.executable, "-m", "venv", "--clear", str(environment)], sources)
+        options = ["--disable-pip-version-check", "--quiet", "--require-hashes", "--only-binary=:all:"]
+        _build([str(python), "-m", "pip", "install", *options, "-r", str(lock)], sources)
+        shutil.copy(lock, installed)
+    return [str(python), str(sources / "counts.py")]
 
 
 def _java_program(sources: Path, jar: str, main_class: str) -> list[str]:
