@@ -4,17 +4,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.base.ids import BrokerId, Epoch, Offset
-from logboom.replication import (
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
+from logboom.replication.leadership import (
     BelowMinimum,
     DurableEndMoved,
     EpochStarted,
     Event,
+    FollowerFetched,
     HighWatermarkMoved,
     IsrChanged,
+    LeadershipEnded,
     LeadershipStarted,
+    LeaseEnded,
+    LeaseRenewed,
     MinimumChanged,
     PartitionLeadership,
+    ProposalRefused,
+    ProposeIsr,
+    Ticked,
 )
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -118,3 +125,107 @@ def test_high_watermark_keeps_its_promises_under_any_history(events: list[Event]
         assert core.high_watermark == (max(seen, model.bound()) if allowed else seen)
         assert core.has_minimum == allowed
         seen = core.high_watermark
+
+
+# --- followers, proposals, the lease ----------------------------------------------------------------------------
+
+
+def fetched(replica: BrokerId, end: int, *, log_end: int = 10, now_s: float = 0.0, process: int = 1) -> FollowerFetched:
+    return FollowerFetched(replica, BrokerEpoch(process), Offset(end), Offset(log_end), now_s)
+
+
+def leader_at_ten(*isr: BrokerId, minimum: int = 1) -> PartitionLeadership:
+    """Its log has ten records, all synced, and was empty when it began to lead."""
+    core = PartitionLeadership(ONE, min_insync_replicas=minimum, lag_max_s=5.0)
+    core.step(
+        LeadershipStarted(
+            Epoch(1), frozenset(isr), Offset(0), Offset(0), frozenset({ONE, TWO, THREE}), PartitionEpoch(7)
+        )
+    )
+    core.step(DurableEndMoved(ONE, Offset(10)))
+    return core
+
+
+def test_a_follower_is_proposed_once_it_has_what_is_committed_and_holds_the_mark_back_from_then_on() -> None:
+    core = leader_at_ten(ONE)
+    assert core.step(fetched(TWO, 9)) == ()
+    assert core.step(fetched(TWO, 10)) == (ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(7)),)
+    assert core.step(DurableEndMoved(ONE, Offset(12))) == (), "it may be a member already"
+    assert core.step(fetched(THREE, 10)) == (), "one proposal at a time"
+    assert core.step(IsrChanged(frozenset({ONE, TWO}), partition_epoch=PartitionEpoch(8))) == ()
+    assert core.step(fetched(TWO, 12, log_end=12)) == (HighWatermarkMoved(Offset(12)),)
+
+
+def test_a_follower_joins_only_once_it_has_what_the_leader_began_with() -> None:
+    core = PartitionLeadership(ONE, min_insync_replicas=2)
+    core.step(LeadershipStarted(Epoch(1), frozenset({ONE}), Offset(10), Offset(4), frozenset({ONE, TWO})))
+    assert not core.knows_latest
+    assert core.step(fetched(TWO, 9)) == ()
+    assert core.step(fetched(TWO, 10)) == (ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(-1)),)
+    core.step(IsrChanged(frozenset({ONE, TWO}), partition_epoch=PartitionEpoch(0)))
+    assert core.knows_latest
+
+
+def test_who_has_stopped_is_proposed_to_leave_and_counts_until_that_is_decided() -> None:
+    core = leader_at_ten(ONE, TWO)
+    core.step(fetched(TWO, 10, now_s=1.0))
+    core.step(DurableEndMoved(ONE, Offset(20)))
+    assert core.step(fetched(TWO, 15, log_end=20, now_s=3.0)) == (HighWatermarkMoved(Offset(15)),)
+    assert core.step(Ticked(Offset(20), 6.0)) == ()
+    assert core.step(Ticked(Offset(20), 6.1)) == (ProposeIsr(frozenset({ONE}), PartitionEpoch(7)),)
+    assert core.high_watermark == 15
+    assert core.step(ProposalRefused()) == ()
+    assert core.proposal is None
+    core.step(Ticked(Offset(20), 6.2))
+    moved = core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(8)))
+    assert moved == (HighWatermarkMoved(Offset(20)),)
+
+
+def test_who_is_as_fast_as_the_leader_stays_and_so_does_who_has_nothing_to_fetch() -> None:
+    core = leader_at_ten(ONE, TWO, THREE)
+    core.step(fetched(THREE, 10))
+    for second in range(1, 30):
+        # Two has at each fetch what the log held at the fetch before, and never all of it.
+        core.step(fetched(TWO, 10 * second, log_end=10 * second + 10, now_s=float(second)))
+    core.step(DurableEndMoved(ONE, Offset(300)))
+    (proposal,) = core.step(Ticked(Offset(300), 30.0))
+    assert proposal == ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(7))
+    idle = leader_at_ten(ONE, TWO)
+    idle.step(fetched(TWO, 10))
+    assert idle.step(Ticked(Offset(10), 1_000.0)) == ()
+
+
+def test_a_new_process_of_a_follower_has_what_it_says_and_no_more() -> None:
+    core = leader_at_ten(ONE)
+    core.step(fetched(TWO, 10))
+    core.step(ProposalRefused())
+    core.step(Ticked(Offset(10), 1.0))
+    assert core.step(fetched(TWO, 3, process=2)) == (), "its disk has lost what it had synced"
+    assert core.broker_epoch(TWO) == 2
+    assert core.broker_epoch(THREE) is None
+
+
+def test_without_a_lease_nothing_is_committed_or_proposed() -> None:
+    core = leader_at_ten(ONE)
+    core.step(LeaseEnded())
+    assert core.step(DurableEndMoved(ONE, Offset(20))) == ()
+    assert core.step(fetched(TWO, 20, log_end=20)) == ()
+    assert (core.high_watermark, core.has_lease) == (10, False)
+    assert core.step(LeaseRenewed()) == (HighWatermarkMoved(Offset(20)),)
+
+
+def test_who_leads_no_more_commits_nothing() -> None:
+    core = leader_at_ten(ONE)
+    core.step(LeadershipEnded())
+    assert core.step(DurableEndMoved(ONE, Offset(20))) == ()
+    assert core.step(fetched(TWO, 20, log_end=20)) == ()
+    assert not core.has_minimum
+
+
+def test_an_overtaken_change_of_the_isr_and_a_replica_that_is_none_any_more_change_nothing() -> None:
+    core = leader_at_ten(ONE, TWO)
+    three = frozenset({ONE, TWO, THREE})
+    core.step(IsrChanged(three, partition_epoch=PartitionEpoch(9), replicas=three))
+    assert core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(8))) == ()
+    assert core.isr == three
+    assert core.step(fetched(BrokerId(9), 10)) == ()

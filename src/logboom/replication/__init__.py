@@ -1,20 +1,31 @@
-"""Row 2, pure: which replicas of a partition are in sync, and how far the high-water mark (HW) may go.
+"""Row 2, pure: how the replicas of a partition stay the same, which of them are in sync, and what is committed.
 
-`PartitionLeadership` is the state of one partition on the broker that leads it. It is a state machine in the manner of
-etcd's raft: the broker feeds it events and performs the effects that it answers, in their order.
+Both roles are state machines in the manner of etcd's raft: the broker feeds them events and performs the effects that
+they answer, in their order. A partition has one of each and feeds the one whose role it has.
 
-    effects = leadership.step(event)
+`PartitionLeadership`, on the broker that leads:
 
     LeadershipStarted    this broker leads from now on    ->  EpochStarted, and HighWatermarkMoved if that is news
-    DurableEndMoved      a replica has fsynced up to here ->  HighWatermarkMoved, if all in-sync replicas have
+    DurableEndMoved      its own log is fsynced up to here->  HighWatermarkMoved, if all in-sync replicas have it
+    FollowerFetched      a follower is fsynced up to here ->  the same, and ProposeIsr if it may join
+    Ticked               time has passed                  ->  ProposeIsr, without those that have stopped
     IsrChanged           the controller decided           ->  HighWatermarkMoved, or BelowMinimum
     MinimumChanged       min.insync.replicas was set      ->  HighWatermarkMoved, or BelowMinimum
+    LeaseEnded, LeaseRenewed, ProposalRefused, LeadershipEnded
 
-A leader's own flush is such an event, too: one broker alone is a partition with one replica, and HW is its durable end.
-For a stream that asks for no sync (`flush: none`), the broker reports the written end in its place.
+`PartitionFollowing`, on a broker that follows: Fetch, AppendRecords, Truncate in a loop; see `following`.
 
-It knows replicas by id and their durable ends by number. It must not know logs, disks, sockets or time. The rules and
-their sources stand in `leadership`.
+    leadership       the leader's rules and their sources
+    followers        since when each follower was not caught up
+    following        the follower's loop
+    reconciliation   where two logs part, and where the follower cuts its own
+
+One broker alone is a partition with one replica, and HW is its durable end. For a stream that asks for no sync
+(`flush: none`), the broker reports the written end in its place. So far the broker runs alone: followers and leases are
+fed by the simulation in `tests/replication` only (decision 27 says where they go).
+
+It knows replicas by id and their durable ends by number, and time as an argument. It must not know logs, disks or
+sockets.
 """
 
 from logboom.replication.leadership import (

@@ -6,14 +6,26 @@ The rules it keeps, each with its source:
   joining or leaving is proposed and not yet decided, since either outcome must leave every committed record on every
   member (KIP-497).
 - HW never goes back, and moves only while the committed ISR has at least `min.insync.replicas` members (KIP-966).
-- A durable end of a replica never goes back within one leadership; a report that arrives late changes nothing.
+- A durable end of a replica never goes back within one leadership and one process of its broker; a report that arrives
+  late changes nothing. A new process starts from what it says: its disk may have lost what the one before had synced.
 - A new leadership has a higher epoch and records where it starts even when nothing is written in it (KIP-101).
+- A leader whose lease is over commits nothing until it is renewed. Whoever feeds the core says so before anything else.
+- The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
+  end has reached HW and the start of this leadership; it leaves when it was not caught up for
+  `replica.lag.time.max.ms` (`followers`).
+- What was at the end of the log when the leadership began may be committed or not. "Latest" is not known until HW has
+  passed it (KIP-207).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset
+from logboom.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
+from logboom.replication.followers import Followers
+
+_NO_PARTITION_EPOCH: Final = PartitionEpoch(-1)
+LAG_MAX_S: Final = 30.0
+"""Kafka's default of `replica.lag.time.max.ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +36,15 @@ class LeadershipStarted:
     isr: frozenset[BrokerId]
     log_end: Offset
     high_watermark: Offset
+    replicas: frozenset[BrokerId] = frozenset()
+    """All replicas, this broker among them; empty: the ISR is all there are."""
+    partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
+    now_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipEnded:
+    """Another broker leads, or none: nothing is committed here any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +56,57 @@ class DurableEndMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowerFetched:
+    """A follower has asked for records in this leadership, and says how far its log is synced.
+
+    Only where `reconciliation.divergence` has found that its log is this one's up to what it asks for.
+    """
+
+    replica: BrokerId
+    broker_epoch: BrokerEpoch
+    """That of the process that fetches: only this one may be proposed (KIP-903)."""
+    durable_end: Offset
+    log_end: Offset
+    """The leader's own, at that moment."""
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+    log_end: Offset
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnded:
+    """The lease of this broker is over: nobody may rely on its leadership."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """This broker has a lease (again)."""
+
+
+@dataclass(frozen=True, slots=True)
 class IsrChanged:
     """The controller's committed ISR, and the members of a proposal it has not answered yet (none: empty)."""
 
     committed: frozenset[BrokerId]
     proposed: frozenset[BrokerId] = frozenset()
+    partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
+    replicas: frozenset[BrokerId] = frozenset()
+    """All replicas; empty: as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRefused:
+    """The controller refused the proposal for good: the committed ISR stands, and nothing is proposed until `Ticked`.
+
+    Where the outcome is not known, or the controller knows a later state of the partition, there is no such event: the
+    proposal stays under way until `IsrChanged`, or is sent again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +116,18 @@ class MinimumChanged:
     min_insync_replicas: int
 
 
-Event = LeadershipStarted | DurableEndMoved | IsrChanged | MinimumChanged
+Event = (
+    LeadershipStarted
+    | LeadershipEnded
+    | DurableEndMoved
+    | FollowerFetched
+    | Ticked
+    | LeaseEnded
+    | LeaseRenewed
+    | IsrChanged
+    | ProposalRefused
+    | MinimumChanged
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +150,15 @@ class BelowMinimum:
     """The ISR fell below its minimum: appends that wait for commit fail with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
 
 
-Effect = EpochStarted | HighWatermarkMoved | BelowMinimum
+@dataclass(frozen=True, slots=True)
+class ProposeIsr:
+    """Ask the controller for this ISR, under the leader epoch in force and this partition epoch."""
+
+    isr: frozenset[BrokerId]
+    partition_epoch: PartitionEpoch
+
+
+Effect = EpochStarted | HighWatermarkMoved | BelowMinimum | ProposeIsr
 
 NOTHING: Final[tuple[Effect, ...]] = ()
 
@@ -80,17 +166,39 @@ NOTHING: Final[tuple[Effect, ...]] = ()
 class PartitionLeadership:
     """State of one partition on the broker that leads it. One thread feeds it; it lives as long as the partition."""
 
-    __slots__ = ("_durable_ends", "_isr", "_maximal_isr", "broker_id", "epoch", "high_watermark", "min_insync_replicas")
+    __slots__ = (
+        "_durable_ends",
+        "_followers",
+        "_has_lease",
+        "_isr",
+        "_maximal_isr",
+        "_may_propose",
+        "_partition_epoch",
+        "_proposed",
+        "_replicas",
+        "_start_offset",
+        "broker_id",
+        "epoch",
+        "high_watermark",
+        "min_insync_replicas",
+    )
 
-    def __init__(self, broker_id: BrokerId, *, min_insync_replicas: int) -> None:
+    def __init__(self, broker_id: BrokerId, *, min_insync_replicas: int, lag_max_s: float = LAG_MAX_S) -> None:
         assert min_insync_replicas >= 1, "a partition without one in-sync replica could lose what it acked"
         self.broker_id = broker_id
         self.min_insync_replicas = min_insync_replicas
         self.epoch = NO_EPOCH
         self.high_watermark = Offset(0)
+        self._start_offset = Offset(0)
+        self._has_lease = True
+        self._may_propose = True
+        self._replicas: frozenset[BrokerId] = frozenset()
         self._isr: frozenset[BrokerId] = frozenset()
         self._maximal_isr: frozenset[BrokerId] = frozenset()
+        self._proposed: frozenset[BrokerId] | None = None
+        self._partition_epoch = _NO_PARTITION_EPOCH
         self._durable_ends: dict[BrokerId, Offset] = {}
+        self._followers = Followers(lag_max_s)
 
     @property
     def isr(self) -> frozenset[BrokerId]:
@@ -102,38 +210,118 @@ class PartitionLeadership:
         """Whether an append that waits for commit may be taken at all."""
         return len(self._isr) >= self.min_insync_replicas
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether this broker may commit anything."""
+        return self._has_lease
+
+    @property
+    def proposal(self) -> ProposeIsr | None:
+        """The proposal that is under way, to be sent again where its answer was lost."""
+        return None if self._proposed is None else ProposeIsr(self._proposed, self._partition_epoch)
+
+    @property
+    def knows_latest(self) -> bool:
+        """Whether HW has passed what was in the log when this leadership began (KIP-207)."""
+        return self.high_watermark >= self._start_offset
+
+    def broker_epoch(self, replica: BrokerId) -> BrokerEpoch | None:
+        """The process of a follower whose fetches this leadership has seen last."""
+        return self._followers.broker_epoch(replica)
+
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event; give what must be done, in order."""
         match event:
             case DurableEndMoved():
-                return self._durable_end_moved(event)
+                return self._durable_end_moved(event.replica, event.offset)
+            case FollowerFetched():
+                return self._follower_fetched(event)
+            case Ticked():
+                return self._shrink(event)
             case IsrChanged():
                 return self._isr_changed(event)
             case MinimumChanged():
                 return self._minimum_changed(event)
             case LeadershipStarted():
                 return self._start(event)
+            case LeadershipEnded():
+                self._proposed, self._isr, self._maximal_isr = None, frozenset(), frozenset()
+                return NOTHING
+            case ProposalRefused():
+                self._proposed, self._maximal_isr, self._may_propose = None, self._isr, False
+                return self._advance()
+            case LeaseEnded() | LeaseRenewed():
+                self._has_lease = isinstance(event, LeaseRenewed)
+                return self._advance()
 
     def _start(self, event: LeadershipStarted) -> tuple[Effect, ...]:
         assert event.epoch > self.epoch, f"epoch {event.epoch} does not follow {self.epoch}"
         assert self.broker_id in event.isr, "a leader is in sync with itself"
         assert event.high_watermark <= event.log_end, "no unclean election: a leader holds all that is committed"
         self.epoch = event.epoch
+        self._start_offset = event.log_end
+        self._replicas = event.replicas | event.isr
         self._isr = self._maximal_isr = event.isr
+        self._proposed, self._partition_epoch = None, event.partition_epoch
         # What followers hold is unknown until each one says so in this epoch.
         self._durable_ends = {self.broker_id: event.log_end}
+        self._may_propose = True
+        self._followers.start(self._replicas - {self.broker_id}, event.now_s)
         self.high_watermark = max(self.high_watermark, event.high_watermark)
         return (EpochStarted(event.epoch, event.log_end), *self._advance())
 
-    def _durable_end_moved(self, event: DurableEndMoved) -> tuple[Effect, ...]:
-        if event.offset <= self._durable_ends.get(event.replica, -1):
+    def _durable_end_moved(self, replica: BrokerId, end: Offset) -> tuple[Effect, ...]:
+        if end <= self._durable_ends.get(replica, -1):
             return NOTHING
-        self._durable_ends[event.replica] = event.offset
+        self._durable_ends[replica] = end
         return self._advance()
+
+    def _follower_fetched(self, event: FollowerFetched) -> tuple[Effect, ...]:
+        if event.replica not in self._replicas or event.replica == self.broker_id:
+            return NOTHING  # it was reassigned away, and has not heard of it
+        if self._followers.broker_epoch(event.replica) not in (None, event.broker_epoch):
+            self._durable_ends.pop(event.replica, None)
+        self._followers.fetched(
+            event.replica, event.broker_epoch, event.durable_end, log_end=event.log_end, now_s=event.now_s
+        )
+        moved = self._durable_end_moved(event.replica, event.durable_end)
+        return moved + self._expand(event.replica)
+
+    def _expand(self, replica: BrokerId) -> tuple[Effect, ...]:
+        """Propose a follower that has everything that is, or in this leadership may become, committed."""
+        end = self._durable_ends.get(replica, Offset(0))
+        if replica in self._isr or not self._can_propose:
+            return NOTHING
+        if end < self.high_watermark or end < self._start_offset:
+            return NOTHING
+        return self._propose(self._isr | {replica})
+
+    def _shrink(self, event: Ticked) -> tuple[Effect, ...]:
+        self._may_propose = True
+        if not self._can_propose:
+            return NOTHING
+        followers = self._isr - {self.broker_id}
+        lagging = self._followers.lagging(followers, self._durable_ends, log_end=event.log_end, now_s=event.now_s)
+        return self._propose(self._isr - lagging) if lagging else NOTHING
+
+    @property
+    def _can_propose(self) -> bool:
+        return self._proposed is None and self._may_propose and self._has_lease and bool(self._isr)
+
+    def _propose(self, isr: frozenset[BrokerId]) -> tuple[Effect, ...]:
+        self._proposed = isr
+        self._maximal_isr = self._isr | isr
+        return (ProposeIsr(isr, self._partition_epoch),)
 
     def _isr_changed(self, event: IsrChanged) -> tuple[Effect, ...]:
         assert self.broker_id in event.committed, "a leader outside its own ISR has lost the leadership"
+        if event.partition_epoch < self._partition_epoch:
+            return NOTHING  # overtaken by a later one
         had_minimum = self.has_minimum
+        self._partition_epoch = event.partition_epoch
+        self._replicas = (event.replicas or self._replicas) | event.committed
+        self._followers.keep(self._replicas)
+        self._proposed = None
         self._isr = event.committed
         self._maximal_isr = event.committed | event.proposed
         return self._after_change_of_rules(had_minimum)
@@ -150,7 +338,7 @@ class PartitionLeadership:
         return self._advance()
 
     def _advance(self) -> tuple[Effect, ...]:
-        if len(self._isr) < self.min_insync_replicas:
+        if not self._has_lease or not self.has_minimum:
             return NOTHING
         ends = self._durable_ends
         committed = min(ends.get(replica, Offset(0)) for replica in self._maximal_isr)

@@ -1,0 +1,72 @@
+"""What a leader knows of its followers: which processes they are, and since when each was not caught up.
+
+A follower is caught up at a moment if it has synced everything that the leader's log held then. What counts is the
+time, not the number of records: a follower that is some thousand records behind and as fast as the leader is in sync,
+one that has stopped is not (KIP-16).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.base.ids import BrokerEpoch, BrokerId, Offset
+
+_UNKNOWN: Final = BrokerEpoch(-1)
+
+
+@dataclass(slots=True)
+class _Follower:
+    caught_up_s: float
+    broker_epoch: BrokerEpoch = _UNKNOWN
+    fetched_s: float = 0.0
+    log_end_at_fetch: Offset | None = None
+    """The leader's log end when it fetched last."""
+
+
+class Followers:
+    """See the module. Life: that of the partition; `start` begins a leadership."""
+
+    __slots__ = ("_followers", "_lag_max_s")
+
+    def __init__(self, lag_max_s: float) -> None:
+        self._lag_max_s = lag_max_s
+        self._followers: dict[BrokerId, _Follower] = {}
+
+    def start(self, followers: Iterable[BrokerId], now_s: float) -> None:
+        """A leadership begins. Nobody has fetched yet, so each one gets the whole time to do so."""
+        self._followers = {replica: _Follower(caught_up_s=now_s) for replica in followers}
+
+    def keep(self, replicas: frozenset[BrokerId]) -> None:
+        """Forget the others."""
+        self._followers = {replica: one for replica, one in self._followers.items() if replica in replicas}
+
+    def fetched(
+        self, replica: BrokerId, broker_epoch: BrokerEpoch, durable_end: Offset, *, log_end: Offset, now_s: float
+    ) -> None:
+        """A follower has synced below `durable_end`, at a moment when the leader's log ended at `log_end`."""
+        one = self._followers.setdefault(replica, _Follower(caught_up_s=float("-inf")))
+        if durable_end >= log_end:
+            one.caught_up_s = now_s
+        elif one.log_end_at_fetch is not None and durable_end >= one.log_end_at_fetch:
+            one.caught_up_s = max(one.caught_up_s, one.fetched_s)
+        one.broker_epoch = broker_epoch
+        one.fetched_s, one.log_end_at_fetch = now_s, log_end
+
+    def broker_epoch(self, replica: BrokerId) -> BrokerEpoch | None:
+        """The process that fetched last; None where there was no fetch in this leadership."""
+        one = self._followers.get(replica)
+        return None if one is None or one.broker_epoch == _UNKNOWN else one.broker_epoch
+
+    def lagging(
+        self, replicas: Iterable[BrokerId], durable_ends: Mapping[BrokerId, Offset], *, log_end: Offset, now_s: float
+    ) -> frozenset[BrokerId]:
+        """Those of `replicas` that were not caught up for longer than the limit. One that has everything never is,
+        whenever it fetched last: there was nothing to fetch."""
+        return frozenset(
+            replica
+            for replica in replicas
+            if durable_ends.get(replica, -1) < log_end and self._is_late(self._followers.get(replica), now_s)
+        )
+
+    def _is_late(self, one: _Follower | None, now_s: float) -> bool:
+        return one is None or now_s - one.caught_up_s > self._lag_max_s

@@ -1,0 +1,255 @@
+"""The follower's side of one partition: events in, effects out.
+
+One loop, from the assignment until the next one:
+
+    FollowingStarted --> Fetch --> FetchAnswered --> AppendRecords --> Appended --> Fetch ...
+                           ^          |
+                           |          +-- diverging --> Truncate --> Truncated --+
+                           |          +-- below the leader's log start --> StartAt --> Truncated --+
+                           +---------------------------------------------------------------------+
+
+- It truncates for one reason: the leader says where the two logs part (`reconciliation`). Until a fetch was answered
+  with records or with nothing new, nobody knows whether its end is the leader's.
+- An answer to a request of an earlier assignment changes nothing: each request has the leader epoch and a number.
+- Its HW is the leader's, at most its own end. It goes back only where the leader's log says that records below it are
+  not there: that takes an unclean election, which somebody asked for.
+- A fetch tells the durable end. What is appended and not yet synced does not count for the leader.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset
+from logboom.replication.reconciliation import EpochEnd, Epochs, truncation_point
+
+
+@dataclass(frozen=True, slots=True)
+class FollowingStarted:
+    """This broker follows `leader` from now on, in its `epoch`."""
+
+    leader: BrokerId
+    epoch: Epoch
+    log_end: Offset
+    durable_end: Offset
+    high_watermark: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class FollowingStopped:
+    """There is no leader to follow, or this broker leads: answers that are under way change nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswered:
+    """The leader's answer to the request of a number."""
+
+    number: int
+    high_watermark: Offset
+    log_start: Offset
+    """The first offset that the leader has."""
+    diverging: EpochEnd | None = None
+    """Where the logs part; then there are no records."""
+    records_end: Offset | None = None
+    """The offset after the last record of the answer, whose first batch is at the offset that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """The request of a number was refused or lost; the caller has waited as long as it found right."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The records of the last answer are in the log, synced or not."""
+
+    log_end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """The log was cut, or begun anew at another offset, durably."""
+
+    log_end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class DurableEndMoved:
+    """This replica's own log is synced below `offset`."""
+
+    offset: Offset
+
+
+Event = FollowingStarted | FollowingStopped | FetchAnswered | FetchFailed | Appended | Truncated | DurableEndMoved
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Ask the leader for what comes at `offset`."""
+
+    number: int
+    leader: BrokerId
+    epoch: Epoch
+    """The leader epoch in which this broker follows: the leader refuses another one (KIP-320)."""
+    offset: Offset
+    last_epoch: Epoch
+    """The epoch of the last batch before `offset`, NO_EPOCH where there is none."""
+    durable_end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class TellDurableEnd:
+    """Tell the leader, beside the fetch that is waiting there, how far this log is synced."""
+
+    leader: BrokerId
+    epoch: Epoch
+    durable_end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRecords:
+    """Append the records of the answer as they are; `Appended` follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut the log at `offset`, durably; `Truncated` follows."""
+
+    offset: Offset
+    below_high_watermark: bool
+    """Records that consumers may have read go: only after an unclean election. To be logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Drop all records: they are below what the leader still has. The log begins at `offset`; `Truncated` follows."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermarkMoved:
+    """Consumers may read below `offset` here."""
+
+    offset: Offset
+
+
+Effect = Fetch | TellDurableEnd | AppendRecords | Truncate | StartAt | HighWatermarkMoved
+
+NOTHING: Final[tuple[Effect, ...]] = ()
+
+
+class PartitionFollowing:
+    """State of one partition on a broker that follows. One thread feeds it; it lives as long as the partition."""
+
+    __slots__ = (
+        "_durable_end",
+        "_epochs",
+        "_fetching",
+        "_log_end",
+        "_number",
+        "_reconciled",
+        "_told_end",
+        "_waiting",
+        "epoch",
+        "high_watermark",
+        "leader",
+    )
+
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
+        self.leader = NO_BROKER
+        self.epoch = NO_EPOCH
+        self.high_watermark = Offset(0)
+        self._log_end = self._durable_end = self._told_end = Offset(0)
+        self._number = 0
+        """Of the last request; an answer with another one is late."""
+        self._fetching = False
+        """Whether the last request waits for its answer."""
+        self._waiting = False
+        """Whether an append or a truncation is under way, which the next request has to wait for."""
+        self._reconciled = False
+
+    @property
+    def reconciled(self) -> bool:
+        """Whether the leader has confirmed, in this epoch, that its log goes on where this one ends."""
+        return self._reconciled
+
+    def step(self, event: Event) -> tuple[Effect, ...]:
+        """Take one event; give what must be done, in order."""
+        match event:
+            case FetchAnswered():
+                return self._answered(event) if self._is_due(event.number) else NOTHING
+            case Appended(log_end) | Truncated(log_end):
+                return self._log_changed(log_end)
+            case DurableEndMoved(offset):
+                return self._durable_end_moved(offset)
+            case FetchFailed(number):
+                return self._fetch() if self._is_due(number) else NOTHING
+            case FollowingStarted():
+                return self._start(event)
+            case FollowingStopped():
+                self.leader, self._fetching = NO_BROKER, False
+                return NOTHING
+
+    def _is_due(self, number: int) -> bool:
+        return self._fetching and number == self._number and self.leader != NO_BROKER
+
+    def _start(self, event: FollowingStarted) -> tuple[Effect, ...]:
+        # The same epoch again where this broker was no replica for a while: a move that was taken back.
+        again = event.epoch == self.epoch and self.leader == NO_BROKER
+        assert event.epoch > self.epoch or again, f"epoch {event.epoch} does not follow {self.epoch}"
+        self.leader, self.epoch = event.leader, event.epoch
+        self._log_end, self._durable_end = event.log_end, event.durable_end
+        self.high_watermark = max(self.high_watermark, event.high_watermark)
+        self._fetching = self._reconciled = False
+        # What an answer of the former leader began is still on its way to the disk: the next request needs its outcome.
+        return NOTHING if self._waiting else self._fetch()
+
+    def _fetch(self) -> tuple[Effect, ...]:
+        self._number += 1
+        self._fetching = True
+        self._told_end = self._durable_end
+        last_epoch = self._epochs.latest if self._log_end > 0 else NO_EPOCH
+        return (Fetch(self._number, self.leader, self.epoch, self._log_end, last_epoch, self._durable_end),)
+
+    def _answered(self, event: FetchAnswered) -> tuple[Effect, ...]:
+        self._fetching = False
+        if event.diverging is not None:
+            self._waiting, self._reconciled = True, False
+            offset = truncation_point(self._epochs, self._log_end, event.diverging)
+            lost = offset < self.high_watermark
+            if lost:
+                self.high_watermark = offset
+            return (Truncate(offset, below_high_watermark=lost),)
+        if event.log_start > self._log_end:
+            self._waiting = True
+            return (StartAt(event.log_start),)
+        self._reconciled = True
+        if event.records_end is None:
+            return self._moved(event.high_watermark) + self._fetch()
+        self._waiting = True
+        # The mark of the answer holds for its records too, once they are in the log; the next answer repeats it.
+        return (*self._moved(event.high_watermark), AppendRecords())
+
+    def _log_changed(self, log_end: Offset) -> tuple[Effect, ...]:
+        assert self._waiting, "nothing was asked for"
+        self._waiting = False
+        self._log_end = log_end
+        self._durable_end = min(self._durable_end, log_end)
+        return self._fetch() if self.leader != NO_BROKER else NOTHING
+
+    def _durable_end_moved(self, offset: Offset) -> tuple[Effect, ...]:
+        self._durable_end = max(self._durable_end, offset)
+        if not self._fetching or self._told_end >= self._durable_end or not self._reconciled:
+            return NOTHING  # the next request tells it; an end that the leader has not confirmed says nothing
+        self._told_end = self._durable_end
+        return (TellDurableEnd(self.leader, self.epoch, self._durable_end),)
+
+    def _moved(self, leaders_mark: Offset) -> tuple[Effect, ...]:
+        mark = min(leaders_mark, self._log_end)
+        if mark <= self.high_watermark:
+            return NOTHING
+        self.high_watermark = mark
+        return (HighWatermarkMoved(mark),)

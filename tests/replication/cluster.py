@@ -1,0 +1,558 @@
+"""A cluster of the pure cores under one seed: the controller's commands, leaders, followers, and everything between
+them that may go wrong. One partition, whose records are numbers.
+
+Messages are delayed, lost, doubled and reordered. Processes are killed, which loses what was not synced, and paused for
+longer than their leases. Each broker applies the metadata when it gets round to it. What is acked to a producer, or may
+be read by a consumer, is written down, and must be the same for ever.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from uuid import UUID
+
+from logboom.base.errors import LogboomError, UnknownLeaderEpochError
+from logboom.base.ids import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    DirectoryId,
+    Epoch,
+    Offset,
+    PartitionEpoch,
+    PartitionIndex,
+    StreamId,
+    StreamName,
+)
+from logboom.metadata import Image, MetadataRecord, Stream, StreamCreated, apply_all
+from logboom.metadata.assignment import Assignment
+from logboom.metadata.leadership import IsrProposal, LogEnd, change_isr, rebalance, recover, recovery_candidates
+from logboom.metadata.leases import BrokerLease, BrokerLeases
+from logboom.metadata.membership import Registration, fence, register, unfence
+from logboom.metadata.placement import start
+from logboom.metadata.reassignment import reassign
+from logboom.metadata.records import Placed
+from logboom.replication import following, leadership
+from logboom.replication.following import PartitionFollowing
+from logboom.replication.leadership import PartitionLeadership
+from logboom.replication.reconciliation import divergence
+from logboom.storage.epochs import EpochHistory
+
+STREAM = StreamId(UUID(int=1))
+FIRST = PartitionIndex(0)
+LEASE_S = 2.0
+LAG_MAX_S = 4.0
+RECORDS_PER_FETCH = 5
+
+Record = tuple[Epoch, int]
+
+
+@dataclass
+class Log:
+    """What a broker's disk holds of the partition."""
+
+    records: list[Record] = field(default_factory=list)
+    durable_end: int = 0
+    epochs: EpochHistory = field(default_factory=EpochHistory)
+    high_watermark: int = 0
+    """The checkpoint of HW: as old as it happens to be."""
+
+    @property
+    def end(self) -> Offset:
+        return Offset(len(self.records))
+
+    def append(self, record: Record) -> None:
+        if record[0] > self.epochs.latest:
+            self.epochs.begin(record[0], self.end)
+        self.records.append(record)
+
+    def truncate(self, offset: int) -> None:
+        del self.records[offset:]
+        self.epochs.truncate_end(Offset(offset))
+        self.durable_end = min(self.durable_end, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise of the log was broken."""
+
+
+class Broker:
+    """One process, from a start to its end."""
+
+    def __init__(
+        self, cluster: "Cluster", broker_id: BrokerId, log: Log, image: Image, broker_epoch: BrokerEpoch
+    ) -> None:
+        self.cluster = cluster
+        self.id = broker_id
+        self.log = log
+        self.image = image
+        self.epoch = broker_epoch
+        self.applied = len(cluster.history)
+        self.lease = BrokerLease(LEASE_S)
+        self.paused_until = 0.0
+        self.leads = False
+        self.role = (Epoch(-1), PartitionEpoch(-1))
+        self.last_request = 0
+        self.pending: list[Record] = []
+        self.leader = PartitionLeadership(broker_id, min_insync_replicas=cluster.minimum, lag_max_s=LAG_MAX_S)
+        self.follower = PartitionFollowing(log.epochs)
+        self.follower.high_watermark = self.leader.high_watermark = Offset(min(log.high_watermark, log.end))
+        self._follow_assignment()
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.leader.high_watermark if self.leads else self.follower.high_watermark
+
+    @property
+    def running(self) -> bool:
+        return self.cluster.now_s >= self.paused_until
+
+    # --- metadata and lease -------------------------------------------------------------------------------------
+
+    def apply_metadata(self, count: int = 1) -> None:
+        records = self.cluster.history[self.applied : self.applied + count]
+        self.applied += len(records)
+        self.image = apply_all(self.image, records)
+        self._follow_assignment()
+
+    def _follow_assignment(self) -> None:
+        now = self.image.assignment(STREAM, FIRST)
+        assert now is not None
+        role = (now.leader_epoch, now.partition_epoch)
+        if role == self.role:
+            return
+        self.role, before = role, self.role
+        if now.leader == self.id:
+            self._lead(now, before[0])
+        else:
+            self._follow(now, before[0])
+
+    def _lead(self, now: Assignment, epoch_before: Epoch) -> None:
+        if self.leads and now.leader_epoch == epoch_before:
+            self._led(
+                self.leader.step(
+                    leadership.IsrChanged(frozenset(now.isr), frozenset(), now.partition_epoch, frozenset(now.replicas))
+                )
+            )
+            return
+        self.follower.step(following.FollowingStopped())
+        self.pending = []
+        mark = max(self.follower.high_watermark, self.leader.high_watermark)
+        self.leads = True
+        # Everything in a leader's log is synced before it begins to lead.
+        self.log.durable_end = self.log.end
+        self._led(
+            self.leader.step(
+                leadership.LeadershipStarted(
+                    now.leader_epoch,
+                    frozenset(now.isr),
+                    self.log.end,
+                    Offset(min(mark, self.log.end)),
+                    frozenset(now.replicas),
+                    now.partition_epoch,
+                    self.cluster.now_s,
+                )
+            )
+        )
+
+    def _follow(self, now: Assignment, epoch_before: Epoch) -> None:
+        if self.leads:
+            self.leads = False
+            self.leader.step(leadership.LeadershipEnded())
+            self.follower.high_watermark = max(self.follower.high_watermark, self.leader.high_watermark)
+        if now.leader == NO_BROKER or self.id not in now.replicas:
+            self.follower.step(following.FollowingStopped())
+            self.pending = []
+        elif now.leader_epoch > self.follower.epoch or self.follower.leader == NO_BROKER:
+            self.pending = []
+            self._followed(
+                self.follower.step(
+                    following.FollowingStarted(
+                        now.leader,
+                        now.leader_epoch,
+                        self.log.end,
+                        Offset(self.log.durable_end),
+                        self.follower.high_watermark,
+                    )
+                )
+            )
+
+    def check_lease(self) -> None:
+        """Before anything else happens: rule 6."""
+        holds = self.lease.holds(self.cluster.now_s)
+        if holds != self.leader.has_lease:
+            event = leadership.LeaseRenewed() if holds else leadership.LeaseEnded()
+            effects = self.leader.step(event)
+            if self.leads:
+                self._led(effects)
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _led(self, effects: tuple[leadership.Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case leadership.EpochStarted(epoch, offset):
+                    self.log.epochs.begin(epoch, offset)
+                case leadership.HighWatermarkMoved(offset):
+                    self.cluster.commit(self, offset)
+                case leadership.ProposeIsr():
+                    self.propose()
+                case leadership.BelowMinimum():
+                    pass
+
+    def propose(self) -> None:
+        wanted = self.leader.proposal
+        if wanted is None or not self.leads:
+            return
+        epochs = {one: self.leader.broker_epoch(one) for one in wanted.isr if one != self.id}
+        isr = {one: self.image.brokers[one].epoch if known is None else known for one, known in epochs.items()}
+        proposal = IsrProposal(STREAM, FIRST, self.leader.epoch, wanted.partition_epoch, {**isr, self.id: self.epoch})
+        self.cluster.send(NO_BROKER, lambda: self.cluster.decide_isr(self, proposal))
+
+    def _followed(self, effects: tuple[following.Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case following.Fetch():
+                    self.last_request = effect.number
+                    self.cluster.send(effect.leader, partial(self.cluster.fetch, self, effect))
+                case following.TellDurableEnd(leader, epoch, end):
+                    self.cluster.send(leader, partial(self.cluster.told, self, leader, epoch, end))
+                case following.AppendRecords():
+                    records, self.pending = self.pending, []
+                    for record in records:
+                        self.log.append(record)
+                    self._followed(self.follower.step(following.Appended(self.log.end)))
+                case following.Truncate(offset, below_high_watermark):
+                    if below_high_watermark:
+                        raise BrokenPromiseError(f"broker {self.id} truncates below its high-water mark")
+                    self.log.truncate(offset)
+                    self._followed(self.follower.step(following.Truncated(self.log.end)))
+                case following.HighWatermarkMoved():
+                    self.cluster.check_reads(self)
+                case following.StartAt():
+                    raise BrokenPromiseError("nothing is ever deleted here")
+
+    # --- what happens to it -------------------------------------------------------------------------------------
+
+    def produce(self, value: int) -> None:
+        if self.leads and self.leader.has_minimum and self.leader.has_lease:
+            self.log.append((self.leader.epoch, value))
+
+    def flush(self) -> None:
+        self.log.durable_end = len(self.log.records)
+        if self.leads:
+            self._led(self.leader.step(leadership.DurableEndMoved(self.id, self.log.end)))
+        else:
+            self._followed(self.follower.step(following.DurableEndMoved(self.log.end)))
+
+    def tick(self) -> None:
+        if self.leads:
+            self._led(self.leader.step(leadership.Ticked(self.log.end, self.cluster.now_s)))
+            self.propose()  # an answer may have been lost
+        else:
+            self._followed(self.follower.step(following.FetchFailed(self.last_request)))
+
+    def checkpoint(self) -> None:
+        self.log.high_watermark = self.high_watermark
+
+    def answer(
+        self, request: following.Fetch, fetcher: "Broker"
+    ) -> tuple[following.FetchAnswered, list[Record]] | None:
+        """A follower's fetch, on the leader. None: refused."""
+        if not self.leads or request.epoch != self.leader.epoch:
+            return None
+        try:
+            parted = divergence(
+                self.log.epochs, self.log.end, last_epoch=request.last_epoch, fetch_offset=request.offset
+            )
+        except UnknownLeaderEpochError:
+            return None
+        mark = self.leader.high_watermark
+        if parted is not None:
+            return following.FetchAnswered(request.number, mark, Offset(0), diverging=parted), []
+        self.follower_is_at(fetcher, request.durable_end)
+        records = self.log.records[request.offset : request.offset + RECORDS_PER_FETCH]
+        end = Offset(request.offset + len(records)) if records else None
+        return following.FetchAnswered(request.number, self.leader.high_watermark, Offset(0), records_end=end), records
+
+    def follower_is_at(self, fetcher: "Broker", durable_end: Offset) -> None:
+        self._led(
+            self.leader.step(
+                leadership.FollowerFetched(fetcher.id, fetcher.epoch, durable_end, self.log.end, self.cluster.now_s)
+            )
+        )
+
+    def answered(self, answer: following.FetchAnswered, records: list[Record], epoch: Epoch) -> None:
+        if epoch == self.follower.epoch and not self.leads:
+            self.pending = records
+            self._followed(self.follower.step(answer))
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(self, seed: int, *, brokers: int = 3, minimum: int = 2) -> None:
+        self.random = Random(seed)
+        self.now_s = 0.0
+        self.minimum = minimum
+        self.image = Image()
+        self.history: list[MetadataRecord] = []
+        self.leases = BrokerLeases(LEASE_S)
+        self.messages: list[tuple[BrokerId, Callable[[], None]]] = []
+        self.committed: list[int] = []
+        self.produced = 0
+        self.starts = 0
+        self.logs = {BrokerId(n): Log() for n in range(1, brokers + 1)}
+        self.alive: dict[BrokerId, Broker] = {}
+        self.healed = False
+        for broker in self.logs:
+            self._register(broker)
+        replicas = tuple(self.logs)[:3]
+        self._take(
+            (
+                StreamCreated(
+                    name=StreamName("s"),
+                    id=STREAM,
+                    partitions=1,
+                    config={},
+                    placed=(Placed.of(start(replicas, self.image.brokers)),),
+                ),
+            )
+        )
+        for broker in self.logs:
+            self.alive[broker] = Broker(self, broker, self.logs[broker], self.image, self.image.brokers[broker].epoch)
+            self._heartbeat(self.alive[broker])
+
+    def minimum_of(self, _: Stream) -> int:
+        return self.minimum
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    def _take(self, records: tuple[MetadataRecord, ...]) -> None:
+        self.history += records
+        self.image = apply_all(self.image, records)
+
+    def _register(self, broker: BrokerId) -> None:
+        self.starts += 1
+        wanted = Registration(broker, DirectoryId(str(broker)), str(self.starts), {})
+        self._take(register(self.image, wanted, self.minimum_of))
+        self._take(unfence(self.image, broker, self.image.brokers[broker].epoch, self.minimum_of))
+        self.leases.renew(broker, self.now_s)
+
+    def _end_leases(self) -> None:
+        for broker in self.leases.expired(self.now_s):
+            self._take(fence(self.image, broker, self.minimum_of))
+            self.leases.drop(broker)
+
+    def decide_isr(self, leader: Broker, proposal: IsrProposal) -> None:
+        try:
+            records = change_isr(self.image, leader.id, leader.epoch, proposal, self.minimum_of)
+        except LogboomError as error:
+            if type(error).__name__ == "IneligibleReplicaError":
+                self.send(leader.id, lambda: self._refused(leader, proposal))
+            return
+        self._take(records)
+
+    def _refused(self, leader: Broker, proposal: IsrProposal) -> None:
+        wanted = leader.leader.proposal
+        if self.alive.get(leader.id) is leader and leader.leads and wanted is not None:
+            same = wanted.isr == frozenset(proposal.isr) and wanted.partition_epoch == proposal.partition_epoch
+            if same and leader.leader.epoch == proposal.leader_epoch:
+                leader._led(leader.leader.step(leadership.ProposalRefused()))
+
+    def recover(self) -> None:
+        """Where all who had everything were killed: the one with the longest log, once all of them are back."""
+        now = self.image.assignment(STREAM, FIRST)
+        assert now is not None
+        candidates = recovery_candidates(now)
+        if candidates and all(one in self.alive and self.image.is_active(one) for one in candidates):
+            ends = {one: LogEnd(Epoch(self.logs[one].epochs.latest), self.logs[one].end) for one in candidates}
+            self._take(recover(self.image, STREAM, FIRST, ends, self.minimum_of))
+
+    # --- messages -----------------------------------------------------------------------------------------------
+
+    def send(self, to: BrokerId, action: Callable[[], None]) -> None:
+        if self.healed or self.random.random() > 0.05:
+            self.messages.append((to, action))
+        if not self.healed and self.random.random() < 0.05:
+            self.messages.append((to, action))
+
+    def deliver(self) -> None:
+        if not self.messages:
+            return
+        to, action = self.messages.pop(self.random.randrange(len(self.messages)))
+        if to == NO_BROKER:
+            action()
+        elif to in self.alive and self.alive[to].running:
+            self.alive[to].check_lease()
+            action()
+        elif to in self.alive:
+            self.messages.append((to, action))  # its socket holds it until it goes on
+
+    def fetch(self, fetcher: Broker, request: following.Fetch) -> None:
+        leader = self.alive[request.leader]
+        if self.alive.get(fetcher.id) is not fetcher:
+            return
+        answer = leader.answer(request, fetcher)
+        if answer is not None:
+            self.send(fetcher.id, lambda: self._answered(fetcher, answer, request.epoch))
+
+    def _answered(self, to: Broker, answer: tuple[following.FetchAnswered, list[Record]], epoch: Epoch) -> None:
+        if self.alive.get(to.id) is to:
+            to.answered(*answer, epoch)
+
+    def told(self, fetcher: Broker, leader: BrokerId, epoch: Epoch, durable_end: Offset) -> None:
+        found = self.alive[leader]
+        if self.alive.get(fetcher.id) is fetcher and found.leads and found.leader.epoch == epoch:
+            found.follower_is_at(fetcher, durable_end)
+
+    def _heartbeat(self, broker: Broker) -> None:
+        sent_s = self.now_s
+
+        def received() -> None:
+            known = self.image.brokers[broker.id]
+            if known.epoch != broker.epoch:
+                return
+            if known.fenced:
+                self._take(unfence(self.image, broker.id, broker.epoch, self.minimum_of))
+            self.leases.renew(broker.id, self.now_s)
+            self.send(broker.id, lambda: broker.lease.renewed(sent_s) if self.alive.get(broker.id) is broker else None)
+
+        self.send(NO_BROKER, received)
+
+    # --- what may happen ----------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One thing happens."""
+        self.now_s += self.random.random() * 0.016
+        self._end_leases()
+        happening = self.random.choices(list(HAPPENINGS), list(HAPPENINGS.values()))[0]
+        happening(self)
+
+    def _one(self) -> Broker | None:
+        """A process that runs, its lease looked at."""
+        running = [one for one in self.alive.values() if one.running]
+        if not running:
+            return None
+        chosen = self.random.choice(running)
+        chosen.check_lease()
+        return chosen
+
+    def do(self, action: Callable[[Broker], None]) -> None:
+        chosen = self._one()
+        if chosen is not None:
+            action(chosen)
+
+    def produce(self) -> None:
+        self.produced += 1
+        self.do(lambda one: one.produce(self.produced))
+
+    def kill(self) -> None:
+        if self.alive and self.random.random() < 0.3:
+            broker = self.random.choice(list(self.alive))
+            log = self.alive.pop(broker).log
+            log.truncate(self.random.randint(log.durable_end, len(log.records)))
+
+    def restart(self) -> None:
+        for broker in self.logs:
+            if broker not in self.alive and self.random.random() < 0.5:
+                self._register(broker)
+                log = self.logs[broker]
+                # Recovery syncs what it finds.
+                log.durable_end = len(log.records)
+                self.alive[broker] = Broker(self, broker, log, self.image, self.image.brokers[broker].epoch)
+                self._heartbeat(self.alive[broker])
+
+    def pause(self) -> None:
+        self.do(lambda one: setattr(one, "paused_until", self.now_s + self.random.random() * 2 * LEASE_S))
+
+    def move(self) -> None:
+        if self.random.random() < 0.3 and len(self.logs) > 3:
+            self._take(reassign(self.image, "s", 0, self.random.sample(list(self.logs), 3), self.minimum_of))
+
+    def balance(self) -> None:
+        self._take(rebalance(self.image, self.minimum_of, most=1))
+
+    # --- promises -----------------------------------------------------------------------------------------------
+
+    def commit(self, leader: Broker, end: Offset) -> None:
+        """A leader tells producers that everything below `end` is committed."""
+        self.check_reads(leader)
+        self.committed += [value for _, value in leader.log.records[len(self.committed) : end]]
+
+    def check_reads(self, broker: Broker) -> None:
+        """What a consumer may read at `broker` is what was committed there, or is committed by this."""
+        seen = [value for _, value in broker.log.records[: broker.high_watermark]]
+        both = min(len(seen), len(self.committed))
+        if seen[:both] != self.committed[:both]:
+            raise BrokenPromiseError(f"broker {broker.id} shows other records than were committed")
+        if not broker.leads and len(seen) > len(self.committed):
+            raise BrokenPromiseError(f"broker {broker.id} follows and shows records that nobody has committed")
+
+    def heal(self) -> None:
+        """Nothing fails any more, and all of it drains: everything acked is on every replica."""
+        self.healed = True
+        for _ in range(4_000):
+            self.now_s += 0.02
+            self._end_leases()
+            self.restart()
+            self.recover()
+            for _ in range(len(self.messages)):
+                self.deliver()
+            for one in self.alive.values():
+                if one.running:
+                    one.check_lease()
+                    one.apply_metadata(10)
+                    one.flush()
+                    one.tick()
+                    self._heartbeat(one)
+            if self._is_whole():
+                return
+        raise BrokenPromiseError(f"not whole after healing: {self.image.assignment(STREAM, FIRST)}")
+
+    def _is_whole(self) -> bool:
+        now = self.image.assignment(STREAM, FIRST)
+        assert now is not None
+        if now.leader == NO_BROKER or set(now.isr) != set(now.replicas) or now.reassigning:
+            return False
+        if not all(one in self.alive for one in now.replicas):
+            return False
+        leader = self.alive[now.leader]
+        if not leader.leads or leader.high_watermark < leader.log.end:
+            return False
+        logs = [self.alive[one].log.records for one in now.replicas]
+        if any(log != logs[0] for log in logs):
+            return False
+        values = [value for _, value in logs[0]]
+        if values[: len(self.committed)] != self.committed:
+            raise BrokenPromiseError("committed records are gone")
+        return True
+
+
+HAPPENINGS: dict[Callable[[Cluster], None], float] = {
+    Cluster.produce: 10,
+    Cluster.deliver: 45,
+    lambda cluster: cluster.do(Broker.flush): 12,
+    lambda cluster: cluster.do(Broker.apply_metadata): 12,
+    lambda cluster: cluster.do(Broker.tick): 4,
+    lambda cluster: cluster.do(cluster._heartbeat): 6,
+    lambda cluster: cluster.do(Broker.checkpoint): 1,
+    Cluster.kill: 0.8,
+    Cluster.restart: 1,
+    Cluster.pause: 0.3,
+    Cluster.recover: 1,
+    Cluster.balance: 0.5,
+    Cluster.move: 0.2,
+}
+"""What happens, and how often beside the others."""
+
+
+def run(seed: int, steps: int = 1_500) -> Cluster:
+    """One life of a cluster. Raises BrokenPromiseError."""
+    cluster = Cluster(seed, brokers=3 + seed % 3, minimum=1 + seed % 2)
+    for _ in range(steps):
+        cluster.step()
+    cluster.heal()
+    return cluster
