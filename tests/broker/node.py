@@ -254,6 +254,9 @@ class FaultyFile:
             self._disk.check(self._path, self._disk.write_errno)
             return not self._disk.refuse_nowait and self._file.write_nowait(offset, buffers)
 
+    def descriptor(self) -> int:
+        return self._file.descriptor()
+
     def begin_sync(self, done: Callable[[OSError | None], None]) -> bool:
         try:
             self._disk.check(self._path, self._disk.sync_errno)

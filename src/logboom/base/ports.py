@@ -79,6 +79,32 @@ class Thread(Protocol):
         """Wait until it has ended, at most `timeout` seconds. Not on the event loop."""
 
 
+class Helper(Protocol):
+    """Another process of this program, which works for this one: for what would keep the interpreter busy for long.
+
+    For one thread at a time. It ends with this process, whatever ends that.
+    """
+
+    def send(self, message: bytes, file: "File | None" = None) -> None:
+        """Send a message, with an open file that the other process gets too. OSError where that has ended."""
+
+    def receive(self) -> bytes:
+        """Wait for the next message. OSError where the process has ended."""
+
+    def end(self) -> None:
+        """Kill it, and return once it is gone. Idempotent."""
+
+
+class HelperSide(Protocol):
+    """What a helper process has of the one that it works for."""
+
+    def send(self, message: bytes) -> None:
+        """Send a message. EOFError where the other process has ended."""
+
+    def receive(self) -> "tuple[bytes, File | None]":
+        """Wait for the next message, and the file that came with it. EOFError where the other process has ended."""
+
+
 class Workers(Protocol):
     """Threads for calls that wait for the disk, which the event loop must never do.
 
@@ -94,6 +120,11 @@ class Workers(Protocol):
 
     def mailbox(self) -> Mailbox[Any]:
         """An empty mailbox for threads of these workers."""
+
+    def helper(self, work: str) -> Helper | None:
+        """Start a process that runs the function `work`, `module:name`, which gets a `HelperSide`. Waits until it has
+        begun to start. None where there are no other processes, as in a simulation. Raises OSError.
+        """
 
 
 class File(Protocol):
@@ -124,6 +155,9 @@ class File(Protocol):
 
         False: nothing was begun, and `sync` has to do it. Only where `Disk.start_async_syncs` gave True.
         """
+
+    def descriptor(self) -> int:
+        """Its number in the operating system; OSError (EOPNOTSUPP) where it is a file of something else."""
 
     def truncate(self, length: int) -> None:
         """Cut or extend (with zeros) to `length` bytes."""

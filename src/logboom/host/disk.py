@@ -44,6 +44,9 @@ class OsFile:
     def __del__(self) -> None:
         self.close()
 
+    def descriptor(self) -> int:
+        return self._fd
+
     def read(self, offset: int, length: int) -> bytes:
         data = os.pread(self._fd, length, offset)
         if len(data) == length or not data:
@@ -136,6 +139,17 @@ class OsFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+class GivenFile(OsFile):
+    """A file that another process opened; its descriptor is this object's from now on."""
+
+    __slots__ = ()
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._syncs = None
+        self._nowait = self._write_nowait = _NOWAIT
 
 
 class OsLock:

@@ -1,10 +1,12 @@
-"""The Workers port on threads of the operating system."""
+"""The Workers port on threads and processes of the operating system."""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
+
+from logboom.host.helper import HelperProcess
 
 
 class SystemWorkers:
@@ -22,3 +24,6 @@ class SystemWorkers:
 
     def mailbox(self) -> SimpleQueue[Any]:
         return SimpleQueue()
+
+    def helper(self, work: str) -> HelperProcess:
+        return HelperProcess(work)

@@ -209,6 +209,9 @@ class SimFile:
             return False
         return True
 
+    def descriptor(self) -> int:
+        raise OSError(errno.EOPNOTSUPP, "a simulated file has no descriptor")
+
     def begin_sync(self, done: Callable[[OSError | None], None]) -> bool:
         complete_later = self._disk.started_syncs
         if complete_later is None:

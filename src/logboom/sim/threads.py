@@ -283,6 +283,9 @@ class SimWorkers:
     def mailbox(self) -> SimMailbox:
         return SimMailbox("a thread")
 
+    def helper(self, work: str) -> None:
+        return None
+
     def _kill(self) -> None:
         for thread in self._threads:
             thread.kill()

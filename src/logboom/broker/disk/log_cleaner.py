@@ -30,6 +30,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.cleaning_schedule import Candidate, RateLimit, most_urgent
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.maintenance import Pause
+from logboom.broker.disk.remote_passes import PassProcess
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replica import Partition
@@ -103,6 +104,7 @@ class LogCleaner:
         self._counters = counters
         self._log = log
         self._thread = ReaderThreads(runtime.workers.pool("cleaner", 1), runtime.clock)
+        self._process = PassProcess(runtime.workers)
         self._pace = _Pace(runtime.workers.mailbox(), config, runtime.clock)
         self._seen: dict[Partition, tuple[object, ...] | None] = {}
         """What the last look at each log depended on."""
@@ -119,9 +121,16 @@ class LogCleaner:
             while self._flusher.failure is None:
                 candidate = await self._look()
                 if candidate is None or not await self._clean(candidate):
+                    await self._end_process()
                     await self._pause.over()
         finally:
+            await self._end_process()
             self._thread.shutdown()
+
+    async def _end_process(self) -> None:
+        """Give back the process of the passes, and with it its memory."""
+        if self._process.runs:
+            await asyncio.wait({self._thread.run(self._process.end)}, timeout=STOP_WAIT_S)
 
     # --- what to do -------------------------------------------------------------------------------------------------
 
@@ -185,7 +194,10 @@ class LogCleaner:
     async def _run_over(self, partition: Partition, dirt: Dirt) -> bool:
         began_s = self._clock.monotonic_s()
         cleaning = partition.log.compaction.begin(
-            self._settings_of(partition), now_ms=self._clock.wall_ms(), stable_end=partition.high_watermark
+            self._settings_of(partition),
+            now_ms=self._clock.wall_ms(),
+            stable_end=partition.high_watermark,
+            start_passes=self._process.start_passes,
         )
         self._pace.begin(lambda: not partition.config.compacts)
         try:

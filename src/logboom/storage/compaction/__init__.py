@@ -19,6 +19,23 @@ It knows one log's state. It must not know when a log is to be cleaned, or which
 """
 
 from logboom.storage.compaction.compaction import Cleaning, LogCompaction
+from logboom.storage.compaction.passes import FilePasses, Files, Passes, Plan, Written, in_this_process
+from logboom.storage.compaction.record_filter import RemovedCounts
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
+from logboom.storage.compaction.source import Source
 
-__all__ = ["Cleaned", "Cleaning", "CompactionSettings", "Dirt", "LogCompaction"]
+__all__ = [
+    "Cleaned",
+    "Cleaning",
+    "CompactionSettings",
+    "Dirt",
+    "FilePasses",
+    "Files",
+    "LogCompaction",
+    "Passes",
+    "Plan",
+    "RemovedCounts",
+    "Source",
+    "Written",
+    "in_this_process",
+]

@@ -1,0 +1,158 @@
+"""What the cleaner and the process that runs its passes say to each other: typed messages as MessagePack.
+
+cleaner   Begin, then Read and Write, one at a time
+process   while it works on one: Worked, NeedSource or NeedTarget, each of which the cleaner answers with Continue;
+          at its end HaveRead, HaveWritten, or one of the failures
+"""
+
+from array import array
+from typing import Final, TypeAlias
+
+import msgspec
+
+from logboom.base.ids import Offset
+from logboom.storage.compaction import Plan, RemovedCounts, Source, Written
+from logboom.storage.segment import SparseIndex
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """The passes of a plan; those before are forgotten. Not answered."""
+
+    plan: Plan
+
+
+class Read(msgspec.Struct, frozen=True, tag=True):
+    """The first pass over one segment."""
+
+    source: Source
+
+
+class Write(msgspec.Struct, frozen=True, tag=True):
+    """The second pass over segments that become one."""
+
+    sources: tuple[Source, ...]
+
+
+class Continue(msgspec.Struct, frozen=True, tag=True):
+    """Go on; with the file that was asked for, if one was."""
+
+
+class Worked(msgspec.Struct, frozen=True, tag=True):
+    """So many bytes were read and written since this was said last."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+class NeedSource(msgspec.Struct, frozen=True, tag=True):
+    """The file of this source is needed."""
+
+    number: int
+
+
+class NeedTarget(msgspec.Struct, frozen=True, tag=True):
+    """The file to write is needed."""
+
+
+class HaveRead(msgspec.Struct, frozen=True, tag=True):
+    """The segment was read; see `Passes.read`."""
+
+    dirty_end: Offset
+    has_room: bool
+
+
+class HaveWritten(msgspec.Struct, frozen=True, tag=True):
+    """The segments were written; see `passes.Written`."""
+
+    size_bytes: int
+    written_bytes: int
+    removed: RemovedCounts
+    index: "IndexColumns"
+
+
+class Damaged(msgspec.Struct, frozen=True, tag=True):
+    """BadBatchError."""
+
+    path: str
+    position: int
+    offset: Offset
+    reason: str
+
+
+class CannotOpen(msgspec.Struct, frozen=True, tag=True):
+    """StorageError: the records of a batch cannot be read."""
+
+    message: str
+
+
+class DiskFailed(msgspec.Struct, frozen=True, tag=True):
+    """OSError of a file; whether it is a SyncFailedError."""
+
+    errno: int
+    text: str
+    is_sync: bool
+
+
+class Broken(msgspec.Struct, frozen=True, tag=True):
+    """A bug of ours."""
+
+    traceback: str
+
+
+class IndexColumns(msgspec.Struct, frozen=True):
+    """A sparse index, its columns as they are in memory."""
+
+    interval_bytes: int
+    offsets: bytes
+    positions: bytes
+    times: bytes
+    upto: int
+    max_timestamp: int
+
+    @classmethod
+    def of(cls, index: SparseIndex) -> "IndexColumns":
+        """Those of an index that was made in memory."""
+        return cls(
+            interval_bytes=index.interval_bytes,
+            offsets=index.offsets.tobytes(),
+            positions=index.positions.tobytes(),
+            times=index.times.tobytes(),
+            upto=index.upto,
+            max_timestamp=index.max_timestamp,
+        )
+
+    def index(self) -> SparseIndex:
+        """The index."""
+        found = SparseIndex(self.interval_bytes)
+        found.offsets, found.positions, found.times = (
+            array("q", column) for column in (self.offsets, self.positions, self.times)
+        )
+        found.upto, found.max_timestamp = self.upto, self.max_timestamp
+        return found
+
+
+def have_written(written: Written) -> HaveWritten:
+    """The message of a result."""
+    return HaveWritten(written.size_bytes, written.written_bytes, written.removed, IndexColumns.of(written.index))
+
+
+ToProcess: TypeAlias = Begin | Read | Write | Continue
+ToCleaner: TypeAlias = (
+    Worked | NeedSource | NeedTarget | HaveRead | HaveWritten | Damaged | CannotOpen | DiskFailed | Broken
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_to_process: Final[msgspec.msgpack.Decoder[ToProcess]] = msgspec.msgpack.Decoder(ToProcess)
+_to_cleaner: Final[msgspec.msgpack.Decoder[ToCleaner]] = msgspec.msgpack.Decoder(ToCleaner)
+
+encode = _encoder.encode
+
+
+def for_process(message: bytes) -> ToProcess:
+    """A message of the cleaner's."""
+    return _to_process.decode(message)
+
+
+def for_cleaner(message: bytes) -> ToCleaner:
+    """A message of the process."""
+    return _to_cleaner.decode(message)

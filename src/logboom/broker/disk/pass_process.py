@@ -1,0 +1,99 @@
+"""The process that runs the passes of key compaction: `serve` is its work.
+
+It opens no file: it gets the files of the segments, and of the one to write, from the broker. So it may go on for a
+moment when the broker was killed; the file that it writes then has no name any more once the next broker has started.
+"""
+
+import traceback
+from typing import Final
+
+from logboom.base.errors import StorageError
+from logboom.base.ports import File, HelperSide, SyncFailedError
+from logboom.base.units import MIB
+from logboom.broker.disk import pass_messages as say
+from logboom.storage.compaction import FilePasses
+from logboom.storage.segment import BadBatchError
+
+WORK: Final = f"{__name__}:serve"
+_WORKED_BYTES: Final = 4 * MIB
+"""After so many bytes the broker is told, and asked whether to go on: some fifty times a second."""
+
+
+def serve(side: HelperSide) -> None:
+    """Do what is asked for until the broker ends. EOFError then."""
+    passes: FilePasses | None = None
+    while True:
+        asked = say.for_process(side.receive()[0])
+        match asked:
+            case say.Begin():
+                passes = None  # its memory first
+                passes = FilePasses(asked.plan)
+            case say.Read() | say.Write():
+                assert passes is not None
+                side.send(say.encode(_result(passes, asked, _Files(side))))
+            case say.Continue():
+                raise AssertionError("nothing is waited for")
+
+
+class _Files:
+    """See `passes.Files`."""
+
+    def __init__(self, side: HelperSide) -> None:
+        self._side = side
+        self._read_bytes = self._written_bytes = 0
+
+    def source(self, number: int) -> File:
+        return self._given(say.NeedSource(number))
+
+    def target(self) -> File:
+        return self._given(say.NeedTarget())
+
+    def did_read(self, size_bytes: int) -> None:
+        self._read_bytes += size_bytes
+        self._tell(_WORKED_BYTES)
+
+    def did_write(self, size_bytes: int) -> None:
+        self._written_bytes += size_bytes
+        self._tell(_WORKED_BYTES)
+
+    def finish(self) -> None:
+        """Tell of what was not told of yet."""
+        self._tell(1)
+
+    def _tell(self, least_bytes: int) -> None:
+        if self._read_bytes + self._written_bytes >= least_bytes:
+            told = say.Worked(self._read_bytes, self._written_bytes)
+            self._read_bytes = self._written_bytes = 0
+            self._answer(told)
+
+    def _answer(self, question: say.ToCleaner) -> File | None:
+        self._side.send(say.encode(question))
+        answer, file = self._side.receive()
+        assert isinstance(say.for_process(answer), say.Continue)
+        return file
+
+    def _given(self, question: say.ToCleaner) -> File:
+        file = self._answer(question)
+        assert file is not None
+        return file
+
+
+def _result(passes: FilePasses, asked: say.Read | say.Write, files: _Files) -> say.ToCleaner:
+    try:
+        found: say.ToCleaner
+        if isinstance(asked, say.Read):
+            found = say.HaveRead(*passes.read(asked.source, files))
+        else:
+            found = say.have_written(passes.write(asked.sources, files))
+        files.finish()
+        return found
+    except BadBatchError as bad:
+        return say.Damaged(bad.path, bad.position, bad.offset, bad.reason)
+    except StorageError as error:
+        return say.CannotOpen(str(error))
+    except OSError as error:
+        return say.DiskFailed(error.errno or 0, error.strerror or str(error), isinstance(error, SyncFailedError))
+    except EOFError:
+        raise
+    except Exception:  # noqa: BLE001 - a bug of ours is the broker's to report
+        return say.Broken(traceback.format_exc())

@@ -1,0 +1,131 @@
+"""The passes of key compaction in another process: `PassProcess` starts it, and is `storage`'s `StartPasses`.
+
+The passes are plain work of the interpreter. On a thread they would take the interpreter lock from the event loop half
+a millisecond at a time: an ack of 1 ms took 7 meanwhile. In another process they take a core, and the memory of the
+keys is given back with it. The broker opens all files, swaps segments, keeps to the rate limit and can end the process
+at any time; the process is given open files and answers with what it found.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.base.errors import RetriableStorageError, StorageError
+from logboom.base.ids import Offset
+from logboom.base.ports import File, Helper, SyncFailedError, Workers
+from logboom.base.units import MIB
+from logboom.broker.disk import pass_messages as say
+from logboom.broker.disk.pass_process import WORK
+from logboom.storage.compaction import Files, Passes, Plan, Source, Written, in_this_process
+from logboom.storage.segment import BadBatchError
+
+SMALL_BYTES: Final = 4 * MIB
+"""What is not larger than this takes some 20 ms: a process takes longer to start."""
+
+
+class PassProcess:
+    """Life: that of the cleaner, on its thread. `end` gives the process back until it is needed again."""
+
+    def __init__(self, workers: Workers, *, small_bytes: int = SMALL_BYTES) -> None:
+        self._workers = workers
+        self._small_bytes = small_bytes
+        self._helper: Helper | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process now."""
+        return self._helper is not None
+
+    def start_passes(self, plan: Plan, size_bytes: int) -> Passes:
+        """Begin the passes of a plan over so many bytes. RetriableStorageError where no process can be started."""
+        if self._helper is None and size_bytes <= self._small_bytes:
+            return in_this_process(plan, size_bytes)
+        try:
+            self._helper = self._helper or self._workers.helper(WORK)
+            if self._helper is None:  # a simulation
+                return in_this_process(plan, size_bytes)
+            self._helper.send(say.encode(say.Begin(plan)))
+        except OSError as error:
+            self.end()
+            raise RetriableStorageError(f"No process could be started to compact a log: {error}.") from error
+        return _RemotePasses(self, self._helper)
+
+    def end(self) -> None:
+        """Kill the process, if there is one."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.end()
+
+
+class _RemotePasses:
+    """See `passes.Passes`."""
+
+    def __init__(self, process: PassProcess, helper: Helper) -> None:
+        self._process = process
+        self._helper = helper
+        self._is_working = False
+
+    def read(self, source: Source, files: Files) -> tuple[Offset, bool]:
+        found = self._asked(say.Read(source), files)
+        assert isinstance(found, say.HaveRead)
+        return found.dirty_end, found.has_room
+
+    def write(self, sources: Sequence[Source], files: Files) -> Written:
+        found = self._asked(say.Write(tuple(sources)), files)
+        assert isinstance(found, say.HaveWritten)
+        return Written(found.size_bytes, found.written_bytes, found.index.index(), found.removed)
+
+    def close(self) -> None:
+        if self._is_working:
+            self._process.end()
+
+    def _asked(self, request: say.ToProcess, files: Files) -> say.HaveRead | say.HaveWritten:
+        """The result of a request; until it is there, what the process asks for is answered."""
+        self._is_working = True  # until it has answered: an error of `files` leaves it in the middle
+        self._send(request)
+        while True:
+            told = self._receive()
+            match told:
+                case say.Worked():
+                    files.did_read(told.read_bytes)
+                    files.did_write(told.written_bytes)
+                    self._send(say.Continue())
+                case say.NeedSource():
+                    self._send(say.Continue(), files.source(told.number))
+                case say.NeedTarget():
+                    self._send(say.Continue(), files.target())
+                case _:
+                    self._is_working = False
+                    return _result(told)
+
+    def _send(self, message: say.ToProcess, file: File | None = None) -> None:
+        try:
+            self._helper.send(say.encode(message), file)
+        except OSError as error:
+            raise _has_ended(error) from error
+
+    def _receive(self) -> say.ToCleaner:
+        try:
+            return say.for_cleaner(self._helper.receive())
+        except OSError as error:
+            raise _has_ended(error) from error
+
+
+def _result(
+    told: say.HaveRead | say.HaveWritten | say.Damaged | say.CannotOpen | say.DiskFailed | say.Broken,
+) -> say.HaveRead | say.HaveWritten:
+    match told:
+        case say.HaveRead() | say.HaveWritten():
+            return told
+        case say.Damaged():
+            raise BadBatchError(told.position, told.offset, told.reason, told.path)
+        case say.CannotOpen():
+            raise StorageError(told.message)
+        case say.DiskFailed():
+            raise (SyncFailedError if told.is_sync else OSError)(told.errno, told.text)
+        case say.Broken():
+            raise RuntimeError(f"The process that compacts logs failed:\n{told.traceback}")
+
+
+def _has_ended(error: OSError) -> RetriableStorageError:
+    """Killed, most likely for want of memory: it is tried again."""
+    return RetriableStorageError(f"The process that compacts logs has ended: {error}.")

@@ -1,0 +1,121 @@
+"""The Helper port: a process of this program beside it, started by `subprocess`, joined by a pair of sockets.
+
+Messages are bytes behind their length. A file goes with a message as its descriptor (unix(7), SCM_RIGHTS), so that the
+helper needs to open nothing itself. It must not know what is said.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from struct import Struct
+from typing import Final
+
+from logboom.base.ports import File, HelperSide
+from logboom.host.allocator import keep_buffers
+from logboom.host.disk import GivenFile
+
+_HEAD: Final = Struct(">I?")
+"""Bytes of the message, and whether a file comes with it."""
+_START: Final = f"import sys; from {__name__} import main; main(sys.argv[1], int(sys.argv[2]))"
+_NICENESS: Final = 5
+"""A third of the weight of a process that is not nice (sched(7)): it yields to the broker, but is never starved."""
+_KILLED_FIRST: Final = "500"
+"""Where memory runs out the kernel is to choose the helper, before the broker (proc_pid_oom_score_adj(5))."""
+
+
+class HelperProcess:
+    """See the port. Life: started when this is made, until `end` or until this process ends."""
+
+    def __init__(self, work: str) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        command = [sys.executable, "-P", "-c", _START, work, str(theirs.fileno())]
+        try:
+            with theirs:
+                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
+        except OSError:
+            ours.close()
+            raise
+
+    def send(self, message: bytes, file: File | None = None) -> None:
+        _send(self._socket, message, None if file is None else file.descriptor())
+
+    def receive(self) -> bytes:
+        try:
+            return _receive(self._socket)[0]
+        except EOFError:
+            raise ConnectionResetError("the helper process has ended") from None
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+
+class _Side:
+    """The helper's end."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._socket = link
+
+    def send(self, message: bytes) -> None:
+        try:
+            _send(self._socket, message, None)
+        except OSError:
+            raise EOFError from None
+
+    def receive(self) -> tuple[bytes, File | None]:
+        message, descriptor = _receive(self._socket)
+        return message, None if descriptor is None else GivenFile(descriptor)
+
+
+def _send(link: socket.socket, message: bytes, descriptor: int | None) -> None:
+    head = _HEAD.pack(len(message), descriptor is not None)
+    if descriptor is not None:
+        # The descriptor comes with the first byte: the head goes alone, and is short enough never to be split.
+        socket.send_fds(link, [head], [descriptor])
+        link.sendall(message)
+    else:
+        link.sendall(head + message)
+
+
+def _receive(link: socket.socket) -> tuple[bytes, int | None]:
+    """EOFError where the other side has ended."""
+    try:
+        head, descriptors, _, _ = socket.recv_fds(link, _HEAD.size, 1)
+        if len(head) < _HEAD.size:
+            raise EOFError
+        size, _ = _HEAD.unpack(head)
+        message = bytearray()
+        while len(message) < size:
+            got = link.recv(size - len(message))
+            if not got:
+                raise EOFError
+            message += got
+    except ConnectionError:
+        raise EOFError from None
+    return bytes(message), descriptors[0] if descriptors else None
+
+
+def _named(work: str) -> Callable[[HelperSide], None]:
+    module, _, name = work.partition(":")
+    found: Callable[[HelperSide], None] = getattr(import_module(module), name)
+    return found
+
+
+def main(work: str, descriptor: int) -> None:
+    """Run the function `work` until it returns or the other process ends."""
+    # Who ends the broker ends this too, by closing the socket; a terminal or systemd signals both.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(_KILLED_FIRST)
+    keep_buffers()
+    with socket.socket(fileno=descriptor) as link, contextlib.suppress(EOFError):
+        _named(work)(_Side(link))
