@@ -16,7 +16,9 @@ from tests.support.server import BrokerProcess
 KILLS: Final = max(3, int(os.environ.get("LOGBOOM_TEST_KILLS", "0")))
 KEYS: Final = 300
 WAIT_S: Final = 60
-SETTINGS: Final = ("segment.bytes=65536", "cleanup.policy=compact", "min.cleanable.dirty.ratio=0.1")
+VALUE_BYTES: Final = 4_000
+"""So that the log is not one of those that the broker compacts without its process for that."""
+SETTINGS: Final = ("segment.bytes=262144", "cleanup.policy=compact", "min.cleanable.dirty.ratio=0.1")
 
 Table = dict[bytes, bytes]
 
@@ -42,7 +44,7 @@ class Writer:
             if len(self._producer) < 500:
                 number += 1
                 key = b"key-%d" % self._chance.randrange(KEYS)
-                value = None if self._chance.random() < 0.1 else b"%d " % number + self._chance.randbytes(300)
+                value = None if self._chance.random() < 0.1 else b"%d " % number + self._chance.randbytes(VALUE_BYTES)
                 self._producer.produce("table", value, key, on_delivery=self._told)
                 self.table.pop(key, None)
                 if value is not None:

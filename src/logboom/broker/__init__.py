@@ -16,9 +16,9 @@ What a door calls. `Broker.start` gives an object with narrow parts, and a door 
 
 Threads. There is one event loop, and all state of this package belongs to it. Beside it run the flusher's thread (one
 per log dir, with a few helpers for parallel syncs), which writes, syncs and changes files; threads for reads that are
-not in memory; threads that open and remove directories; and one that compacts logs, whose new segments the flusher's
-thread puts in place. A thread gets a function and reports back to the loop with one call. Only the log of a partition
-has a lock, because the flusher's thread and the loop both use it.
+not in memory; threads that open and remove directories; and one for key compaction, which has a process do the work,
+and the flusher's thread put the new segments in place. A thread gets a function and reports back to the loop with one
+call. Only the log of a partition has a lock, because the flusher's thread and the loop both use it.
 
 The produce path. One turn of the loop is the unit of group commit:
 

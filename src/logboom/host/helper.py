@@ -117,5 +117,6 @@ def main(work: str, descriptor: int) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(_KILLED_FIRST)
     keep_buffers()
-    with socket.socket(fileno=descriptor) as link, contextlib.suppress(EOFError):
+    link = socket.socket(fileno=descriptor)  # open until the end: it tells the other process of that
+    with contextlib.suppress(EOFError):
         _named(work)(_Side(link))

@@ -22,8 +22,8 @@ Threads. The event loop and the flusher's thread share the staged batches of a l
 holds while it waits for the disk; the loop takes it only where it need not wait (`inline_writes`) or while the flusher
 is idle. Any number of threads read meanwhile: they see tuples that are replaced whole. The index of a segment is read
 from the disk by those threads alone, and no lock that a writer needs is held meanwhile, so that a read that hangs holds
-up no append. Compaction reads and writes on a thread of its own; that a new segment takes the place of others is a
-short job of the flusher's thread, under the lock. A read of a replaced segment goes on with its open file.
+up no append. Compaction reads and writes on a thread of its own, or in a process; that a new segment takes the place of
+others is a short job of the flusher's thread, under the lock. A read of a replaced segment goes on with its open file.
 
 Files in a directory, named by offsets where they have one (formats: docs/decisions/0002-storage.md)
     N.log           a segment: record batches as they came, with base offset and leader epoch filled in; after

@@ -7,7 +7,8 @@
     failure         the first failure of the log dir, which is final
     rejections      the log lines and counters of a full disk and of exhausted file handles
     maintenance     background work: checkpoints, syncs for flush=none, retention, the watch for a disk that hangs
-    log_cleaner     key compaction: one log at a time, on a thread of its own, within a rate limit
+    log_cleaner     key compaction: one log at a time, within a rate limit
+    remote_passes, pass_process, pass_messages   its two passes over a log, in a process of their own
     cleaning_schedule   which log is compacted next
     data_dir        the lock, the format version and the identity of the data directory
     log_manager     the logs of partitions: opened, created, closed, deleted

@@ -5,7 +5,8 @@
     swap      (flusher) the new one takes its place: a few renames, in between two rounds of appends
     finish    (flusher) the log notes up to where it is clean
 
-Everything long happens on a thread of its own, which also keeps to the rate limit. The run of a log ends in the middle
+Everything long happens on a thread of its own, which also keeps to the rate limit; for all but small logs that thread
+waits for a process that does the work (`remote_passes`). The run of a log ends in the middle
 where the stream is deleted, where its policy is changed, or where the broker stops: every swap left the log right, and
 what is unfinished is removed. A log that turns out to be damaged is reported and left alone until the next start, or
 until records of it are deleted: perhaps the damaged ones.
@@ -40,7 +41,7 @@ from logboom.storage import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction import Cleaning
 
 STOP_WAIT_S: Final = 10.0
-"""How long the end of the broker waits for the step that is running, which asks once a MiB whether to stop."""
+"""How long the end of the broker waits for the step that is running, which asks every few MiB whether to stop."""
 
 _NAMED_MAX: Final = 5
 

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from logboom.base.ids import Offset
-from logboom.storage.compaction import Plan, RemovedCounts, Source, Written
+from logboom.storage.compaction import FilterCounts, Plan, Source, Written
 from logboom.storage.segment import SparseIndex
 
 
@@ -66,7 +66,7 @@ class HaveWritten(msgspec.Struct, frozen=True, tag=True):
 
     size_bytes: int
     written_bytes: int
-    removed: RemovedCounts
+    counts: FilterCounts
     index: "IndexColumns"
 
 
@@ -133,7 +133,7 @@ class IndexColumns(msgspec.Struct, frozen=True):
 
 def have_written(written: Written) -> HaveWritten:
     """The message of a result."""
-    return HaveWritten(written.size_bytes, written.written_bytes, written.removed, IndexColumns.of(written.index))
+    return HaveWritten(written.size_bytes, written.written_bytes, written.counts, IndexColumns.of(written.index))
 
 
 ToProcess: TypeAlias = Begin | Read | Write | Continue

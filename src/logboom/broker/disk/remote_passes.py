@@ -18,8 +18,8 @@ from logboom.broker.disk.pass_process import WORK
 from logboom.storage.compaction import Files, Passes, Plan, Source, Written, in_this_process
 from logboom.storage.segment import BadBatchError
 
-SMALL_BYTES: Final = 4 * MIB
-"""What is not larger than this takes some 20 ms: a process takes longer to start."""
+SMALL_BYTES: Final = MIB
+"""What is not larger than this takes some milliseconds: a process takes two hundred to start."""
 
 
 class PassProcess:
@@ -72,7 +72,7 @@ class _RemotePasses:
     def write(self, sources: Sequence[Source], files: Files) -> Written:
         found = self._asked(say.Write(tuple(sources)), files)
         assert isinstance(found, say.HaveWritten)
-        return Written(found.size_bytes, found.written_bytes, found.index.index(), found.removed)
+        return Written(found.size_bytes, found.written_bytes, found.index.index(), found.counts)
 
     def close(self) -> None:
         if self._is_working:

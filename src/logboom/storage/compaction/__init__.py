@@ -20,7 +20,7 @@ It knows one log's state. It must not know when a log is to be cleaned, or which
 
 from logboom.storage.compaction.compaction import Cleaning, LogCompaction
 from logboom.storage.compaction.passes import FilePasses, Files, Passes, Plan, Written, in_this_process
-from logboom.storage.compaction.record_filter import RemovedCounts
+from logboom.storage.compaction.record_filter import FilterCounts
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction.source import Source
 
@@ -31,10 +31,10 @@ __all__ = [
     "Dirt",
     "FilePasses",
     "Files",
+    "FilterCounts",
     "LogCompaction",
     "Passes",
     "Plan",
-    "RemovedCounts",
     "Source",
     "Written",
     "in_this_process",
