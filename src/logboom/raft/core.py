@@ -1,0 +1,126 @@
+"""What a node knows in every role: its term and vote, its log, the configuration, and what it has to send.
+
+The roles (`follower`, `candidate`, `leader`) work on it, one at a time; `raft.Raft` owns both and changes the roles.
+Whatever only a leader needs lives in `leader.Leader` and ends with the leadership.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from logboom.raft.config import RaftConfig
+from logboom.raft.log import RaftLog
+from logboom.raft.messages import (
+    NOBODY,
+    SENT_AFTER_APPEND,
+    HardState,
+    Index,
+    Message,
+    MessageType,
+    NodeId,
+    Role,
+    SoftState,
+    Term,
+)
+from logboom.raft.read_only import ReadState
+from logboom.raft.tracker import ProgressTracker
+
+VOTES = frozenset({MessageType.VOTE, MessageType.VOTE_RESP, MessageType.PRE_VOTE, MessageType.PRE_VOTE_RESP})
+WITHOUT_TERM = frozenset({MessageType.PROP, MessageType.READ_INDEX})
+"""Forwarded on behalf of somebody else: as if the request had been made at the leader."""
+
+
+class Transitions(Protocol):
+    """How a role asks for another one. `Raft` does it."""
+
+    def become_follower(self, term: Term, lead: NodeId) -> None:
+        """Follow `lead`, or nobody yet, in `term`."""
+
+    def become_leader(self) -> None:
+        """The election of this term is won."""
+
+    def campaign(self, *, after_pre_vote: bool = False, transfer: bool = False) -> None:
+        """Ask for votes, if this node may be elected. `transfer`: the leader wants this node to lead, now."""
+
+    def step(self, message: Message) -> None:
+        """Take a message as if it had just come: after a change of roles the new one must see it."""
+
+
+class Core:
+    """See the module."""
+
+    def __init__(self, config: RaftConfig, log: RaftLog) -> None:
+        self.config = config
+        self.node_id = config.node_id
+        self.log = log
+        self.tracker = ProgressTracker(config.max_inflight_messages, config.max_inflight_bytes)
+        self.term = Term(0)
+        self.vote = NOBODY
+        self.lead = NOBODY
+        self.role = Role.FOLLOWER
+        self.election_elapsed = 0
+        """Ticks since this node heard of its leader, campaigned, or, as a leader, checked its quorum."""
+
+        self.randomized_election_ticks = 0
+        self.read_states: list[ReadState] = []
+        self.messages: list[Message] = []
+        """May be sent at once: nothing in them promises anything that is not durable."""
+
+        self.messages_after_append: list[Message] = []
+        """May be sent, or taken if they are for this node itself, once everything that is unstable now is durable."""
+
+    @property
+    def soft_state(self) -> SoftState:
+        """Leader and role."""
+        return SoftState(self.lead, self.role)
+
+    @property
+    def hard_state(self) -> HardState:
+        """What must be stored."""
+        return HardState(self.term, self.vote, self.log.committed)
+
+    @property
+    def is_promotable(self) -> bool:
+        """Whether this node may lead: it is a voter, and no snapshot is about to change the configuration."""
+        progress = self.tracker.progress.get(self.node_id)
+        return progress is not None and not progress.is_learner and self.log.unstable.snapshot is None
+
+    @property
+    def is_past_election_timeout(self) -> bool:
+        """Whether this node has waited long enough to campaign."""
+        return self.election_elapsed >= self.randomized_election_ticks
+
+    def reset(self, term: Term) -> None:
+        """Begin a role: nothing that belonged to the one before counts any more."""
+        if self.term != term:
+            self.term = term
+            self.vote = NOBODY
+        self.lead = NOBODY
+        self.election_elapsed = 0
+        self.randomized_election_ticks = self.config.election_ticks + self.config.draw(self.config.election_ticks)
+        self.tracker.votes.clear()
+        last = self.log.last_index()
+        self.tracker.forget_progress(Index(last + 1))
+        own = self.tracker.progress.get(self.node_id)
+        if own is not None:
+            own.match_index = last
+
+    def send(self, message: Message) -> None:
+        """Queue a message; sender and term are filled in."""
+        message = self._addressed(message)
+        if message.type in SENT_AFTER_APPEND:
+            # Rejections wait, too: they may rest on a vote or an entry that is not durable yet, and they are rare.
+            self.messages_after_append.append(message)
+            return
+        assert message.to != self.node_id, f"{message.type.name} to itself"
+        self.messages.append(message)
+
+    def _addressed(self, message: Message) -> Message:
+        sender = message.sender or self.node_id
+        if message.type in VOTES:
+            # Their term is the one of the election, which a pre-vote has not begun.
+            assert message.term != 0, f"{message.type.name} without a term"
+            return msgspec.structs.replace(message, sender=sender)
+        assert message.term == 0, f"{message.type.name} has term {message.term} already"
+        term = Term(0) if message.type in WITHOUT_TERM else self.term
+        return msgspec.structs.replace(message, sender=sender, term=term)

@@ -1,0 +1,244 @@
+"""The leader: it takes proposals, replicates them, commits what majorities have, and steps down when it must."""
+
+from logboom.raft.core import Core, Transitions
+from logboom.raft.errors import ProposalDroppedError
+from logboom.raft.messages import (
+    NOBODY,
+    Entry,
+    EntryId,
+    Index,
+    Message,
+    MessageType,
+    NodeId,
+)
+from logboom.raft.progress import Progress, ProgressState
+from logboom.raft.proposals import Proposals
+from logboom.raft.read_only import ReadOnly, ReadOnlyOption, ReadState
+from logboom.raft.replication import Replicator
+
+
+class Leader:
+    """State of one leadership. It begins with an empty entry of its term, whose commit commits all before it."""
+
+    def __init__(self, core: Core, transitions: Transitions) -> None:
+        self._core = core
+        self._transitions = transitions
+        self._replicator = Replicator(core)
+        self.proposals = Proposals(core)
+        self._read_only = ReadOnly()
+        self._early_reads: list[Message] = []
+        """Reads that wait for the first commit of this term; before it, the leader does not know what is committed."""
+
+        self._heartbeat_elapsed = 0
+        self.transferee = NOBODY
+        """Whom leadership is being handed to. Proposals are dropped meanwhile (section 3.10)."""
+
+        own = core.tracker.progress[core.node_id]
+        own.become_replicate()
+        own.recent_active = True
+        self.proposals.append((Entry(core.term, Index(0)),))
+
+    def tick(self) -> None:
+        """Heartbeats, and once in an election timeout a look whether a majority is still there."""
+        core = self._core
+        self._heartbeat_elapsed += 1
+        core.election_elapsed += 1
+        if core.election_elapsed >= core.config.election_ticks:
+            core.election_elapsed = 0
+            if core.config.check_quorum and not self._check_quorum():
+                return
+            self.transferee = NOBODY  # who has not taken over within an election timeout does not
+        if self._heartbeat_elapsed >= core.config.heartbeat_ticks:
+            self._heartbeat_elapsed = 0
+            self._replicator.broadcast_heartbeat(self._read_only.heartbeat_context)
+
+    def step(self, message: Message) -> None:
+        """Take a message of the own term or of none. Raises ProposalDroppedError."""
+        match message.type:
+            case MessageType.BEAT:
+                self._replicator.broadcast_heartbeat(self._read_only.heartbeat_context)
+            case MessageType.CHECK_QUORUM:
+                self._check_quorum()
+            case MessageType.PROP:
+                self._propose(message.entries)
+            case MessageType.READ_INDEX:
+                self._read_index(message)
+            case _:
+                progress = self._core.tracker.progress.get(message.sender)
+                if progress is not None:
+                    self._step_member(message, progress)
+
+    def _step_member(self, message: Message, progress: Progress) -> None:
+        match message.type:
+            case MessageType.APP_RESP:
+                progress.recent_active = True
+                if message.reject:
+                    self._append_rejected(message, progress)
+                else:
+                    self._append_acknowledged(message, progress)
+            case MessageType.HEARTBEAT_RESP:
+                self._heartbeat_answered(message, progress)
+            case MessageType.SNAP_STATUS:
+                self._snapshot_sent(progress, failed=message.reject)
+            case MessageType.UNREACHABLE:
+                if progress.state is ProgressState.REPLICATE:
+                    progress.become_probe()  # most likely messages were lost
+            case MessageType.TRANSFER_LEADER:
+                self._transfer(message.sender, progress)
+
+    def configuration_changed(self) -> None:
+        """Another configuration holds: fewer may be needed to commit, new members are probed at once."""
+        if self._maybe_commit():
+            self._replicator.broadcast_append()
+        else:
+            for node_id, _ in self._replicator.followers():
+                self._replicator.send_append(node_id, if_empty=False)
+        if self.transferee not in self._core.tracker.config.voters.ids:
+            self.transferee = NOBODY
+
+    def broadcast_append(self) -> None:
+        """Send everybody what is new."""
+        self._replicator.broadcast_append()
+
+    # --- proposals -----------------------------------------------------------------------------------------------
+
+    def _propose(self, entries: tuple[Entry, ...]) -> None:
+        core = self._core
+        assert entries, "a proposal proposes something"
+        if core.node_id not in core.tracker.progress or self.transferee != NOBODY:
+            raise ProposalDroppedError("raft proposal dropped")
+        self.proposals.append(self.proposals.prepare(entries))
+        self._replicator.broadcast_append()
+
+    # --- acknowledgements ----------------------------------------------------------------------------------------
+
+    def _append_rejected(self, message: Message, progress: Progress) -> None:
+        hint = message.reject_hint
+        if message.log_term > 0:
+            # The follower has `log_term` at the hint. Where this log has a higher term they cannot agree, and terms
+            # only rise: go back to the first place where they may.
+            hint, _ = self._core.log.find_conflict_by_term(hint, message.log_term)
+        if progress.maybe_decrease(message.index, hint):
+            if progress.state is ProgressState.REPLICATE:
+                progress.become_probe()
+            self._replicator.send_append(message.sender)
+
+    def _append_acknowledged(self, message: Message, progress: Progress) -> None:
+        core = self._core
+        # An old acknowledgement says nothing new, but it does answer a probe.
+        answers_probe = progress.match_index == message.index and progress.state is ProgressState.PROBE
+        if not progress.maybe_update(message.index) and not answers_probe:
+            return
+        self._follow_up(message.index, progress)
+        if self._maybe_commit():
+            self._release_early_reads()
+            self._replicator.broadcast_append()
+        elif message.sender != core.node_id and progress.can_bump_commit(core.log.committed):
+            self._replicator.send_append(message.sender)
+        if message.sender != core.node_id:
+            # The window has room again; empty messages would say nothing new.
+            while self._replicator.send_append(message.sender, if_empty=False):
+                pass
+        if message.sender == self.transferee and progress.match_index == core.log.last_index():
+            self._replicator.send_timeout_now(message.sender)
+
+    def _follow_up(self, acked: Index, progress: Progress) -> None:
+        match progress.state:
+            case ProgressState.PROBE:
+                progress.become_replicate()
+            case ProgressState.SNAPSHOT if progress.match_index + 1 >= self._core.log.first_index():
+                # It has a snapshot from which the log goes on, whether or not it is the one it was sent.
+                progress.become_probe()
+                progress.become_replicate()
+            case ProgressState.REPLICATE:
+                progress.inflights.free_up_to(acked)
+            case _:
+                pass
+
+    def _maybe_commit(self) -> bool:
+        core = self._core
+        return core.log.maybe_commit(EntryId(core.term, core.tracker.committed_index()))
+
+    def _heartbeat_answered(self, message: Message, progress: Progress) -> None:
+        core = self._core
+        progress.recent_active = True
+        progress.flow_paused = False
+        # Also a full window is sent an empty message, and a probed follower that has everything answers one: both get
+        # out of their state by it.
+        if progress.match_index < core.log.last_index() or progress.state is ProgressState.PROBE:
+            self._replicator.send_append(message.sender)
+        if core.config.read_only is ReadOnlyOption.SAFE and message.context:
+            self._read_only.acknowledge(message.sender, message.context)
+            for request, index in self._read_only.take_confirmed(core.tracker.config.voters):
+                self._answer_read(request, index)
+
+    def _snapshot_sent(self, progress: Progress, *, failed: bool) -> None:
+        if progress.state is not ProgressState.SNAPSHOT:
+            return
+        if failed:
+            progress.pending_snapshot = Index(0)  # else it would be probed behind a snapshot that it does not have
+        progress.become_probe()
+        # After a success its acknowledgement is waited for; after a failure, a heartbeat.
+        progress.flow_paused = True
+
+    # --- leadership ----------------------------------------------------------------------------------------------
+
+    def _check_quorum(self) -> bool:
+        """Step down unless a majority was heard of since the last check; False if it was not."""
+        core = self._core
+        active = core.tracker.is_quorum_active()
+        if not active:
+            self._transitions.become_follower(core.term, NOBODY)
+        for node_id, progress in core.tracker.members():
+            if node_id != core.node_id:
+                progress.recent_active = False
+        return active
+
+    def _transfer(self, transferee: NodeId, progress: Progress) -> None:
+        """Hand leadership to a voter: bring it up to date, then have it campaign."""
+        core = self._core
+        if progress.is_learner or self.transferee == transferee:
+            return
+        self.transferee = NOBODY  # a wish for another one replaces the one before
+        if transferee == core.node_id:
+            return
+        core.election_elapsed = 0  # it has an election timeout from now
+        self.transferee = transferee
+        if progress.match_index == core.log.last_index():
+            self._replicator.send_timeout_now(transferee)
+        else:
+            self._replicator.send_append(transferee)
+
+    # --- reads -----------------------------------------------------------------------------------------------------
+
+    def _read_index(self, request: Message) -> None:
+        core = self._core
+        if core.tracker.config.is_singleton:
+            self._answer_read(request, core.log.committed)
+        elif core.log.known_term(core.log.committed) != core.term:
+            self._early_reads.append(request)
+        else:
+            self._confirm_read(request)
+
+    def _release_early_reads(self) -> None:
+        if self._early_reads and self._core.log.known_term(self._core.log.committed) == self._core.term:
+            requests, self._early_reads = self._early_reads, []
+            for request in requests:
+                self._confirm_read(request)
+
+    def _confirm_read(self, request: Message) -> None:
+        core = self._core
+        if core.config.read_only is ReadOnlyOption.LEASE_BASED:
+            self._answer_read(request, core.log.committed)
+            return
+        self._read_only.add(request, core.log.committed)
+        context = self._read_only.heartbeat_context
+        self._read_only.acknowledge(core.node_id, context)
+        self._replicator.broadcast_heartbeat(context)
+
+    def _answer_read(self, request: Message, index: Index) -> None:
+        core = self._core
+        if request.sender in (NOBODY, core.node_id):
+            core.read_states.append(ReadState(index, request.entries[0].data))
+            return
+        core.send(Message(type=MessageType.READ_INDEX_RESP, to=request.sender, index=index, entries=request.entries))

@@ -1,0 +1,273 @@
+"""One member of the group as a broker drives it: `step(event, now) -> effects`. Time is in milliseconds.
+
+It runs `RawNode` with asynchronous storage writes and keeps the copy of the log from which that reads. The order of
+its effects is the order in which they may be begun. What rests on a write is never among the effects of the same step:
+it is an effect of the `Persisted` that ends that write.
+"""
+
+import struct
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from logboom.raft.codec import decode_conf_change
+from logboom.raft.config import RaftConfig
+from logboom.raft.errors import (
+    LocalMessageError,
+    ProposalDroppedError,
+    UnknownPeerError,
+    WrongAddresseeError,
+)
+from logboom.raft.events import (
+    Applied,
+    Apply,
+    ConfigurationChanged,
+    DiscardLog,
+    Effect,
+    Event,
+    Ignored,
+    PeerUnreachable,
+    Persist,
+    Persisted,
+    ProposalAppended,
+    ProposalDropped,
+    Propose,
+    ProposeConfChange,
+    ReadReady,
+    Received,
+    RequestRead,
+    Restore,
+    RoleChanged,
+    Send,
+    SnapshotSent,
+    SnapshotTaken,
+    TimePassed,
+    TransferLeadership,
+)
+from logboom.raft.messages import (
+    LOCAL_APPEND_THREAD,
+    LOCAL_APPLY_THREAD,
+    ConfState,
+    Entry,
+    EntryType,
+    HardState,
+    Index,
+    Message,
+    NodeId,
+    Role,
+    Snapshot,
+    Term,
+)
+from logboom.raft.raw_node import LOCAL_THREADS, RawNode, Ready
+from logboom.raft.status import Status
+from logboom.raft.storage import MemoryStorage
+
+_TOKEN: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the files of a node hold: everything that `Persist` and `SnapshotTaken` have made durable."""
+
+    hard_state: HardState
+    snapshot: Snapshot
+    entries: tuple[Entry, ...]
+    """Without gaps, ending at the last one. Those up to the snapshot's index are kept for members that are behind."""
+
+
+def bootstrap(voters: tuple[NodeId, ...]) -> Stored:
+    """What every first voter of a new group starts from, the same on each: an empty snapshot that names them all."""
+    return Stored(HardState(), Snapshot(Index(1), Term(1), ConfState(voters=tuple(sorted(voters)))), ())
+
+
+class Node:
+    """See the module. One caller at a time; `now_ms` never goes back."""
+
+    def __init__(self, config: RaftConfig, stored: Stored, *, now_ms: int, tick_ms: int, catch_up_entries: int) -> None:
+        """Go on from what is stored. The state machine starts from the stored snapshot and is given all behind it.
+
+        A node without snapshot and entries belongs to no group until a leader sends it a snapshot.
+        `catch_up_entries`: how many entries in front of a snapshot are kept for members that are a little behind.
+        """
+        self._storage = _memory_of(stored)
+        self._raw = RawNode(
+            replace(config, async_storage_writes=True, forward_proposals=False),
+            self._storage,
+            applied=stored.snapshot.index,
+        )
+        self._tick_ms = tick_ms
+        self._election_ticks = config.election_ticks
+        self._last_tick_ms = now_ms
+        self._catch_up_entries = catch_up_entries
+        self._writes: deque[tuple[int, Message]] = deque()
+        self._write_number = 0
+        self._applications: deque[Message] = deque()
+        self._conf_state = stored.snapshot.conf_state
+
+    def step(self, event: Event, now_ms: int) -> tuple[Effect, ...]:
+        """Take one event; give what must be begun, in order. Raises LogLostError, after which it must not go on."""
+        effects: list[Effect] = []
+        self._tick(now_ms)
+        self._take(event, effects)
+        while self._raw.has_ready():
+            self._perform(self._raw.ready(), effects)
+        return tuple(effects)
+
+    @property
+    def status(self) -> Status:
+        """What a person or a metric wants to know."""
+        return self._raw.status
+
+    @property
+    def needs_ticks(self) -> bool:
+        """Whether time matters to it now: it does not to a leader without any other member."""
+        core = self._raw.raft.core
+        return core.role is not Role.LEADER or len(core.tracker.progress) > 1
+
+    @property
+    def snapshot_point(self) -> Snapshot | None:
+        """Index, term and members of what is applied now; with the state machine's data it is a snapshot.
+
+        None where there is nothing new since the last one, or a leader's is on its way to the disk.
+        """
+        log = self._raw.raft.log
+        applied = log.applying.applied
+        if log.unstable.snapshot is not None or applied <= self._storage.snapshot().index:
+            return None
+        return Snapshot(applied, log.term(applied), self._conf_state)
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def _tick(self, now_ms: int) -> None:
+        """Let the ticks pass that are due.
+
+        Where the process stood still for an election timeout, two of them pass, however long it was: a leader then
+        looks twice whether a majority was heard of, and steps down before it answers anything.
+        """
+        due = (now_ms - self._last_tick_ms) // self._tick_ms
+        self._last_tick_ms += due * self._tick_ms
+        for _ in range(due if due < self._election_ticks else 2 * self._election_ticks):
+            self._raw.tick()
+
+    def _take(self, event: Event, effects: list[Effect]) -> None:
+        match event:
+            case TimePassed():
+                pass
+            case Received(message):
+                self._received(message, effects)
+            case Persisted(number):
+                self._persisted(number, effects)
+            case Applied(index):
+                self._applied(index, effects)
+            case Propose() | ProposeConfChange():
+                self._propose(event, effects)
+            case RequestRead(token):
+                self._raw.read_index(_TOKEN.pack(token))
+            case TransferLeadership(to):
+                self._raw.transfer_leader(to)
+            case PeerUnreachable(node_id):
+                self._raw.report_unreachable(node_id)
+            case SnapshotSent(node_id, failed):
+                self._raw.report_snapshot(node_id, failed=failed)
+            case SnapshotTaken(snapshot):
+                self._snapshot_taken(snapshot, effects)
+
+    def _received(self, message: Message, effects: list[Effect]) -> None:
+        try:
+            self._raw.step(message)
+        except (LocalMessageError, UnknownPeerError, WrongAddresseeError, ProposalDroppedError) as error:
+            effects.append(Ignored(message, str(error)))
+
+    def _propose(self, event: Propose | ProposeConfChange, effects: list[Effect]) -> None:
+        log = self._raw.raft.log
+        try:
+            if isinstance(event, Propose):
+                self._raw.propose(event.data)
+            else:
+                self._raw.propose_conf_change(event.change)
+        except ProposalDroppedError as error:
+            effects.append(ProposalDropped(event.token, str(error)))
+            return
+        (entry,) = log.slice(log.last_index(), Index(log.last_index() + 1))
+        if isinstance(event, ProposeConfChange) and entry.type is EntryType.NORMAL:
+            reason = (
+                "the members cannot be changed like this now: another change is under way, or this one is not possible"
+            )
+            effects.append(ProposalDropped(event.token, reason))
+            return
+        effects.append(ProposalAppended(event.token, entry.id))
+
+    def _persisted(self, number: int, effects: list[Effect]) -> None:
+        """Writes are durable: the copy in memory takes them, and what waited for them goes out."""
+        while self._writes and self._writes[0][0] <= number:
+            _, write = self._writes.popleft()
+            if write.term != 0:
+                self._storage.hard_state = HardState(write.term, write.vote, write.commit)
+            if write.snapshot is not None:
+                self._storage.apply_snapshot(write.snapshot)
+                self._conf_state = write.snapshot.conf_state
+                effects.append(Restore(write.snapshot))
+            self._storage.append(write.entries)
+            self._deliver(write.responses, effects)
+
+    def _applied(self, index: Index, effects: list[Effect]) -> None:
+        while self._applications and self._applications[0].entries[-1].index <= index:
+            application = self._applications.popleft()
+            for entry in application.entries:
+                if entry.type is not EntryType.NORMAL and not self._is_in_snapshot(entry.index):
+                    self._conf_state = self._raw.apply_conf_change(decode_conf_change(entry))
+                    effects.append(ConfigurationChanged(entry.index, self._conf_state))
+            self._deliver(application.responses, effects)
+
+    def _is_in_snapshot(self, index: Index) -> bool:
+        """Whether a snapshot came while entries were being applied, and has brought the members that hold behind it."""
+        log = self._raw.raft.log
+        restored = log.unstable.snapshot
+        return index <= (log.applying.applied if restored is None else restored.index)
+
+    def _deliver(self, responses: tuple[Message, ...], effects: list[Effect]) -> None:
+        for response in responses:
+            if response.to == self._raw.raft.core.node_id:
+                self._received(response, effects)
+            else:
+                effects.append(Send(response))
+
+    def _snapshot_taken(self, snapshot: Snapshot, effects: list[Effect]) -> None:
+        if snapshot.index <= self._storage.snapshot().index:
+            return  # a newer one came from the leader meanwhile
+        self._storage.create_snapshot(snapshot.index, snapshot.conf_state, snapshot.data)
+        discard = Index(snapshot.index - self._catch_up_entries)
+        if discard >= self._storage.first_index():
+            self._storage.compact(discard)
+            effects.append(DiscardLog(discard))
+
+    # --- effects -------------------------------------------------------------------------------------------------
+
+    def _perform(self, ready: Ready, effects: list[Effect]) -> None:
+        if ready.soft_state is not None:
+            term = self._raw.raft.core.term
+            effects.append(RoleChanged(ready.soft_state.role, ready.soft_state.lead, term))
+        effects.extend(ReadReady(_TOKEN.unpack(state.context)[0], state.index) for state in ready.read_states)
+        applications = [message for message in ready.messages if message.to == LOCAL_APPLY_THREAD]
+        effects.extend(self._persist(message, ready) for message in ready.messages if message.to == LOCAL_APPEND_THREAD)
+        effects.extend(Send(message) for message in ready.messages if message.to not in LOCAL_THREADS)
+        self._applications.extend(applications)
+        effects.extend(Apply(message.entries) for message in applications)
+
+    def _persist(self, message: Message, ready: Ready) -> Persist:
+        self._write_number += 1
+        self._writes.append((self._write_number, message))
+        must_sync = ready.must_sync or ready.snapshot is not None
+        return Persist(self._write_number, ready.hard_state, ready.entries, ready.snapshot, must_sync)
+
+
+def _memory_of(stored: Stored) -> MemoryStorage:
+    storage = MemoryStorage()
+    storage.load(stored.snapshot, stored.entries)
+    if stored != Stored(HardState(), Snapshot(), ()):
+        # The commit index is stored without a sync and may be behind the snapshot.
+        commit = max(stored.hard_state.commit, stored.snapshot.index)
+        storage.hard_state = msgspec.structs.replace(stored.hard_state, commit=commit)
+    return storage

@@ -1,0 +1,276 @@
+"""The state machine of one node: the rules that hold in every role, and the change from one role to the next.
+
+    FOLLOWER --timeout--> PRE_CANDIDATE --pre-votes--> CANDIDATE --votes--> LEADER
+        ^                      |                           |                   |
+        +------- a leader of this term, a higher term, or a lost election -----+
+
+`step` first settles the term of a message (section 3.3): a higher one makes a follower of any node, a lower one is not
+listened to. Then it does what every role does alike, votes among it, and gives the rest to the role.
+"""
+
+from contextlib import suppress
+from typing import Final
+
+from logboom.raft.candidate import Candidate
+from logboom.raft.codec import encode_conf_change
+from logboom.raft.confchange import Changer, restore
+from logboom.raft.config import RaftConfig
+from logboom.raft.core import Core
+from logboom.raft.errors import ProposalDroppedError
+from logboom.raft.follower import Follower
+from logboom.raft.leader import Leader
+from logboom.raft.log import RaftLog
+from logboom.raft.messages import (
+    NOBODY,
+    ConfChangeV2,
+    ConfState,
+    Entry,
+    EntryId,
+    EntryType,
+    Index,
+    Message,
+    MessageType,
+    NodeId,
+    Role,
+    Snapshot,
+    Term,
+    entries_size,
+)
+from logboom.raft.storage import Storage
+from logboom.raft.tracker import Configuration, ProgressMap
+
+CAMPAIGN_TRANSFER: Final = b"CampaignTransfer"
+"""The context of a vote request that its voters grant although they hear of a leader: that one has asked for it."""
+
+_FROM_LEADERS: Final = frozenset({MessageType.APP, MessageType.HEARTBEAT, MessageType.SNAP})
+
+
+class Raft:
+    """See the module. One caller at a time."""
+
+    def __init__(self, config: RaftConfig, storage: Storage, applied: Index) -> None:
+        """Start from what `storage` holds; the state machine has everything up to `applied` (0: up to its snapshot)."""
+        self.log = RaftLog(storage, config.applying_bytes)
+        self.core = Core(config, self.log)
+        self._role: Follower | Candidate | Leader = Follower(self.core, self, self.switch_to)
+        hard_state, conf_state = storage.initial_state()
+        restored = self.switch_to(*restore(self.core.tracker, self.log.last_index(), conf_state))
+        assert restored == conf_state.in_order(), f"{conf_state} was restored as {restored}"
+        if not hard_state.is_empty:
+            assert self.log.committed <= hard_state.commit <= self.log.last_index(), (
+                f"{hard_state} does not fit the log"
+            )
+            self.log.committed = hard_state.commit
+            self.core.term, self.core.vote = hard_state.term, hard_state.vote
+        if applied > 0:
+            self.log.applied_to(applied, 0)
+        self.become_follower(self.core.term, NOBODY)
+
+    @property
+    def leader(self) -> Leader | None:
+        """What only a leader has, None if this node is not one."""
+        return self._role if isinstance(self._role, Leader) else None
+
+    def tick(self) -> None:
+        """One tick of time has passed."""
+        self._role.tick()
+
+    def step(self, message: Message) -> None:
+        """Take a message of another node or of this one. Raises ProposalDroppedError and LogLostError."""
+        core = self.core
+        if message.term > core.term:
+            if not self._step_higher_term(message):
+                return
+        elif 0 < message.term < core.term:
+            self._step_lower_term(message)
+            return
+        match message.type:
+            case MessageType.HUP:
+                self.campaign()
+            case MessageType.STORAGE_APPEND_RESP:
+                if message.index != 0:
+                    self.log.unstable.stable_to(EntryId(message.log_term, message.index))
+                self._snapshot_stored(message.snapshot)
+            case MessageType.STORAGE_APPLY_RESP:
+                self._entries_applied(message.entries)
+            case MessageType.VOTE | MessageType.PRE_VOTE:
+                self._vote(message)
+            case _:
+                self._role.step(message)
+
+    # --- terms ---------------------------------------------------------------------------------------------------
+
+    def _step_higher_term(self, message: Message) -> bool:
+        """Follow into a higher term; False if the message is to be ignored."""
+        core = self.core
+        if message.type in (MessageType.VOTE, MessageType.PRE_VOTE):
+            in_lease = (
+                core.config.check_quorum and core.lead != NOBODY and core.election_elapsed < core.config.election_ticks
+            )
+            if in_lease and message.context != CAMPAIGN_TRANSFER:
+                return False  # there is a leader; who does not hear of it must not end its term (section 4.2.3)
+        is_granted_pre_vote = message.type is MessageType.PRE_VOTE_RESP and not message.reject
+        if message.type is MessageType.PRE_VOTE or is_granted_pre_vote:
+            return True  # they name a term that has not begun
+        self.become_follower(message.term, message.sender if message.type in _FROM_LEADERS else NOBODY)
+        return True
+
+    def _step_lower_term(self, message: Message) -> None:
+        core = self.core
+        if message.type in (MessageType.HEARTBEAT, MessageType.APP) and (
+            core.config.check_quorum or core.config.pre_vote
+        ):
+            # A leader that this node left behind would never learn of the higher term: this node's votes are ignored in
+            # the leader's lease. The answer tells it.
+            core.send(Message(type=MessageType.APP_RESP, to=message.sender))
+        elif message.type is MessageType.PRE_VOTE:
+            # Without an answer, a candidate with a long log and one with a high term could wait for one another.
+            core.send(Message(type=MessageType.PRE_VOTE_RESP, to=message.sender, term=core.term, reject=True))
+        elif message.type is MessageType.STORAGE_APPEND_RESP:
+            # Its entries may have been replaced in the log meanwhile; see `RawNode` on why that is not looked up. A
+            # snapshot is committed and holds in every term.
+            self._snapshot_stored(message.snapshot)
+
+    # --- elections -----------------------------------------------------------------------------------------------
+
+    def campaign(self, *, after_pre_vote: bool = False, transfer: bool = False) -> None:
+        """`Transitions`."""
+        core = self.core
+        if not after_pre_vote and (
+            core.role is Role.LEADER or not core.is_promotable or self._has_unapplied_conf_change()
+        ):
+            return
+        pre_vote = core.config.pre_vote and not after_pre_vote and not transfer
+        if pre_vote:
+            self._become_pre_candidate()
+        else:
+            self._become_candidate()
+        request, answer = (
+            (MessageType.PRE_VOTE, MessageType.PRE_VOTE_RESP) if pre_vote else (MessageType.VOTE, MessageType.VOTE_RESP)
+        )
+        term = Term(core.term + 1) if pre_vote else core.term
+        last = self.log.last_id()
+        for voter in sorted(core.tracker.config.voters.ids):
+            if voter == core.node_id:
+                core.send(Message(type=answer, to=voter, term=term))  # its own vote counts once it is durable
+                continue
+            core.send(
+                Message(
+                    type=request,
+                    to=voter,
+                    term=term,
+                    index=last.index,
+                    log_term=last.term,
+                    context=CAMPAIGN_TRANSFER if transfer else b"",
+                )
+            )
+
+    def _has_unapplied_conf_change(self) -> bool:
+        """Whether the configuration that is to elect may not be the one that holds."""
+        applying = self.log.applying
+        low, high = Index(applying.applied + 1), Index(self.log.committed + 1)
+        return any(
+            entry.type is not EntryType.NORMAL
+            for page in self.log.pages(low, high, applying.page_bytes)
+            for entry in page
+        )
+
+    def _vote(self, message: Message) -> None:
+        core = self.core
+        can_vote = (
+            core.vote == message.sender
+            or (core.vote == NOBODY and core.lead == NOBODY)
+            or (message.type is MessageType.PRE_VOTE and message.term > core.term)
+        )
+        answer = MessageType.VOTE_RESP if message.type is MessageType.VOTE else MessageType.PRE_VOTE_RESP
+        # A learner votes, too. It may have been made a voter and not know it yet, and its vote may be needed.
+        if not can_vote or not self.log.is_up_to_date(EntryId(message.log_term, message.index)):
+            core.send(Message(type=answer, to=message.sender, term=core.term, reject=True))
+            return
+        # The term of the request, not the own one: a pre-candidate ignores answers of a term that is not above its own.
+        core.send(Message(type=answer, to=message.sender, term=message.term))
+        if message.type is MessageType.VOTE:
+            core.election_elapsed = 0
+            core.vote = message.sender
+
+    # --- roles -----------------------------------------------------------------------------------------------------
+
+    def become_follower(self, term: Term, lead: NodeId) -> None:
+        """`Transitions`."""
+        self.core.reset(term)
+        self.core.lead = lead
+        self.core.role = Role.FOLLOWER
+        self._role = Follower(self.core, self, self.switch_to)
+
+    def _become_candidate(self) -> None:
+        core = self.core
+        assert core.role is not Role.LEADER
+        core.reset(Term(core.term + 1))
+        core.vote = core.node_id
+        core.role = Role.CANDIDATE
+        self._role = Candidate(core, self, pre_vote=False)
+
+    def _become_pre_candidate(self) -> None:
+        """Neither the term nor the vote changes, and the time until the next campaign runs on."""
+        core = self.core
+        assert core.role is not Role.LEADER
+        core.tracker.votes.clear()
+        core.lead = NOBODY
+        core.role = Role.PRE_CANDIDATE
+        self._role = Candidate(core, self, pre_vote=True)
+
+    def become_leader(self) -> None:
+        """`Transitions`."""
+        core = self.core
+        assert core.role is Role.CANDIDATE
+        core.reset(core.term)
+        core.lead = core.node_id
+        core.role = Role.LEADER
+        leader = Leader(core, self)
+        self._role = leader
+        leader.broadcast_append()
+
+    # --- applying --------------------------------------------------------------------------------------------------
+
+    def _entries_applied(self, entries: tuple[Entry, ...]) -> None:
+        if not entries:
+            return
+        self._applied_to(entries[-1].index, entries_size(entries))
+        if self.leader is not None:
+            self.leader.proposals.applied(entries)
+
+    def _snapshot_stored(self, snapshot: Snapshot | None) -> None:
+        if snapshot is not None:
+            self.log.unstable.stable_snapshot_to(snapshot.index)
+            self._applied_to(snapshot.index, 0)
+
+    def _applied_to(self, index: Index, size_bytes: int) -> None:
+        applied = max(index, self.log.applying.applied)
+        self.log.applied_to(applied, size_bytes)
+        leader = self.leader
+        if leader is None or not self.core.tracker.config.auto_leave:
+            return
+        if applied < leader.proposals.pending_conf_index:
+            return
+        kind, data = encode_conf_change(None)
+        # Dropped while leadership is handed over: the next leader does it, or this one with the next entry it applies.
+        with suppress(ProposalDroppedError):
+            self.step(Message(type=MessageType.PROP, entries=(Entry(Term(0), Index(0), kind, data),)))
+
+    def apply_conf_change(self, change: ConfChangeV2) -> ConfState:
+        """A committed change takes effect. Raises ConfChangeError where it cannot, on every node alike."""
+        return self.switch_to(*Changer(self.core.tracker, self.log.last_index()).change(change))
+
+    def switch_to(self, config: Configuration, progress: ProgressMap) -> ConfState:
+        """This configuration holds from now on."""
+        core = self.core
+        core.tracker.config, core.tracker.progress = config, progress
+        own = progress.get(core.node_id)
+        leader = self.leader
+        if leader is not None:
+            if own is None or own.is_learner:
+                if core.config.step_down_on_removal:
+                    self.become_follower(core.term, NOBODY)
+            elif config.voters.incoming:
+                leader.configuration_changed()
+        return config.conf_state

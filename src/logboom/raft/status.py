@@ -1,0 +1,37 @@
+"""What a person, a metric or an operator's command wants to know of a node."""
+
+from dataclasses import dataclass
+
+from logboom.raft.messages import NOBODY, HardState, Index, NodeId, SoftState
+from logboom.raft.raft import Raft
+from logboom.raft.tracker import Configuration, ProgressMap
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A node at one moment."""
+
+    node_id: NodeId
+    hard_state: HardState
+    soft_state: SoftState
+    applied: Index
+    transferee: NodeId
+    """Whom this leader hands leadership to, 0 for nobody."""
+
+    config: Configuration
+    progress: ProgressMap
+    """Each member as this leader sees it, copied; empty on other nodes."""
+
+
+def status_of(raft: Raft) -> Status:
+    """The node's status now."""
+    leader = raft.leader
+    return Status(
+        node_id=raft.core.node_id,
+        hard_state=raft.core.hard_state,
+        soft_state=raft.core.soft_state,
+        applied=raft.log.applying.applied,
+        transferee=NOBODY if leader is None else leader.transferee,
+        config=raft.core.tracker.config,
+        progress={} if leader is None else {node_id: each.clone() for node_id, each in raft.core.tracker.members()},
+    )
