@@ -1,5 +1,6 @@
-"""A group of `Node`s under one seed: a network that loses, repeats, delays and overtakes, members that crash with writes
-under way, and changes of the members meanwhile. After every step it is checked what Raft promises (thesis, figure 3.2):
+"""A group of `Node`s under one seed: a network that loses, repeats, delays and overtakes, members that crash with
+writes under way, and changes of the members meanwhile. After every step it is checked what Raft promises (thesis,
+figure 3.2):
 
 - election safety: at most one leader in a term;
 - log matching: entries of one index and term are the same everywhere, and so is all before them;
@@ -54,6 +55,7 @@ from logboom.raft import (
     Snapshot,
     SnapshotSent,
     SnapshotTaken,
+    SnapshotWanted,
     Stored,
     Term,
     TimePassed,
@@ -65,6 +67,7 @@ from logboom.raft import (
 
 TICK_MS = 10
 ELECTION_TICKS = 10
+ZERO = Index(0)
 NOTHING = Stored(HardState(), Snapshot(), ())
 
 
@@ -115,8 +118,13 @@ class Member:
     data: list[bytes] = field(default_factory=list)
     """The state machine: what was applied, one after the other."""
 
-    applied: Index = Index(0)
-    committed: Index = Index(0)
+    applied: Index = ZERO
+    committed: Index = ZERO
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """The state machine is what the snapshot says."""
+        self.data = msgspec.msgpack.decode(snapshot.data, type=list[bytes]) if snapshot.data else []
+        self.applied = snapshot.index
 
 
 @dataclass
@@ -128,7 +136,9 @@ class Options:
     repeats: float = 0.05
     crashes: float = 0.5
     cuts: float = 0.3
+    heals: float = 0.9
     conf_changes: float = 1.0
+    check_quorum: bool = True
 
 
 class Cluster:
@@ -174,7 +184,7 @@ class Cluster:
             self._crash: options.crashes,
             self._restart: 4 * options.crashes,
             self._cut: options.cuts,
-            self._heal: 3 * options.cuts,
+            self._heal: options.heals,
             self._change_members: options.conf_changes,
         }
         action = self.random.choices(list(actions), list(actions.values()))[0]
@@ -222,19 +232,17 @@ class Cluster:
         data = self.messages.pop(position)
         if self.random.random() < self.options.repeats:
             self.messages.append(data)
-        if self.random.random() < self.options.loss:
-            self.happened["lost"] += 1
-            return
-        self._hand_over(data)
+        lost = self.random.random() < self.options.loss
+        self.happened["lost"] += lost
+        self._hand_over(data, lost=lost)
 
-    def _hand_over(self, data: bytes) -> None:
+    def _hand_over(self, data: bytes, *, lost: bool = False) -> None:
         message = decode_message(data)
-        if {message.sender, message.to} & self.cut:
-            return
-        receiver, sender = self.members.get(message.to), self.members.get(message.sender)
-        if message.type is MessageType.SNAP and sender is not None and sender.node is not None:
-            self.feed(sender, SnapshotSent(message.to, failed=receiver is None or receiver.node is None))
-        if receiver is not None and receiver.node is not None:
+        receiver, sender = self.members.get(message.to), self.members[message.sender]
+        lost = lost or receiver is None or receiver.node is None or bool({message.sender, message.to} & self.cut)
+        if message.type is MessageType.SNAP and sender.node is not None:
+            self.feed(sender, SnapshotSent(message.to, failed=lost))
+        if receiver is not None and not lost:
             self.feed(receiver, Received(message))
 
     def _pass_time(self) -> None:
@@ -285,9 +293,11 @@ class Cluster:
 
     def _snapshot(self) -> None:
         for member in self.random.sample(self._alive(), min(1, len(self._alive()))):
-            point = self.node_of(member).snapshot_point
-            if point is None or point.index != member.applied:
-                continue
+            self._take_snapshot(member)
+
+    def _take_snapshot(self, member: Member) -> None:
+        point = self.node_of(member).snapshot_point
+        if point is not None and point.index == member.applied:
             snapshot = msgspec.structs.replace(point, data=msgspec.msgpack.encode(member.data))
             member.files.take_snapshot(snapshot)
             self.happened["snapshots"] += 1
@@ -364,14 +374,13 @@ class Cluster:
             max_applying_bytes=150,
             max_uncommitted_bytes=2000,
             max_inflight_messages=4,
-            check_quorum=True,
+            check_quorum=self.options.check_quorum,
             pre_vote=True,
             step_down_on_removal=True,
         )
         stored = member.files.stored
-        member.data = list(msgspec.msgpack.decode(stored.snapshot.data, type=list[bytes]) if stored.snapshot.data else ())
-        member.applied = stored.snapshot.index
-        member.committed = Index(0)
+        member.restore(stored.snapshot)
+        member.committed = ZERO
         member.node = Node(config, stored, now_ms=self.now_ms, tick_ms=TICK_MS, catch_up_entries=3)
         self.members[member.node_id] = member
         self.feed(member, TimePassed())
@@ -395,8 +404,9 @@ class Cluster:
                 self._check_applied(entries)
                 member.applications.append(effect)
             case Restore(snapshot):
-                member.data = list(msgspec.msgpack.decode(snapshot.data, type=list[bytes]) if snapshot.data else ())
-                member.applied = snapshot.index
+                member.restore(snapshot)
+            case SnapshotWanted():
+                self._take_snapshot(member)
             case DiscardLog(index):
                 member.files.discard(index)
             case ReadReady(token, index):
@@ -430,10 +440,12 @@ class Cluster:
         """What is promised is durable when it is said, whatever the core believes."""
         files = member.files
         state = files.stored.hard_state
-        if message.type is MessageType.VOTE_RESP and not message.reject:
-            if (state.term, state.vote) != (message.term, message.to) and state.term <= message.term:
-                raise ViolationError(f"{member.node_id} votes in term {message.term} before that is durable")
-        if message.type is MessageType.APP_RESP and not message.reject and message.index > files.last_index:
+        if message.reject:
+            return
+        voted = state.term > message.term or (state.term, state.vote) == (message.term, message.to)
+        if message.type is MessageType.VOTE_RESP and not voted:
+            raise ViolationError(f"{member.node_id} votes in term {message.term} before that is durable")
+        if message.type is MessageType.APP_RESP and message.index > files.last_index:
             raise ViolationError(f"{member.node_id} acknowledges {message.index} before it is durable")
 
     def _check_applied(self, entries: tuple[Entry, ...]) -> None:
@@ -454,15 +466,15 @@ class Cluster:
 
     def _check_committed_entry(self, member: Member, index: Index, term: Term) -> None:
         if self.committed.setdefault(index, term) != term:
-            raise ViolationError(f"{member.node_id} committed entry {index} of term {term}, not {self.committed[index]}")
+            raise ViolationError(f"{index} was committed with term {self.committed[index]}, and now with term {term}")
         status = self.node_of(member).status
         if status.soft_state.role is not Role.LEADER or index <= self.committed_index:
             return
-        durable = {each.node_id: True for each in self.members.values() if each.files.has(index, term)}
+        durable = {each.node_id for each in self.members.values() if each.files.has(index, term)}
         voters = status.config.voters
         for half in filter(None, (voters.incoming, voters.outgoing)):
-            if 2 * sum(voter in durable for voter in half) <= len(half):
-                raise ViolationError(f"entry {index} is committed, but durable only on {sorted(durable)} of {sorted(half)}")
+            if 2 * len(half & durable) <= len(half):
+                raise ViolationError(f"entry {index} is committed, durable on {sorted(durable)} of {sorted(half)}")
 
 
 def lives(seeds: range, steps: int, options: Options) -> Iterator[Cluster]:

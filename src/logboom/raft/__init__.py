@@ -21,6 +21,7 @@ in that order. What must not be sent before something is durable is not among th
                 case ProposalAppended(token, entry_id) | ProposalDropped(token, reason): tell the proposer
                 case ReadReady(token, index): answer the read once `index` is applied
                 case RoleChanged(role, lead, term): tell who leads
+                case SnapshotWanted(): take a snapshot soon, a member waits for it
                 case DiscardLog(index): remove files that hold only entries up to index
                 case Ignored(message, reason): count it
 
@@ -77,6 +78,7 @@ from logboom.raft.events import (
     Send,
     SnapshotSent,
     SnapshotTaken,
+    SnapshotWanted,
     TimePassed,
     TransferLeadership,
 )
@@ -153,6 +155,7 @@ __all__ = [
     "Snapshot",
     "SnapshotSent",
     "SnapshotTaken",
+    "SnapshotWanted",
     "Status",
     "Stored",
     "Term",

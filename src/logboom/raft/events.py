@@ -132,7 +132,10 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message. It may be lost, late, repeated and overtaken; nothing in it is more than what is durable."""
+    """Send a message. It may be lost, late, repeated and overtaken; nothing in it is more than what is durable.
+
+    For each SNAP feed `SnapshotSent`, also where it was lost: until then its addressee is sent nothing else.
+    """
 
     message: Message
 
@@ -202,6 +205,11 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotWanted:
+    """A member needs a snapshot, and the last one does not name it as a member, or another one: take one now."""
+
+
+@dataclass(frozen=True, slots=True)
 class DiscardLog:
     """Entries up to `index` are not needed any more; their files may go."""
 
@@ -220,4 +228,5 @@ Effect = (
     | RoleChanged
     | Ignored
     | DiscardLog
+    | SnapshotWanted
 )

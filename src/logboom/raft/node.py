@@ -7,6 +7,7 @@ it is an effect of the `Persisted` that ends that write.
 
 import struct
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from logboom.raft.config import RaftConfig
 from logboom.raft.errors import (
     LocalMessageError,
     ProposalDroppedError,
+    SnapshotTemporarilyUnavailableError,
     UnknownPeerError,
     WrongAddresseeError,
 )
@@ -43,6 +45,7 @@ from logboom.raft.events import (
     Send,
     SnapshotSent,
     SnapshotTaken,
+    SnapshotWanted,
     TimePassed,
     TransferLeadership,
 )
@@ -63,6 +66,7 @@ from logboom.raft.messages import (
 from logboom.raft.raw_node import LOCAL_THREADS, RawNode, Ready
 from logboom.raft.status import Status
 from logboom.raft.storage import MemoryStorage
+from logboom.raft.tracker import Configuration
 
 _TOKEN: Final = struct.Struct("<Q")
 
@@ -82,6 +86,24 @@ def bootstrap(voters: tuple[NodeId, ...]) -> Stored:
     return Stored(HardState(), Snapshot(Index(1), Term(1), ConfState(voters=tuple(sorted(voters)))), ())
 
 
+class _NodeStorage(MemoryStorage):
+    """The copy of the log. A snapshot goes out only if it names all members: who is not in it could not use it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_snapshot_wanted = False
+        self.config: Callable[[], Configuration] = Configuration
+
+    def snapshot(self) -> Snapshot:
+        """`Storage`."""
+        state = self.latest_snapshot.conf_state
+        config = self.config()
+        if not (config.voters.ids | config.learners).issubset(state.voters + state.voters_outgoing + state.learners):
+            self.is_snapshot_wanted = True
+            raise SnapshotTemporarilyUnavailableError
+        return self.latest_snapshot
+
+
 class Node:
     """See the module. One caller at a time; `now_ms` never goes back."""
 
@@ -97,6 +119,7 @@ class Node:
             self._storage,
             applied=stored.snapshot.index,
         )
+        self._storage.config = lambda: self._raw.raft.core.tracker.config
         self._tick_ms = tick_ms
         self._election_ticks = config.election_ticks
         self._last_tick_ms = now_ms
@@ -113,6 +136,9 @@ class Node:
         self._take(event, effects)
         while self._raw.has_ready():
             self._perform(self._raw.ready(), effects)
+        if self._storage.is_snapshot_wanted:
+            self._storage.is_snapshot_wanted = False
+            effects.append(SnapshotWanted())
         return tuple(effects)
 
     @property
@@ -134,7 +160,7 @@ class Node:
         """
         log = self._raw.raft.log
         applied = log.applying.applied
-        if log.unstable.snapshot is not None or applied <= self._storage.snapshot().index:
+        if log.unstable.snapshot is not None or applied <= self._storage.latest_snapshot.index:
             return None
         return Snapshot(applied, log.term(applied), self._conf_state)
 
@@ -235,7 +261,7 @@ class Node:
                 effects.append(Send(response))
 
     def _snapshot_taken(self, snapshot: Snapshot, effects: list[Effect]) -> None:
-        if snapshot.index <= self._storage.snapshot().index:
+        if snapshot.index <= self._storage.latest_snapshot.index:
             return  # a newer one came from the leader meanwhile
         self._storage.create_snapshot(snapshot.index, snapshot.conf_state, snapshot.data)
         discard = Index(snapshot.index - self._catch_up_entries)
@@ -263,8 +289,8 @@ class Node:
         return Persist(self._write_number, ready.hard_state, ready.entries, ready.snapshot, must_sync)
 
 
-def _memory_of(stored: Stored) -> MemoryStorage:
-    storage = MemoryStorage()
+def _memory_of(stored: Stored) -> _NodeStorage:
+    storage = _NodeStorage()
     storage.load(stored.snapshot, stored.entries)
     if stored != Stored(HardState(), Snapshot(), ()):
         # The commit index is stored without a sync and may be behind the snapshot.

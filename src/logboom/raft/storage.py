@@ -42,14 +42,14 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self.hard_state = HardState()
-        self._snapshot = Snapshot()
+        self.latest_snapshot = Snapshot()
         self._entries: list[Entry] = []
         self._compacted = Index(0)
         self._compacted_term = Term(0)
 
     def initial_state(self) -> tuple[HardState, ConfState]:
         """`Storage`."""
-        return self.hard_state, self._snapshot.conf_state
+        return self.hard_state, self.latest_snapshot.conf_state
 
     def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
         """`Storage`."""
@@ -80,11 +80,11 @@ class MemoryStorage:
 
     def snapshot(self) -> Snapshot:
         """`Storage`."""
-        return self._snapshot
+        return self.latest_snapshot
 
     def load(self, snapshot: Snapshot, entries: tuple[Entry, ...]) -> None:
         """Fill it with what the files hold. Entries that a snapshot of another log has replaced are left out."""
-        self._snapshot = snapshot
+        self.latest_snapshot = snapshot
         self._compacted, self._compacted_term = snapshot.index, snapshot.term
         self._entries = []
         if not entries or entries[-1].index < snapshot.index:
@@ -108,18 +108,18 @@ class MemoryStorage:
 
     def apply_snapshot(self, snapshot: Snapshot) -> None:
         """Replace everything by a snapshot of another node. Raises SnapshotOutOfDateError."""
-        if self._snapshot.index != 0 and self._snapshot.index >= snapshot.index:
+        if self.latest_snapshot.index != 0 and self.latest_snapshot.index >= snapshot.index:
             raise SnapshotOutOfDateError
-        self._snapshot = snapshot
+        self.latest_snapshot = snapshot
         self._compacted, self._compacted_term = snapshot.index, snapshot.term
         self._entries = []
 
     def create_snapshot(self, index: Index, conf_state: ConfState, data: bytes) -> Snapshot:
         """Keep a snapshot of the own state machine after the entry at `index`. Raises SnapshotOutOfDateError."""
-        if index <= self._snapshot.index:
+        if index <= self.latest_snapshot.index:
             raise SnapshotOutOfDateError
-        self._snapshot = Snapshot(index, self.term(index), conf_state, data)
-        return self._snapshot
+        self.latest_snapshot = Snapshot(index, self.term(index), conf_state, data)
+        return self.latest_snapshot
 
     def compact(self, index: Index) -> None:
         """Drop the entries up to and with `index`, which must be applied. Raises CompactedError."""
