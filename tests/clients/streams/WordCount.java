@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
@@ -5,10 +6,16 @@ import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.GlobalKTable;
+import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.StreamJoined;
 
-/** WordCount BOOTSTRAP STATE_DIRECTORY: counts words and joins them with a table and a global table, until killed. */
+/**
+ * WordCount BOOTSTRAP STATE_DIRECTORY: runs until killed. It counts words and joins the counts with a table and a global
+ * table; and it joins two streams within windows of time and looks the pairs up in the table.
+ */
 public final class WordCount {
     private WordCount() {}
 
@@ -24,6 +31,12 @@ public final class WordCount {
             .toStream()
             .join(names, (word, value) -> word, (value, name) -> value + " " + name)
             .to("counted");
+        // Whichever of the two is read first, the other one is never too late.
+        JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(10), Duration.ofDays(1));
+        KStream<String, String> left = builder.stream("left");
+        left.join(builder.<String, String>stream("right"), (one, other) -> one + " " + other, windows, StreamJoined.as("pairs"))
+            .join(colours, (pair, colour) -> pair + " " + colour)
+            .to("paired");
         KafkaStreams streams = new KafkaStreams(builder.build(), settings(arguments[0], arguments[1]));
         streams.setUncaughtExceptionHandler(failure -> {
             failure.printStackTrace();
