@@ -70,4 +70,4 @@ def _response(context: RequestContext, request: Any, results: list[LogboomError 
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=1, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=1, handle=handle, changes=True)

@@ -29,4 +29,4 @@ def _changes(broker: Broker, resource: Any) -> Changes:
     return {config.name: config.value for config in resource.configs}
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle, changes=True)

@@ -53,4 +53,4 @@ def _check(context: RequestContext, topic: Any) -> None:
         raise InvalidAssignmentError(f"an assignment can only name the one broker there is, {here[0]}")
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=3, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=3, handle=handle, changes=True)

@@ -91,4 +91,4 @@ def _configs(context: RequestContext, stream: Stream | None) -> tuple[Entity, ..
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=2, max_version=7, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=2, max_version=7, handle=handle, changes=True)

@@ -30,4 +30,4 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     return make(cls, throttle_time=milliseconds(0), results=results)
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle, changes=True)

@@ -44,4 +44,4 @@ async def _delete(context: RequestContext, name: str, wanted: Any) -> Entity:
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle, changes=True)

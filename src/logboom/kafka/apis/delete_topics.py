@@ -49,4 +49,4 @@ async def _delete(context: RequestContext, name: str | None, id_: Any) -> Entity
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=1, max_version=6, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=1, max_version=6, handle=handle, changes=True)

@@ -24,4 +24,4 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     return make(cls, throttle_time=milliseconds(0), error_code=error_code(reply.error))
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=4, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=4, handle=handle, waits_for_changes=False)

@@ -56,4 +56,4 @@ def _list(broker: Broker, resource: Any, name: str, value: str, operation: int) 
     return ",".join(one for one in there if one not in given)
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=1, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=1, handle=handle, changes=True)

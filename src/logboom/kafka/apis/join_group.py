@@ -60,4 +60,4 @@ def _join(context: RequestContext, request: Any) -> Join:
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=9, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=9, handle=handle, waits_for_changes=False)

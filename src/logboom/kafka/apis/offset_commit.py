@@ -62,4 +62,4 @@ def _check(context: RequestContext, topic: Any, part: Any, by_id: bool) -> Offse
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=2, max_version=10, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=2, max_version=10, handle=handle, changes=True)

@@ -50,4 +50,4 @@ def _unknown(context: RequestContext, name: str) -> LogboomError | None:
     return None
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=0, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=0, handle=handle, changes=True)

@@ -49,5 +49,6 @@ HANDLER = Handler(
     advertised_min_version=0,
     handle_unsupported=handle_unsupported,
     template_of=template_of,
+    changes=True,
     waits_for_append_capacity=True,
 )

@@ -32,4 +32,4 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=5, handle=handle)
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=5, handle=handle, waits_for_changes=False)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from logboom.base.ports import Bytes
     from logboom.kafka.connection.registry import ConnectionRegistry
     from logboom.kafka.connection.state import ConnectionState
+    from logboom.kafka.handlers.handler import Handler
     from logboom.kafka.handlers.route import Route
     from logboom.kafka.metrics import KafkaMetrics
 
@@ -74,7 +75,8 @@ class ReplyListener(Protocol):
     """The side of a connection that sends replies."""
 
     def reply_ready(self, encoded: bool) -> None:
-        """The oldest request has its reply; `encoded` if it is a run's, which comes as bytes."""
+        """The oldest request, or one that changes something, has its reply; `encoded` if it is a run's, which comes as
+        bytes."""
 
     def throttle(self, throttle_ms: int) -> None:
         """A reply tells the client to wait."""
@@ -90,6 +92,8 @@ class InflightQueue:
     """See the module."""
 
     __slots__ = (
+        "_changes",
+        "_changing",
         "_listener",
         "_metrics",
         "_now_ns",
@@ -118,6 +122,10 @@ class InflightQueue:
         self._now_ns = now_ns
         self._queue: deque[InflightRequest] = deque()
         self._tasks: dict[asyncio.Future[Any], None] = {}
+        self._changes = 0
+        """Requests that change something and are not done: all of one API, see `must_wait_for_changes`."""
+        self._changing: Handler | None = None
+        """That API, or the last one that changed something."""
         self.requests = 0
         """Requests in flight."""
         self.size_bytes = 0
@@ -139,6 +147,9 @@ class InflightQueue:
         held_bytes = size_bytes + extra_bytes
         entry = InflightRequest(route, correlation_id, size_bytes, held_bytes, requests, self._now_ns())
         self._queue.append(entry)
+        if route.changes:
+            self._changes += 1
+            self._changing = route.handler
         self.requests += requests
         self.size_bytes += held_bytes
         metrics = self._metrics
@@ -147,6 +158,10 @@ class InflightQueue:
         route.metrics.requests += requests
         route.metrics.request_bytes += size_bytes
         return entry
+
+    def must_wait_for_changes(self, handler: Handler) -> bool:
+        """Whether a request may not begin yet: one of another API, that is not done, changes what it may read."""
+        return self._changes > 0 and handler.waits_for_changes and handler is not self._changing
 
     def await_reply(self, entry: InflightRequest, reply: Any) -> None:
         """Take what a handler returned (`handler.Reply`), now or when it is there."""
@@ -181,7 +196,7 @@ class InflightQueue:
             self._listener.fail(error)
             return
         queue = self._queue
-        if queue and entry is queue[0]:
+        if queue and (entry is queue[0] or entry.route.changes):  # a request may have waited for either
             self._listener.reply_ready(isinstance(reply, bytes))
 
     def _finish(self, entry: InflightRequest, reply: Any) -> None:
@@ -214,6 +229,8 @@ class InflightQueue:
     def complete(self, entry: InflightRequest, pieces: Sequence[Bytes]) -> None:
         """A request has its reply, as the bytes that leave; none where the client wants no response."""
         entry.done = True
+        if entry.route.changes:
+            self._changes -= 1
         entry.deferred = None  # it refers to the entry, and a cycle would live until a garbage collection
         entry.pieces = pieces
         api, metrics = entry.route.metrics, self._metrics

@@ -20,8 +20,9 @@ Within its phase a connection may be paused, and is not read then:
     SERVER_MEMORY    requests of all connections together    ends when any request of the server is answered
                      take what they may
     BACKLOG          requests have arrived that have not     ends when they have begun
-                     begun, for one of the reasons above, or
-                     for the limits of one connection
+                     begun, for one of the reasons above, for
+                     the limits of one connection, or because
+                     an earlier one changes what they read
 
 A socket that is not read fills up, and TCP slows the peer down: that is how every one of these limits reaches the
 client. The first two are set by events and hold back every request. The others are found anew in each turn of the

@@ -139,6 +139,8 @@ class ConnectionTurn:
             return True  # it is refused when it begins
         if backpressured and handler.waits_for_append_capacity:
             return False
+        if self._inflight.must_wait_for_changes(handler):
+            return False
         return not handler.exclusive or self._all_answered()
 
     def _all_answered(self) -> bool:
@@ -185,7 +187,7 @@ class ConnectionTurn:
     # --- sending ---
 
     def reply_ready(self, encoded: bool) -> None:
-        """The oldest request has its reply. A run's is sent at once if nothing else has to be done in a turn."""
+        """A request has its reply. A run's is sent at once if nothing else has to be done in a turn."""
         if encoded and not self.backlog and self._state.reads:
             self.send()
         else:

@@ -67,6 +67,12 @@ class Handler:
     exclusive: bool = False
     """Begins only when all earlier requests of its connection are answered and the peer reads them: for large
     responses, so that a connection never has two of them in memory."""
+    changes: bool = False
+    """Changes what requests of other APIs read. Those that come behind it on its connection begin once it is done, so
+    that they find the change; more requests of the same API begin at once. Kafka works on the requests of a connection
+    one by one, and clients rely on that part of it."""
+    waits_for_changes: bool = True
+    """Whether it is one of those. Not what keeps a member in its group, or a disk that hangs would cost its session."""
     waits_for_append_capacity: bool = False
     """Begins only while the broker's append queues have capacity: for requests whose bytes wait there for the disk,
     whether they are answered before or after."""

@@ -13,14 +13,14 @@ from logboom.kafka.wire.reading import Reader, reader_for
 class Route:
     """One API at one version: its handler, reader, header versions and counters."""
 
-    __slots__ = ("exclusive", "handler", "metrics", "read", "request_tags", "response_tags", "version")
+    __slots__ = ("changes", "handler", "metrics", "read", "request_tags", "response_tags", "version")
 
     def __init__(self, handler: Handler, version: int, metrics: ApiMetrics) -> None:
         request, response = request_class(handler.api_key, version), response_class(handler.api_key, version)
         self.handler = handler
         self.version = version
         self.metrics = metrics
-        self.exclusive = handler.exclusive
+        self.changes = handler.changes
         self.read: Reader = reader_for(handler.api_key, version)
         self.request_tags: bool = request.__header_schema__.__flexible__
         # ApiVersions is answered under a version 0 header at any version: the client may not know the newer one.
