@@ -46,6 +46,8 @@ def test_any_text_is_a_value_or_an_error_that_names_the_setting(setting: StreamS
     [
         ("compression.gzip.level", "-1", -1),
         ("compression.type", "uncompressed", "uncompressed"),
+        ("cleanup.policy", "compact, delete", "compact,delete"),
+        ("cleanup.policy", "", ""),
         ("unclean.leader.election.enable", "TRUE", True),
         ("leader.replication.throttled.replicas", "0:1, 1:1", "0:1,1:1"),
         ("follower.replication.throttled.replicas", "*", "*"),
@@ -66,7 +68,7 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, value: object
         ("remote.storage.enable", "true", "there is no tiered storage"),
         ("leader.replication.throttled.replicas", "0", "partition:broker"),
         ("index.interval.bytes", "-1", "from 0"),
-        ("cleanup.policy", "", "delete"),
+        ("cleanup.policy", "shrink", "delete, compact, several of them or none"),
     ],
 )
 def test_other_values_are_refused_with_what_is_expected(name: str, text: str, reason: str) -> None:

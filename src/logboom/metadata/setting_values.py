@@ -146,7 +146,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A list of some words, separated by commas; each once, in the order given."""
+    """A list of some words, separated by commas; each once, in the order given. As in Kafka it may be empty."""
 
     words: tuple[str, ...]
 
@@ -154,10 +154,10 @@ class Choices:
 
     @property
     def expected(self) -> str:
-        return ", ".join(self.words) + (" or several of them" if len(self.words) > 1 else "")
+        return ", ".join(self.words) + (", several of them or none" if len(self.words) > 1 else " or none")
 
     def parse(self, text: str) -> str:
-        given = dict.fromkeys(word.strip() for word in text.split(","))
+        given = dict.fromkeys(word.strip() for word in text.split(",")) if text.strip() else {}
         if not given.keys() <= set(self.words):
             raise ValueError(self.expected)
         return ",".join(given)

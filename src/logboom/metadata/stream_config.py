@@ -244,7 +244,8 @@ class StreamConfig:
             "log.cleanup.policy",
             Choices((_DELETE, _COMPACT)),
             "What becomes of old records. delete: whole segments go once a limit of retention is passed, and stay "
-            "where none is set. compact: of each key the latest record stays, and records without a key are refused.",
+            "where none is set. compact: of each key the latest record stays, and records without a key are refused. "
+            "None: everything stays.",
         ),
     ] = _DELETE
     min_cleanable_dirty_ratio: Annotated[
