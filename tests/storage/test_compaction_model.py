@@ -1,4 +1,5 @@
-"""Any history of a log of keys: writes, deletions, cleanings that are cut short, kills, power failures, truncations."""
+"""Any history of a log of keys: writes, deletions, cleanings that are cut short, kills, power failures, truncations,
+clocks that jump, lags of any length, records without a key from a time when the stream was not compacted."""
 
 import contextlib
 from collections.abc import Callable
@@ -6,7 +7,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.compaction import Pair, Table, clean, pairs_batch
+from tests.support.compaction import NO_KEY, Pair, Table, clean, pairs_batch, records_of
 from tests.support.logs import DIRECTORY, Reports, append, open_log
 
 from logboom.base.errors import CompactionCancelledError
@@ -15,22 +16,41 @@ from logboom.records import Codec
 from logboom.sim.disk import SimDisk
 from logboom.storage import CompactionSettings, LogConfig, LogView, PartitionLog, verify
 
+NEVER_MS = 1 << 60
+"""No producer is forgotten, however far the clock jumps."""
 CONFIGS = (
-    LogConfig(segment_bytes=700, index_interval_bytes=1, recovery_point_bytes=300, preallocate_bytes=0),
-    LogConfig(segment_bytes=3000, index_interval_bytes=200, recovery_point_bytes=900, preallocate_bytes=3000),
+    LogConfig(
+        segment_bytes=700,
+        index_interval_bytes=1,
+        recovery_point_bytes=300,
+        preallocate_bytes=0,
+        producer_expiry_ms=NEVER_MS,
+    ),
+    LogConfig(
+        segment_bytes=3000,
+        index_interval_bytes=200,
+        recovery_point_bytes=900,
+        preallocate_bytes=3000,
+        producer_expiry_ms=NEVER_MS,
+    ),
 )
 KEYS = st.sampled_from(["a", "b", "c", "d", "long" * 30])
 VALUES = st.one_of(st.none(), st.text("xyz", max_size=40))
 PAIRS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=6)
+PAIRS_WITHOUT_KEYS = st.lists(st.tuples(st.sampled_from(["a", NO_KEY]), VALUES), min_size=1, max_size=6)
+MAPS = st.sampled_from([1, 400, 1 << 16])
+LAGS = st.sampled_from([0, 0, 30, 1 << 40])
 
 STEPS = st.one_of(
     st.tuples(st.just("put"), PAIRS, st.sampled_from(Codec), st.booleans()),
     st.tuples(st.just("put"), PAIRS, st.sampled_from(Codec), st.booleans()),
     st.tuples(st.just("roll")),
+    st.tuples(st.just("put"), PAIRS_WITHOUT_KEYS, st.sampled_from(Codec), st.booleans()),
     st.tuples(st.just("wait"), st.integers(1, 300)),
+    st.tuples(st.just("wait"), st.sampled_from([-900, 1 << 41])),
     st.tuples(st.just("lead")),
-    st.tuples(st.just("clean"), st.sampled_from([1, 400, 1 << 16]), st.integers(0, 200)),
-    st.tuples(st.just("clean"), st.sampled_from([1, 400, 1 << 16]), st.integers(0, 200)),
+    st.tuples(st.just("clean"), MAPS, st.integers(0, 200), st.just(0), st.just(1.0)),
+    st.tuples(st.just("clean"), MAPS, st.integers(0, 200), LAGS, st.floats(0, 1)),
     st.tuples(st.just("cut_short"), st.integers(0, 3)),
     st.tuples(st.just("kill")),
     st.tuples(st.just("power_cut"), st.integers(0, 1 << 16)),
@@ -49,7 +69,7 @@ class History:
         self.config = config
         self.disk = SimDisk()
         self.table = Table()
-        self.now_ms = 1000
+        self.now_ms = 1_000_000
         self.epoch = 0
         self.cleaned_end = 0
         """Committed up to here at least, since no more was ever cleaned: truncations stay above."""
@@ -84,12 +104,17 @@ class History:
         self.epoch += 1
         self.log.epochs.begin(Epoch(self.epoch), self.log.log_end_offset)
 
-    def clean(self, map_bytes: int, delete_retention_ms: int) -> None:
-        settings = CompactionSettings(delete_retention_ms=delete_retention_ms, map_bytes=map_bytes)
+    def clean(self, map_bytes: int, delete_retention_ms: int, lag_ms: int, stable_share: float) -> None:
+        """`stable_share`: how much of what lies above all that was cleaned before is committed."""
+        settings = CompactionSettings(
+            delete_retention_ms=delete_retention_ms, map_bytes=map_bytes, min_compaction_lag_ms=lag_ms
+        )
         before = self.log.compaction.first_dirty_offset
-        dirt = self.log.compaction.dirt(settings, now_ms=self.now_ms, stable_end=self.log.durable_end)
-        self.cleaned_end = max(self.cleaned_end, self.log.segments[-1].base)
-        cleaned = clean(self.log, settings, now_ms=self.now_ms)
+        stable_end = self.cleaned_end + int(stable_share * (self.log.durable_end - self.cleaned_end))
+        dirt = self.log.compaction.dirt(settings, now_ms=self.now_ms, stable_end=Offset(stable_end))
+        assert dirt.cleanable_end <= max(stable_end, before)
+        self.cleaned_end = max(self.cleaned_end, min(stable_end, self.log.segments[-1].base))
+        cleaned = clean(self.log, settings, now_ms=self.now_ms, stable_end=stable_end)
         assert cleaned.first_dirty_offset >= before
         assert cleaned.is_complete == (cleaned.first_dirty_offset == dirt.cleanable_end)
         assert not dirt.is_cleanable or cleaned.first_dirty_offset > before
@@ -98,6 +123,7 @@ class History:
 
     def each_key_is_there_once(self, end: int) -> None:
         keys = [key for offset, key, _ in self.table.found_in(self.log) if offset < end]
+        assert NO_KEY not in keys
         assert len(keys) == len(set(keys))
 
     def cut_short(self, swaps: int) -> None:
@@ -155,7 +181,24 @@ class History:
 
     def check(self) -> None:
         self.table.hold(self.log)
+        self.searches_find_what_is_left()
         assert self.log.compaction.first_dirty_offset <= self.log.log_end_offset
+
+    def searches_find_what_is_left(self) -> None:
+        """By time, by the highest time, and from any offset on, gaps included."""
+        records, reader, end = records_of(self.log), self.log.reader, self.log.log_end_offset
+        highest = max((record.timestamp_ms for record in records), default=None)
+        found = reader.max_timestamp(end)
+        assert (None if found is None else found.timestamp_ms) == highest
+        for number in range(0, len(records), 7):
+            wanted_ms = records[number].timestamp_ms
+            first = next(record for record in records if record.timestamp_ms >= wanted_ms)
+            found = reader.offset_for_time(wanted_ms, ceiling=end)
+            assert found is not None
+            assert (found.offset, found.timestamp_ms) == (first.offset, first.timestamp_ms)
+        assert highest is None or reader.offset_for_time(highest + 1, ceiling=end) is None
+        for offset in range(self.log.log_start_offset, end, 5):
+            assert records_of(self.log, offset) == [record for record in records if record.offset >= offset]
 
 
 @settings(max_examples=120, deadline=None)

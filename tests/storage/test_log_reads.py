@@ -9,6 +9,7 @@ from logboom.base.errors import (
     OffsetOutOfRangeError,
 )
 from logboom.base.ids import Offset
+from logboom.records import Record, build_batch
 from logboom.sim.disk import SimDisk
 
 
@@ -111,3 +112,18 @@ def test_an_empty_log_has_no_times() -> None:
     log = open_log(SimDisk())
     assert log.reader.max_timestamp(log.durable_end) is None
     assert log.reader.offset_for_time(0, ceiling=log.durable_end) is None
+
+
+@pytest.mark.parametrize("start", [1, 2, 3, 4, 5])
+def test_the_newest_time_is_not_that_of_a_deleted_record(start: int) -> None:
+    """Clocks jump back, and DeleteRecords moves the start into a segment, or a batch, that stays."""
+    log = open_log(SimDisk())
+    times = [5000, 3000, 1000, 2000, 1500, 1500]
+    for first in range(0, 6, 2):
+        append(log, build_batch([Record(Offset(0), time_ms, None, b"v") for time_ms in times[first : first + 2]]))
+    log.flush(sync=True)
+    log.delete_before(Offset(start))
+    newest = max(times[start:])
+    found = log.reader.max_timestamp(log.durable_end)
+    assert found is not None
+    assert (found.offset, found.timestamp_ms) == (times.index(newest, start), newest)

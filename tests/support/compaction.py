@@ -11,6 +11,9 @@ from logboom.storage import Cleaned, CompactionSettings, PartitionLog
 Pair = tuple[str, str | None]
 """A key and its value, None for a tombstone."""
 
+NO_KEY = "-"
+"""Stands for a record without a key."""
+
 
 def pairs_batch(
     pairs: Sequence[Pair],
@@ -20,7 +23,12 @@ def pairs_batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
     records = [
-        Record(Offset(0), timestamp_ms + n, key.encode(), None if value is None else value.encode())
+        Record(
+            Offset(0),
+            timestamp_ms + n,
+            None if key == NO_KEY else key.encode(),
+            None if value is None else value.encode(),
+        )
         for n, (key, value) in enumerate(pairs)
     ]
     return build_batch(
@@ -72,7 +80,11 @@ def records_of(log: PartitionLog, start: int | None = None) -> list[Record]:
 def pairs_of(log: PartitionLog) -> list[tuple[int, str, str | None]]:
     """Offset, key and value of every record."""
     return [
-        (record.offset, (record.key or b"-").decode(), None if record.value is None else record.value.decode())
+        (
+            record.offset,
+            NO_KEY if record.key is None else record.key.decode(),
+            None if record.value is None else record.value.decode(),
+        )
         for record in records_of(log)
     ]
 
@@ -98,6 +110,7 @@ class Table:
         assert found.items() <= appended.items()
         assert list(found) == sorted(found)
         latest = {key: offset for offset, (key, _) in sorted(appended.items())}
+        latest.pop(NO_KEY, None)
         for key, offset in latest.items():
             if appended[offset][1] is not None:
                 assert offset in found, f"the latest record of {key}, at {offset}, is missing"
@@ -111,5 +124,7 @@ class Table:
 
     def latest_with_value(self) -> list[tuple[int, Pair]]:
         """Offset and pair of each key that has a value."""
-        latest = {key: (offset, (key, value)) for offset, (key, value) in sorted(self.appended.items())}
+        latest = {
+            key: (offset, (key, value)) for offset, (key, value) in sorted(self.appended.items()) if key != NO_KEY
+        }
         return [found for found in latest.values() if found[1][1] is not None]

@@ -141,7 +141,17 @@ class LogReader:
     def max_timestamp(self, ceiling: Offset) -> TimedOffset | None:
         """The first of the records below `ceiling` with the newest time. May wait for the disk."""
         newest = self._searched(lambda: search.newest_time(self._state.segments, ceiling))
+        found = self.offset_for_time(newest, ceiling=ceiling) if newest >= 0 else None
+        if found is not None or newest < 0:
+            return found
+        # The indexes know the time of records too that lie below the log's start, in its first segment.
+        newest = self._searched(partial(self._newest_from_start, ceiling))
         return self.offset_for_time(newest, ceiling=ceiling) if newest >= 0 else None
+
+    def _newest_from_start(self, ceiling: Offset) -> int:
+        state = self._state
+        start, limit = state.log_start_offset, state.config.max_decompressed_bytes
+        return search.newest_time_from(state.segments, start, ceiling, limit)
 
     def retained_from(self, retention: Retention, *, now_ms: int, high_watermark: Offset) -> Offset:
         """The log start offset that `retention` asks for, for `delete_before`. May wait for the disk."""

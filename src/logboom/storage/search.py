@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
-from logboom.records import BatchHeader, crc_ok, iter_records
+from logboom.records import BatchHeader, Record, crc_ok, iter_records
 from logboom.storage.config import TimedOffset
 from logboom.storage.segment import NO_TIME, Segment
 
@@ -42,16 +42,20 @@ def first_at_or_after(segments: Sequence[Segment], wanted: Wanted) -> TimedOffse
 
 
 def _first_in_batch(segment: Segment, at: int, header: BatchHeader, wanted: Wanted) -> TimedOffset | None:
+    for record in _records(segment, at, header, wanted.max_decompressed_bytes):
+        if record.timestamp_ms >= wanted.timestamp_ms and wanted.floor <= record.offset < wanted.ceiling:
+            return TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+    return None
+
+
+def _records(segment: Segment, at: int, header: BatchHeader, max_decompressed_bytes: int) -> Iterator[Record]:
     data = segment.file.handle.read(at, header.size_bytes)
     if not crc_ok(data, 0, header):
         raise segment.walker.damage_error(at, header.base_offset, "the CRC of the batch is wrong")
     try:
-        for record in iter_records(data, 0, header, wanted.max_decompressed_bytes):
-            if record.timestamp_ms >= wanted.timestamp_ms and wanted.floor <= record.offset < wanted.ceiling:
-                return TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+        yield from iter_records(data, 0, header, max_decompressed_bytes)
     except LogboomError as error:
         raise StorageError(f"The batch at offset {header.base_offset} of {segment.path} cannot be opened.") from error
-    return None
 
 
 def bytes_before(segments: Sequence[Segment], offset: Offset, written_end: Offset) -> int:
@@ -67,6 +71,21 @@ def bytes_before(segments: Sequence[Segment], offset: Offset, written_end: Offse
 def newest_time(segments: Sequence[Segment], ceiling: Offset) -> int:
     """The newest time that any batch below `ceiling` claims, NO_TIME where there is none."""
     return max((_newest_in(segment, ceiling) for segment in segments if segment.base < ceiling), default=NO_TIME)
+
+
+def newest_time_from(segments: Sequence[Segment], floor: Offset, ceiling: Offset, max_decompressed_bytes: int) -> int:
+    """As `newest_time`, without what lies below `floor`, which is in the first segment. Reads all headers of that."""
+    first = segments[0]
+    newest = newest_time(segments[1:], ceiling)
+    for at, header in first.reader.batches_from(lambda index: index.floor(floor)):
+        if header.base_offset >= ceiling:
+            break
+        if header.base_offset >= floor:
+            newest = max(newest, header.max_timestamp)
+        elif header.next_offset > floor:
+            records = _records(first, at, header, max_decompressed_bytes)
+            newest = max(newest, *(record.timestamp_ms for record in records if record.offset >= floor), NO_TIME)
+    return newest
 
 
 def _newest_in(segment: Segment, ceiling: Offset) -> int:
