@@ -266,7 +266,8 @@ class ConditionCheck:
     def _begin_scan(self, unknown: dict[bytes, Offset], end: Offset) -> None:
         config, window_bytes = self._config.now, self._memory.window_limit_bytes
         limits = ScanLimits(config.conditions.scan_max_bytes, window_bytes // 2, config.max_decompressed_bytes)
-        scan = ConditionScan(self._log.reader, sorted(set(unknown.values())), end, frozenset(unknown), limits)
+        starts, written_end = sorted(set(unknown.values())), self._log.written_end
+        scan = ConditionScan(self._log.reader, starts, end, written_end, frozenset(unknown), limits)
         self._scan, self._running = scan, True
         self._memory.released(self)  # until it is done its window stays, whatever others need
         self._go_on(scan)

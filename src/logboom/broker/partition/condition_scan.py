@@ -43,7 +43,13 @@ class ConditionScan:
     one at a time; then the loop looks at what was found."""
 
     def __init__(
-        self, reader: Reader, starts: Sequence[Offset], end: Offset, wanted: frozenset[bytes], limits: ScanLimits
+        self,
+        reader: Reader,
+        starts: Sequence[Offset],
+        end: Offset,
+        written_end: Offset,
+        wanted: frozenset[bytes],
+        limits: ScanLimits,
     ) -> None:
         """From the first of `starts`, which rise, from which on there is no more to read than is allowed."""
         self.start = end
@@ -57,6 +63,8 @@ class ConditionScan:
         self._wanted = wanted
         self._found = KeyTable()
         self._reader = reader
+        # Compaction covers removed offsets with one batch, which may reach from below `end` to above it.
+        self._ceiling = written_end
         self._starts = starts
         self._limits = limits
         self._at: Offset | None = None
@@ -73,9 +81,11 @@ class ConditionScan:
             self.start = self._at
         if self._at >= self.end:
             return True
-        found = self._reader.read_with_next_offset(self._at, _SLICE_BYTES, ceiling=self.end)
+        found = self._reader.read_with_next_offset(self._at, _SLICE_BYTES, ceiling=self._ceiling)
         assert found is not None, "only a read of what is in memory alone gives nothing"
-        data, self._at = found
+        data, behind = found
+        assert behind > self._at, "a batch holds each offset below the ceiling"
+        self._at = behind
         self.read_bytes += len(data)
         self._take(data)
         if self._plain_bytes > self._limits.scan_bytes:
@@ -97,7 +107,7 @@ class ConditionScan:
             self._plain_bytes += len(body)
             keys, base = self.keys, header.base_offset
             for delta, key, has_value, _, _ in keyed_records(body, header.records_count):
-                if key is None or base + delta < self.start:
+                if key is None or not self.start <= base + delta < self.end:
                     continue
                 if key in wanted:
                     found.note(key, base + delta, has_value)
