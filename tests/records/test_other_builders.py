@@ -5,6 +5,7 @@ import warnings
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
+from tests.support.builders import built_by
 
 from logboom.base.ids import Offset
 from logboom.records import Codec, Record, RecordLimits, build_batch, iter_records, validate_produced
@@ -26,18 +27,7 @@ HEADERS = [("trace", b"abc"), ("empty", None)]
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("builder", [AioBuilder, PythonBuilder])
 def test_their_batches_are_valid_here(builder: type, codec: Codec) -> None:
-    made = builder(
-        magic=2,
-        compression_type=int(codec),
-        is_transactional=0,
-        producer_id=123,
-        producer_epoch=2,
-        base_sequence=9,
-        batch_size=1 << 20,
-    )
-    for n, (timestamp, key, value) in enumerate(ROWS):
-        assert made.append(n, timestamp, key, value, HEADERS)
-    buffer = bytearray(made.build())
+    buffer = built_by(builder, codec, ROWS, HEADERS)
     header, _ = validate_produced(buffer, LIMITS)
     assert (header.codec, header.producer_id, header.producer_epoch, header.base_sequence) == (codec, 123, 2, 9)
     read = list(iter_records(buffer, 0, header, 4 << 20))

@@ -7,6 +7,7 @@ from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.builders import built_by
 
 from logboom.base.errors import CorruptBatchError, InvalidRecordError
 from logboom.base.ids import Epoch, Offset
@@ -54,18 +55,7 @@ BASE = Offset(5_000_000_000)
 
 def stored(builder: type, codec: Codec) -> tuple[bytearray, BatchHeader]:
     """A client's batch as the broker stores it."""
-    made = builder(
-        magic=2,
-        compression_type=int(codec),
-        is_transactional=0,
-        producer_id=123,
-        producer_epoch=2,
-        base_sequence=9,
-        batch_size=1 << 20,
-    )
-    for n, (timestamp, key, value) in enumerate(ROWS):
-        assert made.append(n, timestamp, key, value, HEADERS)
-    buffer = bytearray(made.build())
+    buffer = built_by(builder, codec, ROWS, HEADERS)
     validate_produced(buffer, LIMITS)
     patch_batch(buffer, 0, BASE, Epoch(4))
     return buffer, read_header(buffer)

@@ -168,7 +168,7 @@ def test_a_compaction_that_keeps_the_first_value_of_a_key_is_found_out(monkeypat
         faults=("cut",),
     )
     with monkeypatch.context() as patched:
-        patched.setattr("logboom.storage.compaction.dirty.KeyMap", KeepsTheFirst)
+        patched.setattr("logboom.storage.compaction.dirty_section.KeyMap", KeepsTheFirst)
         assert "where b'" in "".join(run_seed(1, table).violations)
     outcome = run_seed(1, table)
     assert outcome.violations == ()

@@ -198,7 +198,7 @@ class Cleaning:
         return state.truncation_count == self._truncation_count and state.failure is None and not self._is_stale
 
     def _begin(self, step: Callable[[int], None]) -> list[tuple[Segment, ...]]:
-        """Read the dirty part; the groups of segments to write anew, each as one."""
+        """Read the dirty section; the groups of segments to write anew, each as one."""
         state, settings, start = self._state, self._settings, self._first_dirty
         dirt = self._compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
         self._cleanable_end = dirt.cleanable_end

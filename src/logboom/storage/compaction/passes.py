@@ -9,7 +9,7 @@ from typing import Protocol
 
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import File
-from logboom.storage.compaction.dirty import DirtyPart
+from logboom.storage.compaction.dirty_section import DirtySection
 from logboom.storage.compaction.record_filter import FilterCounts, RecordFilter, Verdict
 from logboom.storage.compaction.segment_writer import SegmentWriter
 from logboom.storage.compaction.settings import CompactionSettings
@@ -62,14 +62,14 @@ class Files(Protocol):
 
 
 class Passes(Protocol):
-    """Both passes over one log: `read` until it says that the dirty part has ended, then `write`.
+    """Both passes over one log: `read` until it says that the dirty section has ended, then `write`.
 
     Raises BadBatchError where a batch is damaged, StorageError where one cannot be opened, OSError, and what `Files`
     does.
     """
 
     def read(self, source: Source, files: Files) -> tuple[Offset, bool]:
-        """Read the next segment of the dirty part: up to where it is known now, and whether more can be."""
+        """Read the next segment of the dirty section: up to where it is known now, and whether more can be."""
 
     def write(self, sources: Sequence[Source], files: Files) -> Written:
         """Write what is to take the place of these segments, which follow each other, and sync it."""
@@ -88,7 +88,7 @@ class FilePasses:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._epoch_at = EpochHistory(plan.epochs).at
-        self._dirty: DirtyPart | None = DirtyPart(plan.first_dirty_offset, plan.settings.map_bytes)
+        self._dirty: DirtySection | None = DirtySection(plan.first_dirty_offset, plan.settings.map_bytes)
 
     def read(self, source: Source, files: Files) -> tuple[Offset, bool]:
         dirty = self._known
@@ -102,7 +102,7 @@ class FilePasses:
         return dirty.end, more
 
     @property
-    def _known(self) -> DirtyPart:
+    def _known(self) -> DirtySection:
         assert self._dirty is not None, "the passes were closed"
         return self._dirty
 

@@ -8,7 +8,7 @@ from typing import Final
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.records import BatchHeader, Codec, KeyedRecord, keyed_records, retain_records, without_records
-from logboom.storage.compaction.dirty import DirtyPart
+from logboom.storage.compaction.dirty_section import DirtySection
 from logboom.storage.compaction.settings import CompactionSettings
 from logboom.storage.compaction.source import Batch, Source, is_compacted_by_key, plain_records
 
@@ -48,7 +48,7 @@ class RecordFilter:
 
     def __init__(
         self,
-        dirty: DirtyPart,
+        dirty: DirtySection,
         settings: CompactionSettings,
         *,
         remembered: Set[int],
@@ -110,12 +110,12 @@ class RecordFilter:
         return rewritten
 
     def _is_untouched(self, header: BatchHeader) -> bool:
-        """Whether nothing is to be done with a batch of the dirty part, so that it need not be opened again."""
+        """Whether nothing is to be done with a batch of the dirty section, so that it need not be opened again."""
         dirty, base = self._dirty, header.base_offset
         return base not in dirty.with_tombstones and not dirty.superseded.any_in(base, header.next_offset)
 
     def _retained(self, body: bytes, header: BatchHeader) -> tuple[list[KeyedRecord], bool]:
-        """The records that stay, and whether one of them is a tombstone below the end of the dirty part."""
+        """The records that stay, and whether one of them is a tombstone below the end of the dirty section."""
         dirty, base, horizon_ms = self._dirty, header.base_offset, header.delete_horizon_ms
         keys, superseded, removes_tombstones = dirty.keys, dirty.superseded, False
         if horizon_ms is not None:

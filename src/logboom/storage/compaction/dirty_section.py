@@ -1,4 +1,4 @@
-"""The first pass of a cleaning: reading the dirty part of a log, to know which of its records are superseded."""
+"""The first pass of a cleaning: reading the dirty section of a log, to know which of its records are superseded."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _SETS_SHARE: Final = 8
 """One part in so many of the memory is for sets of offsets, the others are for the keys."""
 
 
-class DirtyPart:
+class DirtySection:
     """What is known of the records from `start` up to below `end`."""
 
     def __init__(self, start: Offset, map_bytes: int) -> None:
