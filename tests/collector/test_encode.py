@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.base.ids import Offset
+from logboom.client.partitioner import murmur2
 from logboom.collector.batch import Lines
 from logboom.collector.encode import Run, encode_run
-from logboom.collector.partitioner import murmur2
 from logboom.collector.pending_send import OrderedSource
 from logboom.records import Codec, Record, RecordLimits, build_batch, seal_batch, validate_produced
 

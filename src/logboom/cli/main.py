@@ -28,6 +28,7 @@ _EXIT_INTERRUPTED: Final = 130
 _COMMANDS: Final = {
     "serve": "Run a broker.",
     "streams": "Create, list, describe, alter and delete streams.",
+    "tables": "Read, write and watch compacted streams as tables.",
     "publish": "Send lines to a stream.",
     "tail": "Read a stream.",
     "groups": "List, describe and reset consumer groups.",

@@ -37,7 +37,7 @@ def create(
 ) -> None:
     """Create a stream."""
     client = admin(bootstrap)
-    topic = NewTopic(stream, num_partitions=partitions or -1, replication_factor=-1, config=_settings(config))
+    topic = NewTopic(stream, num_partitions=partitions or -1, replication_factor=-1, config=split_settings(config))
     try:
         client.create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[stream].result()
         created = True
@@ -52,7 +52,8 @@ def create(
         typer.echo(f"{'created' if created else 'exists:'} {stream} ({plural(count, 'partition')})")
 
 
-def _settings(pairs: list[str] | None) -> dict[str, str]:
+def split_settings(pairs: list[str] | None) -> dict[str, str]:
+    """What `--config KEY=VALUE` options say."""
     split = [pair.partition("=") for pair in pairs or []]
     for key, equals, _ in split:
         if not equals:
@@ -159,7 +160,7 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Change a stream's settings while it is used; `describe` shows them."""
-    values, defaults = _settings(config), [key.strip() for key in delete or []]
+    values, defaults = split_settings(config), [key.strip() for key in delete or []]
     if not values and not defaults:
         fail("say what to change with --config KEY=VALUE or --delete KEY")
     client = admin(bootstrap)

@@ -7,7 +7,7 @@ acknowledged, so that a crash at any moment repeats lines and loses none:
     lines        cut (`lines`, `framing`), joined into events (`joiner`), each with its position (`batch`)
     delivery     sent in the order of each source, and again after an error (`delivery`, `pending_send`)
     client       an idempotent producer: our own, of whole batches (`batch_client`, `partition_queue`, `encode`), or
-                 librdkafka where TLS or SASL is asked for (`record_client`); `clients` chooses, `partitioner` places
+                 librdkafka where TLS or SASL is asked for (`record_client`); `clients` chooses
     checkpoint   acknowledged positions, written every `checkpoint_ms` (`agent`, `data_dir`)
 
 How files are followed:

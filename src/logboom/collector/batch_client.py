@@ -21,9 +21,9 @@ from logboom.client import messages
 from logboom.client.codes import MOVED, ErrorCode
 from logboom.client.link import Answer, Link, LinkError, addresses_of
 from logboom.client.messages import AnswerError, Api, ProducerId, StreamMetadata, TopicPartition
+from logboom.client.partitioner import partition_of
 from logboom.client.producer import Outcome
 from logboom.collector.partition_queue import ZSTD_LEVEL, Batch, PartitionQueue, RecordRange
-from logboom.collector.partitioner import partition_of
 from logboom.collector.pending_send import PendingSend
 from logboom.records import Codec
 

@@ -27,5 +27,9 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where a key goes, of so many."""
+    """Partition of `key` among `partitions`.
+
+    >>> partition_of(b"21", 12)
+    0
+    """
     return (murmur2(key) & 0x7FFFFFFF) % partitions
