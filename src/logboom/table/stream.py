@@ -1,6 +1,6 @@
 """The stream behind a table, as an administrator asks for it: what it is, where its partitions end.
 
-Knows librdkafka's admin client. Every method blocks for `ANSWER_TIMEOUT_S` at most, and raises KafkaException where no
+Knows librdkafka's admin client. Every method blocks for a few seconds at most, and raises KafkaException where no
 broker answers in that time.
 """
 
@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from logboom.base.units import SECOND_MS
 from logboom.table.errors import NoSuchTableError, NotATableError, TableError
 
-ANSWER_TIMEOUT_S: Final = 5.0
+ANSWER_TIMEOUT_MAX_S: Final = 5.0
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 _CREATE_HINT: Final = "`logboom tables create {name}` makes it"
 
@@ -52,16 +52,23 @@ class Ends:
 class TableStream:
     """A stream by its name. Thread-safe, as librdkafka's clients are."""
 
-    def __init__(self, config: Mapping[str, Any], name: str, selected: frozenset[int] | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        name: str,
+        selected: frozenset[int] | None = None,
+        answer_timeout_s: float = ANSWER_TIMEOUT_MAX_S,
+    ) -> None:
         """`selected` partitions are read; all without it."""
         self.name = name
+        self._answer_timeout_s = min(answer_timeout_s, ANSWER_TIMEOUT_MAX_S)
         self._selected = selected
         self._admin = AdminClient(dict(config))
 
     def describe(self) -> StreamInfo:
         """What the stream is now. NoSuchTableError where there is none, NotATableError where it is not compacted."""
         resource = ConfigResource(ResourceType.TOPIC, self.name)
-        config = self._admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT_S)[resource]
+        config = self._admin.describe_configs([resource], request_timeout=self._answer_timeout_s)[resource]
         topic_id, partitions = self._identity(self._ask_identity())
         settings = {name: entry.value for name, entry in _answer(config, self.name).items()}
         if "compact" not in settings["cleanup.policy"]:
@@ -88,7 +95,10 @@ class TableStream:
         """
         asked_at_s = now_s()
         identity = self._ask_identity()
-        found = self._offsets(positions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        try:
+            found = self._offsets(positions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        except NoSuchTableError:
+            found = {}  # it is gone, as the identity tells then, or has fewer partitions since it was made anew
         topic_id, partitions = self._identity(identity)
         if added := [index for index in self.selected(partitions) if index not in found]:
             found |= self._offsets(added, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -107,7 +117,7 @@ class TableStream:
         config = {"cleanup.policy": "compact", **settings}
         topic = NewTopic(self.name, num_partitions=partitions or -1, replication_factor=-1, config=config)
         try:
-            self._admin.create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[self.name].result()
+            self._admin.create_topics([topic], request_timeout=self._answer_timeout_s)[self.name].result()
         except KafkaException as error:
             if error.args[0].name() == "TOPIC_ALREADY_EXISTS":
                 return False
@@ -116,7 +126,7 @@ class TableStream:
 
     def _ask_identity(self) -> "Future[Any]":
         asked: dict[str, Future[Any]] = self._admin.describe_topics(
-            TopicCollection([self.name]), request_timeout=ANSWER_TIMEOUT_S
+            TopicCollection([self.name]), request_timeout=self._answer_timeout_s
         )
         return asked[self.name]
 
@@ -133,7 +143,7 @@ class TableStream:
         answers = self._admin.list_offsets(
             asked,
             isolation_level=IsolationLevel.READ_COMMITTED,  # as the reader of a table reads
-            request_timeout=ANSWER_TIMEOUT_S,
+            request_timeout=self._answer_timeout_s,
         )
         return {where.partition: _answer(answer, self.name).offset for where, answer in answers.items()}
 

@@ -75,7 +75,7 @@ class Table:
         self._trouble = Trouble(stream, log)
         self._live = LiveView(self._trouble)
         self._own_writes = OwnWrites()
-        self._source = TableStream(config, stream, self._partitions)
+        self._source = TableStream(config, stream, self._partitions, timeout_s)
         self._asking = SharedAsking(self._ask)
         selects = self._is_selected if self._prefix else None
         self._reader = Reader(self._source, config, self._live, self._own_writes, selects)
