@@ -33,7 +33,7 @@ log = logging.getLogger("logboom.table")
 _POLL_S: Final = 0.05
 _BATCH: Final = 1_000
 _RETRY_S: Final = 1.0
-_STALE_RETRY_S: Final = 30.0
+_STALE_RETRY_S: Final = 5.0
 
 _OFFSET_IS_NOT_THERE: Final = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
 

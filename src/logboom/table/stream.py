@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from logboom.base.units import SECOND_MS
 from logboom.table.errors import NoSuchTableError, NotATableError, TableError
 
-ANSWER_TIMEOUT_MAX_S: Final = 5.0
+ANSWER_TIMEOUT_MAX_S: Final = 10.0
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 _CREATE_HINT: Final = "`logboom tables create {name}` makes it"
 
