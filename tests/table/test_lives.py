@@ -113,6 +113,8 @@ class Watching:
         self.signal(signal.SIGINT)
         code = self._process.wait(WAIT_S)
         self._thread.join(WAIT_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         return code
 
 
@@ -138,7 +140,9 @@ def test_a_watcher_that_was_away_while_its_tombstones_went_learns_of_the_deletio
 
 
 def _filled(bootstrap: str) -> set[bytes]:
-    produce(bootstrap, "t", [(b"fill", os.urandom(4_000)) for _ in range(12)])
+    produce(
+        bootstrap, "t", [(b"fill", os.urandom(2_000).hex().encode()) for _ in range(12)], **{"batch.num.messages": 1}
+    )
     return {key for key, value in _records(bootstrap) if value is not None}
 
 
@@ -181,3 +185,5 @@ def test_a_watch_command_ends_quietly(tmp_path: Path, stop: str) -> None:
                 table.put("k", b"2")
             assert process.wait(WAIT_S) == 0
             assert process.stderr.read() == b""
+            process.stdout.close()
+            process.stderr.close()

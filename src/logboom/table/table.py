@@ -1,6 +1,7 @@
 """The table that users open: reads, writes, merges, watching."""
 
 import contextlib
+import logging
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -32,10 +33,16 @@ from logboom.table.view import TableView
 from logboom.table.watch import Watch
 from logboom.table.writer import Condition, Stored, Unknown, Writer
 
+_DEFAULTS: Final = {
+    "client.id": "logboom-table",
+    "logger": logging.getLogger("logboom.table.librdkafka"),
+    "reconnect.backoff.max.ms": 1_000,
+}
 _RETRY_S: Final = 0.1
 _PAUSE_MIN_S: Final = 0.02
 _PAUSE_MAX_S: Final = 1.0
-_NO_CONNECTION: Final = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_WAIT_COORD")
+_REFUSED: Final = ("AUTHORIZATION", "AUTHENTICATION", "UNSUPPORTED", "INVALID", "TOPIC_EXCEPTION")
+"""Parts of the names of errors that asking again does not change; all others pass, as while a broker starts."""
 Got = TypeVar("Got")
 
 
@@ -68,8 +75,7 @@ class Table:
         """
         self.stream = stream
         self.timeout_s = timeout_s
-        config = {"client.id": "logboom-table", "logger": log, **(options or {}), "bootstrap.servers": bootstrap}
-        config = {"reconnect.backoff.max.ms": 1_000, "topic.metadata.refresh.interval.ms": 60_000, **config}
+        config = {**_DEFAULTS, **(options or {}), "bootstrap.servers": bootstrap}
         self._prefix = key_bytes(prefix)
         self._partitions = None if partitions is None else frozenset(partitions)
         self._trouble = Trouble(stream, log)
@@ -106,7 +112,7 @@ class Table:
         options: Mapping[str, Any] | None = None,
     ) -> bool:
         """Make a compacted stream for a table. False where a stream of this name exists, which is left as it is."""
-        config = {"logger": log, **(options or {}), "bootstrap.servers": bootstrap}
+        config = {**_DEFAULTS, **(options or {}), "bootstrap.servers": bootstrap}
         return TableStream(config, stream).create(partitions, settings or {})
 
     def close(self) -> None:
@@ -222,7 +228,7 @@ class Table:
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
                 text = f"{reason.str()} ({reason.name()})"
-                if reason.name() not in _NO_CONNECTION and not reason.retriable():
+                if not reason.retriable() and any(part in reason.name() for part in _REFUSED):
                     raise TableError(f"the broker refused to say what table {self.stream!r} is: {text}") from None
                 if time.monotonic() >= deadline_s:
                     raise TableTimeoutError(
