@@ -31,7 +31,6 @@ from logboom.raft import (
     Effect,
     Entry,
     Event,
-    HardState,
     Ignored,
     Index,
     Message,
@@ -68,7 +67,6 @@ from logboom.raft import (
 TICK_MS = 10
 ELECTION_TICKS = 10
 ZERO = Index(0)
-NOTHING = Stored(HardState(), Snapshot(), ())
 
 
 class ViolationError(AssertionError):
@@ -355,7 +353,7 @@ class Cluster:
         node_id = self.random.choice(present)
         if kind is not ConfChangeType.REMOVE_NODE and len(present) < 6 and self.random.random() < 0.5:
             node_id = NodeId(len(self.members) + 1)  # ids are never used again
-            self._start(Member(node_id, Files(NOTHING)))
+            self._start(Member(node_id, Files(Stored())))
         return ConfChangeSingle(kind, node_id)
 
     # --- hosts ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from logboom.raft.proposals import Proposals
 from logboom.raft.quorum import JointConfig, majority_committed_index
 from logboom.raft.raft import Raft
 
-FIRST, _, BEHIND = os.environ.get("LOGBOOM_RAFT_SEEDS", "0..12").partition("..")
+FIRST, _, BEHIND = os.environ.get("LOGBOOM_RAFT_SEEDS", "0..8").partition("..")
 SEEDS = range(int(FIRST), int(BEHIND))
 STEPS = int(os.environ.get("LOGBOOM_RAFT_STEPS", "1500"))
 FIXED_MEMBERS = Options(members=3, conf_changes=0)

@@ -73,6 +73,8 @@ def _check(message: Message) -> None:
         raise InvalidMessageError(f"{message.type.name} never comes from another node")
     if not (NOBODY < message.sender < LOCAL_APPLY_THREAD and NOBODY < message.to < LOCAL_APPLY_THREAD):
         raise InvalidMessageError(f"from node {message.sender} to node {message.to}: no such ids exist")
+    if message.sender == message.to:
+        raise InvalidMessageError(f"node {message.sender} does not send to itself")
     numbers = (message.term, message.log_term, message.index, message.commit, message.vote, message.reject_hint)
     if not all(0 <= number <= NO_LIMIT for number in numbers):
         raise InvalidMessageError(f"a number of the {message.type.name} is out of range")

@@ -8,7 +8,7 @@ it is an effect of the `Persisted` that ends that write.
 import struct
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -73,11 +73,11 @@ _TOKEN: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the files of a node hold: everything that `Persist` and `SnapshotTaken` have made durable."""
+    """What the files of a node hold: all that was made durable. Nothing for a new member."""
 
-    hard_state: HardState
-    snapshot: Snapshot
-    entries: tuple[Entry, ...]
+    hard_state: HardState = field(default_factory=HardState)
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    entries: tuple[Entry, ...] = ()
     """Without gaps, ending at the last one. Those up to the snapshot's index are kept for members that are behind."""
 
 
@@ -292,7 +292,7 @@ class Node:
 def _memory_of(stored: Stored) -> _NodeStorage:
     storage = _NodeStorage()
     storage.load(stored.snapshot, stored.entries)
-    if stored != Stored(HardState(), Snapshot(), ()):
+    if stored != Stored():
         # The commit index is stored without a sync and may be behind the snapshot.
         commit = max(stored.hard_state.commit, stored.snapshot.index)
         storage.hard_state = msgspec.structs.replace(stored.hard_state, commit=commit)

@@ -79,7 +79,7 @@ from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.segment import Segment
-from logboom.storage.small_files import read_whole, replace_whole
+from logboom.storage.small_files import frame, read_whole, replace_whole, unframe
 from logboom.storage.staging import Batch, Staged, first_copy
 from logboom.storage.truncation import DetachedSegments
 
@@ -111,6 +111,7 @@ __all__ = [
     "check_format",
     "claim_format",
     "first_copy",
+    "frame",
     "has_records",
     "is_log",
     "read_owner",
@@ -118,6 +119,7 @@ __all__ = [
     "replace_whole",
     "retained_from",
     "retriable_error_for",
+    "unframe",
     "verify",
     "write_owner",
 ]

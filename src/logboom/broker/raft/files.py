@@ -1,0 +1,349 @@
+"""The files of one member of the group: hard state, snapshot, and the log as a `PartitionLog`.
+
+    hard-state       term, vote, and the commit index at that time; replaced whole whenever term or vote change
+    snapshot         the latest snapshot; replaced whole
+    log-INDEX/       the entries from INDEX on: the record at offset 0 is the entry INDEX. Each entry is a batch of its
+                     own, because a log is cut between batches, and an entry that was acknowledged must not be cut with
+                     its neighbour; its term is the batch's leader epoch
+
+What a crash may leave: a hard state or snapshot is the old one or the new one; a torn entry at the end was never
+reported as durable and is cut; where entries are replaced, the old ones are cut first, and there may be none for then.
+A snapshot of the leader is durable before the log that it replaces goes, and `open` knows a log that does not go with
+the snapshot: it lacks the entry at the snapshot's index, or has it with another term.
+
+A damaged hard state, snapshot or log cannot be made good from here: the member might vote twice or forget what it has
+acknowledged. It does not start. It is removed from the group, and its disk is added as a new member (`raft.Voter`).
+"""
+
+from collections.abc import Callable
+from itertools import dropwhile
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from logboom.base.errors import RetriableStorageError, StorageError
+from logboom.base.ids import Epoch, Offset
+from logboom.base.ports import Disk
+from logboom.base.units import MIB
+from logboom.raft import Entry, EntryType, HardState, Index, Persist, Snapshot, Stored, Term
+from logboom.records import Record, build_batch, iter_batches, iter_records, read_header
+from logboom.storage import (
+    Damage,
+    LogConfig,
+    Notice,
+    PartitionLog,
+    frame,
+    read_whole,
+    replace_whole,
+    retriable_error_for,
+    unframe,
+)
+
+HARD_STATE: Final = "hard-state"
+SNAPSHOT: Final = "snapshot"
+_LOG_PREFIX: Final = "log-"
+_HARD_STATE_TAG: Final = b"LBRH"
+_SNAPSHOT_TAG: Final = b"LBRS"
+_VERSION: Final = 1
+_HARD_STATE_FORM: Final = Struct(">QQQ")
+_SNAPSHOTS: Final = msgspec.msgpack.Decoder(Snapshot)
+_SEGMENT_BYTES: Final = 64 * MIB
+# Disk space is reserved ahead, so that metadata can still be changed after the disk has filled up.
+_LOG_CONFIG: Final = LogConfig(segment_bytes=_SEGMENT_BYTES, segment_ms=2**62, preallocate_bytes=4 * MIB)
+_READ_BYTES: Final = MIB
+_NO_TIME: Final = 0
+"""Nothing here depends on when an entry was written."""
+
+Report = Callable[[Damage | Notice], None]
+
+
+class RaftFiles:
+    """See the module. Not on the loop, one call at a time. After any StorageError but a RetriableStorageError it writes
+    nothing more."""
+
+    def __init__(self, disk: Disk, directory: str, stored: Stored, base: Index, log: PartitionLog) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._hard_state = stored.hard_state
+        self._base = base
+        self._log = log
+        self._failure: StorageError | None = None
+
+    # --- beginning and end ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, stored: Stored) -> None:
+        """Write what a member of a new group starts from (`raft.bootstrap`), or `Stored()` for one that joins.
+
+        Durable on return; a crash before that leaves what `open` takes for nothing. Raises StorageError.
+        """
+        assert not stored.entries, "a new member has no entries"
+        try:
+            disk.make_dir(directory)
+            disk.sync_dir(_parent(directory))
+            _write_snapshot(disk, directory, stored.snapshot)
+            _write_hard_state(disk, directory, stored.hard_state)
+        except OSError as error:
+            raise _error_for(error, directory) from error
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, report: Report) -> "tuple[RaftFiles, Stored] | None":
+        """Recover what is stored; None where `create` has not been completed.
+
+        Raises StorageError where the disk fails or the files are damaged.
+        """
+        try:
+            if not disk.exists(_path(directory, HARD_STATE)):
+                if disk.exists(directory) and _log_bases(disk, directory):
+                    raise _damaged(directory, "there is a log without a hard state")
+                return None
+            hard_state = _read_hard_state(disk, directory)
+            snapshot = _read_snapshot(disk, directory)
+            base, log, entries = _open_log(disk, directory, snapshot, report)
+        except OSError as error:
+            raise _error_for(error, directory) from error
+        if entries and entries[-1].term > hard_state.term:
+            raise _damaged(directory, f"the log has entries of term {entries[-1].term}, the hard state is older")
+        stored = Stored(hard_state, snapshot, entries)
+        return cls(disk, directory, stored, base, log), stored
+
+    def close(self) -> None:
+        """Leave everything so that the next start has nothing to repair."""
+        self._log.close()
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def write(self, persist: Persist) -> None:
+        """Make a write durable. It may be repeated after a RetriableStorageError, which leaves less than all of it.
+
+        The hard state goes first: no entry of a term is on the disk before the term is.
+        """
+        self._guarded(lambda: self._write(persist))
+
+    def take_snapshot(self, snapshot: Snapshot) -> None:
+        """Store a snapshot of the own state machine; the log stays as it is. Durable on return."""
+        self._guarded(lambda: _write_snapshot(self._disk, self._directory, snapshot))
+
+    def discard(self, index: Index) -> None:
+        """Remove files that hold only entries below `index`, which must be in a snapshot.
+
+        The entry at `index` stays: its term is asked for when the one behind it is sent.
+        """
+        offset = Offset(index - self._base)
+        if offset > self._log.log_start_offset:
+            self._guarded(lambda: self._log.delete_before(offset))
+
+    def _write(self, persist: Persist) -> None:
+        state = persist.hard_state
+        if state is not None and (state.term, state.vote) != (self._hard_state.term, self._hard_state.vote):
+            _write_hard_state(self._disk, self._directory, state)
+            self._hard_state = state
+        if persist.snapshot is not None:
+            _write_snapshot(self._disk, self._directory, persist.snapshot)
+            self._begin_log_after(persist.snapshot)
+        if persist.entries:
+            self._append(persist.entries)
+
+    def _begin_log_after(self, snapshot: Snapshot) -> None:
+        """Replace the log by an empty one behind a snapshot."""
+        self._log.abandon()
+        self._base = Index(snapshot.index + 1)
+        self._log = _new_log(self._disk, self._directory, self._base, _ignore)
+
+    def _append(self, entries: tuple[Entry, ...]) -> None:
+        # What is there already stays: it may have been acknowledged, and would be gone between the cut and the write.
+        new = tuple(dropwhile(self._has, entries))
+        first = Offset((new[0].index if new else entries[-1].index + 1) - self._base)
+        if first < self._log.log_end_offset:
+            self._log.truncate(first, now_ms=_NO_TIME)
+        assert self._log.log_end_offset == first, f"the log ends at {self._log.log_end_offset}, not at {first}"
+        for entry in new:
+            batch = _batch_of(entry)
+            self._log.append(batch, ((0, read_header(batch)),), leader_epoch=Epoch(entry.term), now_ms=_NO_TIME)
+        try:
+            self._log.flush(sync=True)
+        except RetriableStorageError:
+            self._log.abandon_staged()
+            raise
+
+    def _has(self, entry: Entry) -> bool:
+        offset = Offset(entry.index - self._base)
+        return offset < self._log.log_end_offset and self._log.epochs.at(offset) == entry.term
+
+    def _guarded(self, change: Callable[[], object]) -> None:
+        """Run a change; once one has failed for good, no other is tried (rule 10: a failed sync is never repeated)."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        try:
+            change()
+        except OSError as error:
+            failure = _error_for(error, self._directory)
+            if not _is_retriable(failure):
+                self._failure = failure
+            raise failure from error
+        except StorageError as error:
+            if not _is_retriable(error):
+                self._failure = error
+            raise
+
+
+# --- hard state and snapshot -----------------------------------------------------------------------------------------
+
+
+def _write_hard_state(disk: Disk, directory: str, state: HardState) -> None:
+    payload = _HARD_STATE_FORM.pack(state.term, state.vote, state.commit)
+    replace_whole(disk, directory, HARD_STATE, frame(_HARD_STATE_TAG, _VERSION, payload), sync=True)
+
+
+def _read_hard_state(disk: Disk, directory: str) -> HardState:
+    payload = _payload(disk, directory, HARD_STATE, _HARD_STATE_TAG)
+    if len(payload) != _HARD_STATE_FORM.size:
+        raise _damaged(directory, f"{HARD_STATE} has the wrong length")
+    term, vote, commit = _HARD_STATE_FORM.unpack(payload)
+    return HardState(term, vote, commit)
+
+
+def _write_snapshot(disk: Disk, directory: str, snapshot: Snapshot) -> None:
+    payload = msgspec.msgpack.encode(snapshot)
+    replace_whole(disk, directory, SNAPSHOT, frame(_SNAPSHOT_TAG, _VERSION, payload), sync=True)
+
+
+def _read_snapshot(disk: Disk, directory: str) -> Snapshot:
+    payload = _payload(disk, directory, SNAPSHOT, _SNAPSHOT_TAG)
+    try:
+        return _SNAPSHOTS.decode(payload)
+    except msgspec.DecodeError as error:
+        raise _damaged(directory, f"{SNAPSHOT} is garbled: {error}") from error
+
+
+def _payload(disk: Disk, directory: str, name: str, tag: bytes) -> bytes:
+    data = read_whole(disk, _path(directory, name))
+    payload = None if data is None else unframe(tag, _VERSION, data)
+    if payload is None:
+        raise _damaged(directory, f"{name} is {'missing' if data is None else 'garbled, cut or of another version'}")
+    return payload
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+def _batch_of(entry: Entry) -> bytearray:
+    value = bytes((entry.type,)) + entry.data
+    return build_batch([Record(Offset(0), _NO_TIME, None, value, ())])
+
+
+def _open_log(
+    disk: Disk, directory: str, snapshot: Snapshot, report: Report
+) -> tuple[Index, PartitionLog, tuple[Entry, ...]]:
+    """The log that goes on from the snapshot; a new one where there is none, or only one that the snapshot replaced."""
+    fresh = Index(snapshot.index + 1)
+    bases = _log_bases(disk, directory)
+    if bases and bases[-1] > fresh:
+        raise _damaged(directory, f"the snapshot ends at {snapshot.index}, the log begins at {bases[-1]}")
+    if bases:
+        log, entries = _recover(disk, directory, bases[-1], report)
+        if _goes_with(snapshot, entries, bases[-1]):
+            _remove_logs(disk, directory, keep=bases[-1])
+            return bases[-1], log, entries
+        log.abandon()
+    return fresh, _new_log(disk, directory, fresh, report), ()
+
+
+def _goes_with(snapshot: Snapshot, entries: tuple[Entry, ...], base: Index) -> bool:
+    """Whether the log is a continuation of the snapshot: it begins behind it, or has its last entry."""
+    if base == snapshot.index + 1:
+        return True
+    return any((entry.index, entry.term) == (snapshot.index, snapshot.term) for entry in entries)
+
+
+def _new_log(disk: Disk, directory: str, base: Index, report: Report) -> PartitionLog:
+    _remove_logs(disk, directory, keep=None)
+    log = PartitionLog.open(disk, _log_path(directory, base), _LOG_CONFIG, now_ms=_NO_TIME, report=report)
+    disk.sync_dir(directory)
+    return log
+
+
+def _remove_logs(disk: Disk, directory: str, *, keep: Index | None) -> None:
+    gone = [base for base in _log_bases(disk, directory) if base != keep]
+    for base in gone:
+        disk.remove_tree(_log_path(directory, base))
+    if gone:
+        disk.sync_dir(directory)
+
+
+def _recover(disk: Disk, directory: str, base: Index, report: Report) -> tuple[PartitionLog, tuple[Entry, ...]]:
+    damages: list[Damage] = []
+
+    def take(found: Damage | Notice) -> None:
+        if isinstance(found, Damage):
+            damages.append(found)
+        report(found)
+
+    log = PartitionLog.open(disk, _log_path(directory, base), _LOG_CONFIG, now_ms=_NO_TIME, report=take)
+    try:
+        entries = tuple(_entries_of(log, base))
+    except RetriableStorageError:
+        log.abandon()
+        raise
+    except StorageError as error:
+        log.abandon()
+        raise _damaged(directory, str(error)) from error
+    if damages:
+        log.abandon()
+        raise _damaged(directory, str(damages[0]))
+    return log, entries
+
+
+def _entries_of(log: PartitionLog, base: Index) -> list[Entry]:
+    entries: list[Entry] = []
+    offset, end = log.log_start_offset, log.durable_end
+    while offset < end:
+        data = log.reader.read(offset, _READ_BYTES, ceiling=end)
+        assert data is not None, "the disk is waited for here"
+        for position, header in iter_batches(data):
+            for record in iter_records(data, position, header, _SEGMENT_BYTES):
+                assert record.value, "an entry has at least its type"
+                index, term = Index(base + record.offset), Term(header.leader_epoch)
+                entries.append(Entry(term, index, EntryType(record.value[0]), bytes(record.value[1:])))
+            offset = Offset(header.next_offset)
+    return entries
+
+
+def _log_bases(disk: Disk, directory: str) -> list[Index]:
+    names = [name.removeprefix(_LOG_PREFIX) for name in disk.list(directory) if name.startswith(_LOG_PREFIX)]
+    return sorted(Index(int(name)) for name in names if name.isdigit())
+
+
+# --- names and errors ------------------------------------------------------------------------------------------------
+
+
+def _path(directory: str, name: str) -> str:
+    return name if directory == "." else f"{directory}/{name}"
+
+
+def _log_path(directory: str, base: Index) -> str:
+    return _path(directory, f"{_LOG_PREFIX}{base:020d}")
+
+
+def _parent(directory: str) -> str:
+    return directory.rpartition("/")[0] or "."
+
+
+def _ignore(found: Damage | Notice) -> None:
+    """A log that is just made has nothing to report."""
+
+
+def _damaged(directory: str, reason: str) -> StorageError:
+    return StorageError(
+        f"The cluster's log in {directory} is damaged: {reason}. This voter must not vote again: remove it from the "
+        "cluster, empty the directory, and let the broker join anew."
+    )
+
+
+def _error_for(error: OSError, directory: str) -> StorageError:
+    return retriable_error_for(error, directory) or StorageError(f"The cluster's log in {directory} failed: {error}.")
+
+
+def _is_retriable(error: StorageError) -> bool:
+    return isinstance(error, RetriableStorageError)
