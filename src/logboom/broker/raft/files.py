@@ -169,7 +169,7 @@ class RaftFiles:
 
     def _has(self, entry: Entry) -> bool:
         offset = Offset(entry.index - self._base)
-        return offset < self._log.log_end_offset and self._log.epochs.at(offset) == entry.term
+        return offset < self._log.log_end_offset and self._log.epochs.at(offset) == Epoch(entry.term)
 
     def _guarded(self, change: Callable[[], object]) -> None:
         """Run a change; once one has failed for good, no other is tried (rule 10: a failed sync is never repeated)."""
