@@ -46,3 +46,21 @@ def test_restart(tmp_path: Path) -> None:
     assert result["bytes"] >= 20_000_000
     assert result["records_after"] >= result["records_acked_before"] > 0
     assert len(result["after_kill_s"]) == 1
+
+
+def test_compact(tmp_path: Path) -> None:
+    shape = ("--keys=2000", "--megabytes=6", "--segment-mib=1", "--rounds=1", "--peers=logboom")
+    result = bench(tmp_path, "compact", *shape)
+    assert result["left_out"] == {}
+    for brokers in result["medians"].values():
+        one = brokers["logboom"]
+        assert one["mb"] > 6 > one["left_mb"] > 1.5
+        assert one["mb_per_s"] > 0 < one["mb_per_cpu_s"]
+
+
+def test_compact_beside(tmp_path: Path) -> None:
+    shape = ("--beside", "--seconds=0.5", "--megabytes=20", "--rounds=1", "--peers=logboom")
+    result = bench(tmp_path, "compact", *shape)
+    assert result["ratios"].keys() == {"produce", "consume", "latency"}
+    for brokers in result["samples"].values():
+        assert all(one["compacted_mb_per_s"] > 0 for one in brokers["logboom"]["with"])

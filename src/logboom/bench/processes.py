@@ -22,6 +22,12 @@ def cpu_by_role(driver: int, server: int | None = None) -> dict[str, float]:
     return seconds
 
 
+def family_cpu_s(pid: int) -> float:
+    """CPU seconds so far of a process and all below it; what children that have ended used is their parent's."""
+    stats = dict(_stats())
+    return sum(_seconds(stats[one][1]) for one, _ in _roles(pid, stats))
+
+
 def _stats() -> Iterator[tuple[int, tuple[str, list[str]]]]:
     """Command and fields of every process."""
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,16 +1,17 @@
-"""`logboom bench fanout|idle|restart|collector`: resources of one broker; each starts its own and removes it."""
+"""`logboom bench fanout|idle|restart|collector|compact`: what one broker needs; each starts its own and removes it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from logboom.bench import plots, report
 from logboom.bench.collector import CollectorLoad, run_collector
+from logboom.bench.compact import BesideLoad, SpeedLoad, run_beside, run_speed, servers_of
 from logboom.bench.fanout import FanoutLoad, run_fanout
 from logboom.bench.idle import IdleLoad, run_idle
 from logboom.bench.restart import RestartLoad, run_restart
@@ -24,6 +25,7 @@ Data = Annotated[
         "--data", help="Directory in which the broker's own is made, and removed again.", callback=made_directory
     ),
 ]
+Peers = Literal["both", "logboom", "kafka"]
 _OUT = Path("bench-out")
 _HERE = Path()
 
@@ -139,6 +141,75 @@ def collector(
         typer.echo("\n".join([*lines, f"{target}/result.json"]))
 
 
+def compact(
+    keys: Annotated[
+        int, typer.Option(min=1, help="Keys of the table, each once in the part compacted before.")
+    ] = 100_000,
+    megabytes: Annotated[
+        int, typer.Option(min=1, help="Updates to be compacted; with --beside, for each second of a measurement.")
+    ] = 400,
+    record_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a record's value.")] = 1_000,
+    segment_mib: Annotated[int, typer.Option(min=1, help="segment.bytes of the stream.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that each broker takes; the medians count.")] = 3,
+    peers: Annotated[Peers, typer.Option(help="Who: Logboom, and Kafka from Maven.")] = "both",
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Measure clients with and without a compaction instead of its speed.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.5, help="With --beside: length of each measurement.")] = 5.0,
+    data: Data = _HERE,
+    out: Out = _OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Key compaction, beside Kafka's on the same records in turns; or what clients lose meanwhile."""
+    names = ("logboom", "kafka") if peers == "both" else (peers,)
+    load: SpeedLoad | BesideLoad = SpeedLoad(keys, megabytes, record_bytes, segment_mib, rounds)
+    if beside:
+        load = BesideLoad(max(1, int(megabytes * seconds)), seconds, rounds)
+    with (
+        TemporaryDirectory(prefix="logboom-bench-", dir=data) as directory,
+        servers_of(names, Path(directory), note) as (cleaners, left_out),
+    ):
+        run = run_speed(load, cleaners, note) if isinstance(load, SpeedLoad) else run_beside(load, cleaners, note)
+        servers = {
+            name: {"version": one.server.version(), "settings": one.server.settings()} for name, one in cleaners.items()
+        }
+    result = {"load": asdict(load), "servers": servers, "left_out": left_out, **run}
+    target = report.write(out, "compact", {"result": result})
+    lines, bars, unit = _beside_told(result) if beside else _speed_told(result)
+    title = "Clients beside a compaction, as a multiple of without" if beside else "Key compaction"
+    plots.bars(target, title, bars, unit)
+    if as_json:
+        print_json({**result, "folder": str(target)})
+    else:
+        typer.echo("\n".join([*lines, f"{target}/result.json", f"{target}/picture.png"]))
+
+
+def _speed_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], str]:
+    lines, bars = [], {}
+    for kind, brokers in result["medians"].items():
+        for name, one in brokers.items():
+            bars[f"{kind}, {name}"] = one["mb_per_cpu_s"]
+            lines.append(
+                f"{kind}, {name}: {one['mb']:,.0f} MB in {one['seconds']} s, {one['mb_per_s']:,.0f} MB/s; "
+                f"{one['mb_per_cpu_s']:,.0f} MB for each CPU second of the broker; {one['left_mb']:,.0f} MB are left"
+            )
+    return lines, bars, "MB for each CPU second of the broker"
+
+
+def _beside_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], str]:
+    lines, bars = [], {}
+    for measure, brokers in result["samples"].items():
+        for name, both in brokers.items():
+            for key, ratio in result["ratios"][measure][name].items():
+                bars[f"{measure}, {key}, {name}"] = ratio
+                without, beside = ([one[key] for one in both[side]] for side in ("without", "with"))
+                lines.append(f"{measure}, {name}: {key} {without} without, {beside} with: {ratio} times")
+            over = [(one["compacted_share"], one["compacted_mb_per_s"]) for one in both["with"]]
+            told = ", ".join(f"{rate:,.0f} MB/s over {share:.0%} of the time" for share, rate in over)
+            lines.append(f"  compacted meanwhile: {told}")
+    return lines, bars, "times"
+
+
 def _tell(lines: list[str], out: Path, name: str, result: dict[str, Any], as_json: bool) -> None:
     target = report.write(out, name, {"result": result})
     if as_json:
@@ -149,5 +220,5 @@ def _tell(lines: list[str], out: Path, name: str, result: dict[str, Any], as_jso
 
 def register(bench: typer.Typer) -> None:
     """Add the commands to `bench`."""
-    for command in (fanout, idle, restart, collector):
+    for command in (fanout, idle, restart, collector, compact):
         bench.command()(command)

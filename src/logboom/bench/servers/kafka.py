@@ -1,6 +1,7 @@
 """Apache Kafka from Maven: one KRaft node, with the options of its own start scripts and server.properties."""
 
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -57,9 +58,18 @@ class KafkaServer(Server):
 
     name = "kafka"
 
-    def __init__(self, directory: Path, *, is_paused: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        is_paused: bool = True,
+        tells: Sequence[str] = (),
+    ) -> None:
+        """`properties` beside those that are its defaults; `tells`: loggers that say more than errors."""
         super().__init__(directory)
-        self._ours = {**_OURS, **(_PAUSED if is_paused else {})}
+        self._ours = {**_OURS, **(_PAUSED if is_paused else {}), **(properties or {})}
+        self._logging = tuple(f"-Dorg.slf4j.simpleLogger.log.{name}=info" for name in tells)
         self._controller_port = free_port()
         self._properties = self.directory / "server.properties"
 
@@ -96,7 +106,7 @@ class KafkaServer(Server):
             raise UnavailableError(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr)[-300:]}")
 
     def command(self) -> list[str]:
-        return java_command("kafka.Kafka", str(self._properties), options=(*HEAP, *JVM_OPTIONS))
+        return java_command("kafka.Kafka", str(self._properties), options=(*HEAP, *JVM_OPTIONS, *self._logging))
 
     def answers(self) -> bool:
         return kafka_answers(self.port)

@@ -1,0 +1,130 @@
+"""The brokers whose cleaners are measured, and what their logs say of a compaction.
+
+Both write a line for each one: from which sizes, to which offset, in how many seconds.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from logboom.bench.servers import KafkaServer, LogboomServer, Server, UnavailableError
+from logboom.bench.wire import BenchError
+
+_WITHIN_S: Final = 600.0
+_LOOK_S: Final = 0.02
+_BACKOFF_MS: Final = 50
+_KAFKA_TELLS: Final = "org.apache.kafka.storage.internals.log.LogCleaner$CleanerThread"
+_KAFKA_LINE: Final = re.compile(
+    r"cleaned log (?P<log>\S+) \(dirty section = \[\d+, (?P<upto>\d+)\]\)\s+"
+    r"(?P<total>[\d.,]+) MB of log processed in (?P<seconds>[\d.,]+) seconds.*?"
+    r"Start size: (?P<before>[\d.,]+) MB.*?End size: (?P<after>[\d.,]+) MB",
+    re.DOTALL,
+)
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Told:
+    """One compaction, as the broker's log tells of it."""
+
+    upto: int
+    """The offset below which the log is compacted now."""
+    seconds: float
+    bytes_before: int
+    """Of all that was read over: the compacted part, and what was new."""
+    bytes_after: int
+
+
+def told_by_logboom(text: str, log: str) -> list[Told]:
+    """Of the broker's own log lines, those of this partition."""
+    found = []
+    for line in text.splitlines():
+        if '"log compacted"' in line and f'"{log}"' in line:
+            one = json.loads(line)
+            sizes = one["size_bytes_before"], one["size_bytes_after"]
+            found.append(Told(one["clean_up_to"], one["seconds"], *sizes))
+    return found
+
+
+def told_by_kafka(text: str, log: str) -> list[Told]:
+    """The same of Kafka's, whose sizes are in units of 2**20 bytes."""
+    return [
+        Told(
+            int(one["upto"]),
+            _number(one["seconds"]),
+            int(_number(one["before"]) * _MIB),
+            int(_number(one["after"]) * _MIB),
+        )
+        for one in _KAFKA_LINE.finditer(text)
+        if one["log"] == log
+    ]
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+class Cleaner:
+    """A running broker, and what it says of its compactions."""
+
+    def __init__(self, server: Server, told_by: Callable[[str, str], list[Told]]) -> None:
+        self.server = server
+        self._told_by = told_by
+
+    def told(self, stream: str) -> list[Told]:
+        """All compactions of the stream's only partition."""
+        return self._told_by(self.server.log_path.read_text(errors="replace"), f"{stream}-0")
+
+    def end_of_complete(self, stream: str) -> int:
+        """The first offset of the segment that is written to, which no compaction touches; from the files' names."""
+        found = (path for path in self.server.data.rglob("*.log") if path.parent.name == f"{stream}-0")
+        return max(int(path.stem) for path in found)
+
+    def wait(self, stream: str, upto: int) -> list[Told]:
+        """Wait until the stream is compacted up to an offset; what was told of it all. BenchError after ten minutes."""
+        deadline = time.monotonic() + _WITHIN_S
+        while True:
+            told = self.told(stream)
+            if any(one.upto >= upto for one in told):
+                return told
+            if time.monotonic() > deadline:
+                raise BenchError(f"{self.server.name} did not compact {stream} within {_WITHIN_S:.0f} s")
+            time.sleep(_LOOK_S)
+
+
+@contextmanager
+def servers_of(
+    names: Sequence[str], directory: Path, note: Callable[[str], None]
+) -> Iterator[tuple[dict[str, Cleaner], dict[str, str]]]:
+    """The brokers, each up and paused, and why one is left out. They are removed at the end."""
+    cleaners: dict[str, Cleaner] = {}
+    left_out: dict[str, str] = {}
+    with ExitStack() as cleanup:
+        for name in names:
+            cleaner = _cleaner(name, directory / name)
+            cleanup.callback(cleaner.server.remove)
+            note(f"starting {name} ...")
+            try:
+                cleaner.server.prepare()
+                cleaner.server.start()
+            except UnavailableError as error:
+                left_out[name] = str(error)
+                note(f"{name} is left out: {error}")
+            else:
+                cleaner.server.pause()
+                cleaners[name] = cleaner
+        if not cleaners:
+            raise BenchError(f"no broker could be started: {left_out}")
+        yield cleaners, left_out
+
+
+def _cleaner(name: str, directory: Path) -> Cleaner:
+    if name == "logboom":
+        return Cleaner(LogboomServer(directory, {"broker.cleaner.backoff_ms": f"{_BACKOFF_MS}ms"}), told_by_logboom)
+    properties = {"log.cleaner.backoff.ms": str(_BACKOFF_MS)}
+    return Cleaner(KafkaServer(directory, properties, tells=(_KAFKA_TELLS,)), told_by_kafka)
