@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 from tests.cli.running import logboom, ok, refused
+from tests.support.commands import LogboomProcess
 from tests.support.server import BrokerProcess
 from tests.table.support import produce
 
@@ -104,3 +106,26 @@ def test_options_that_make_no_sense(broker: BrokerProcess, name: Name) -> None:
     assert "retension.ms" in refused("tables", "create", "x", "--config", "retension.ms=1", **at)
     assert "no broker answers" in refused("tables", "get", table, "k", bootstrap="127.0.0.1:1")
     assert logboom("tables", "watch", table, "-n", "0").code == 2
+
+
+def test_of_two_processes_that_expect_the_same_version_one_wins(broker: BrokerProcess, name: Name) -> None:
+    table, version = name(), "absent"
+    ok("tables", "create", table, bootstrap=broker.kafka)
+    for round_ in range(3):
+        command = ["tables", "put", table, "k", f"{round_}", "--expect", version, "--bootstrap", broker.kafka]
+        racing = [LogboomProcess(command, stdout=PIPE, stderr=PIPE) for _ in range(2)]
+        ended = [finish(process) for process in racing]
+        assert sorted(code for code, _, _ in ended) == [0, 1], ended
+        [won] = [out for code, out, _ in ended if code == 0]
+        [lost] = [err for code, _, err in ended if code == 1]
+        version = won.split()[-1]
+        assert f"it has version {version}: another writer was first" in lost
+
+
+def finish(process: LogboomProcess) -> tuple[int, str, str]:
+    """Exit code and both outputs of a command that prints little."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout as out, process.stderr as err:
+        code = process.wait(60)
+        return code, out.read().decode(), err.read().decode()
