@@ -267,7 +267,7 @@ def wait_until_running(worker: ConnectWorker) -> None:
 def wait_until_captured(session: Session) -> None:
     """Returns once the connector has told the database that it has stored all that was committed so far."""
     end = session.run("SELECT pg_current_wal_lsn()")
-    session.run("INSERT INTO ledger VALUES (-1, 0, 0); DELETE FROM ledger WHERE account = -1")
+    session.run("UPDATE accounts SET visits = visits WHERE id = (SELECT min(id) FROM accounts)")  # changes nothing
     stored = f"SELECT confirmed_flush_lsn > '{end}' FROM pg_replication_slots"
     wait_until(lambda: session.run(stored) == "t", "all changes stored")
 

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -36,10 +37,9 @@ class PostgresServer:
     """
 
     def __init__(self) -> None:
-        self._programs = _programs()
+        self._programs, self._user = _programs(), _unprivileged_user()
         self.port = free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="logboom-postgres-"))
-        self._user = _unprivileged_user()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -98,8 +98,7 @@ class PostgresServer:
 
     def _stop(self) -> None:
         if self._process is not None:
-            self._process.terminate()  # SIGTERM waits for sessions to end, SIGQUIT for nothing
-            self._process.send_signal(3)
+            self._process.send_signal(signal.SIGQUIT)  # waits for no session
             self._process.wait(START_TIMEOUT_S)
         shutil.rmtree(self._directory)
 
