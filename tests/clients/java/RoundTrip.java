@@ -26,6 +26,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.InvalidRecordException;
 import org.apache.kafka.common.Metric;
 import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.TopicPartition;
@@ -46,7 +47,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * The Java client against a broker, in three verbs that a test drives:
  * produce BOOTSTRAP TOPIC FROM COUNT CODECS (COUNT records with each), consume BOOTSTRAP TOPIC GROUP COUNT ASSIGNOR,
- * admin BOOTSTRAP TOPIC, flood BOOTSTRAP TOPIC, quotas BOOTSTRAP TOPIC, refused BOOTSTRAP TOPIC.
+ * admin BOOTSTRAP TOPIC, flood BOOTSTRAP TOPIC, quotas BOOTSTRAP TOPIC, refused BOOTSTRAP TOPIC, conditions BOOTSTRAP
+ * TOPIC.
  * Each prints "ok ..." as its last line, or dies with a stack trace and a non-zero exit.
  */
 public final class RoundTrip {
@@ -65,6 +67,7 @@ public final class RoundTrip {
             case "admin" -> admin(args[1], args[2]);
             case "quotas" -> quotas(args[1], args[2]);
             case "refused" -> refused(args[1], args[2]);
+            case "conditions" -> conditions(args[1], args[2]);
             default -> throw new IllegalArgumentException("unknown verb " + args[0]);
         }
     }
@@ -290,6 +293,41 @@ public final class RoundTrip {
             check(most(producer.metrics(), "record-retry-total") == 0, "nothing was sent again");
         }
         System.out.println("ok refused");
+    }
+
+    /** Records with a condition that does not hold among others: an idempotent producer, batches of one record. */
+    private static void conditions(String bootstrap, String topic) throws Exception {
+        Properties config = new Properties();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("batch.size", "0");
+        int count = 60;
+        try (var producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                // So long that no second one fits into a batch, which has room for one at its largest.
+                var record = new ProducerRecord<>(topic, "key", i + "x".repeat(100));
+                if (i % 3 == 1) {
+                    record.headers().add("logboom-expected-offset", "-1".getBytes());
+                }
+                sent.add(producer.send(record));
+            }
+            long next = 0;
+            for (int i = 0; i < count; i++) {
+                if (i % 3 != 1) {
+                    check(sent.get(i).get().offset() == next++, i + " is at its place: " + sent.get(i).get().offset());
+                    continue;
+                }
+                try {
+                    sent.get(i).get();
+                    check(false, i + " is refused");
+                } catch (ExecutionException refused) {
+                    check(refused.getCause() instanceof InvalidRecordException, "" + refused.getCause());
+                    check(refused.getMessage().contains("The latest record of key 'key' is at offset"),
+                            refused.getMessage());
+                }
+            }
+        }
+        System.out.println("ok conditions");
     }
 
     private static void refuse(
