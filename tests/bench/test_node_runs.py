@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.commands import run_logboom
 
 
@@ -58,6 +59,7 @@ def test_compact(tmp_path: Path) -> None:
         assert one["mb_per_s"] > 0 < one["mb_per_cpu_s"]
 
 
+@pytest.mark.slow
 def test_compact_beside(tmp_path: Path) -> None:
     shape = ("--beside", "--seconds=0.5", "--megabytes=20", "--rounds=1", "--peers=logboom")
     result = bench(tmp_path, "compact", *shape)

@@ -19,6 +19,7 @@ _BATCH_BYTES: Final = 65_536
 _RECORD_BYTES: Final = 1_000
 _KEYS: Final = 100_000
 _WRITTEN_AT_ONCE_MB: Final = 100
+_SEGMENT_MIB: Final = 64
 _BEGUN_WITHIN_S: Final = 0.3
 """The brokers look for dirty logs twenty times a second."""
 MEASURES: Final = ("produce", "consume", "latency")
@@ -57,7 +58,7 @@ def _pair(
 ) -> None:
     address = cleaner.server.address
     take = {"produce": _produce, "consume": _consume, "latency": _latency}[measure]
-    with table_at(address, 64) as table:
+    with table_at(address, max(1, min(_SEGMENT_MIB, load.megabytes // 4))) as table:
         table.write(batches, max(1, load.megabytes // _WRITTEN_AT_ONCE_MB))
         found["without"].append(take(address, load.seconds, lambda: None))
         found["with"].append(_with(cleaner, table, lambda begin: take(address, load.seconds, begin)))
