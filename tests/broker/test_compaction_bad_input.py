@@ -99,10 +99,10 @@ def test_more_keys_than_the_least_map_has_room_for_are_compacted_in_several_runs
     async def body() -> None:
         async with running(tmp_path, cleaner={**SOON, "key_map_bytes": MAP_BYTES_MIN}) as broker:
             table = await compacted_stream(broker, **{"segment.bytes": "1000000"})
-            keys = [b"%d" % number for number in range(40_000)]
+            keys = [b"%d" % number for number in range(25_000)]
             for _ in range(2):
-                for start in range(0, len(keys), 2000):
-                    await put(table, *keys[start : start + 2000], value=b"v")
+                for start in range(0, len(keys), 2500):
+                    await put(table, *keys[start : start + 2500], value=b"v")
             await put(table, b"end", value=bytes(900_000))
             await until(lambda: broker.counters.compacted_away_records == len(keys))
             assert broker.counters.compactions > 1

@@ -468,6 +468,13 @@ def test_a_damaged_offsets_stream_that_grew_long_is_mended_at_the_start(tmp_path
             assert broker.replicas.find(OFFSETS_STREAM, 0).log_start_offset == 0, "it is short"
             await commit_often(broker, 5, 150)
             await until(lambda: bool(broker.cleaner.state.uncleanable))
+        disk = FaultyDisk(str(tmp_path))
+        disk.fill(f"{OFFSETS_STREAM}-0/0")
+        async with running(tmp_path, open_disk=lambda _: disk, **SHORT) as broker:
+            await broker.groups.loaded()
+            assert broker.replicas.find(OFFSETS_STREAM, 0).log_start_offset == 0, "a full disk postpones it"
+            assert [offset_of(broker, f"g{index}") for index in range(5)] == [149] * 5
+            disk.mend()
         async with running(tmp_path, **SHORT) as broker:
             await broker.groups.loaded()
             partition = broker.replicas.find(OFFSETS_STREAM, 0)

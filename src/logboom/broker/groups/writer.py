@@ -70,10 +70,9 @@ class GroupWriter:
             if partition.log.size_bytes <= _LONG_SEGMENTS * partition.config.segment_bytes:
                 return
             for some in _batches(records):
-                done: asyncio.Future[AppendResult | LogboomError] = asyncio.get_running_loop().create_future()
-                partition.append(self._batch(some), acks=-1, done=done.set_result)
-                if isinstance(result := await done, LogboomError):
-                    raise result
+                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                partition.append(self._batch(some), acks=-1, done=partial(_settle, done))
+                await done
             await partition.deletion.delete_before(start, why="damage")
         except LogboomError as error:
             self._log.warning("the offsets stream could not be rewritten", reason=str(error))
@@ -93,3 +92,12 @@ def _batches(records: Iterable[LogRecord]) -> Iterable[list[LogRecord]]:
         size_bytes += record_bytes
     if batch:
         yield batch
+
+
+def _settle(future: "asyncio.Future[None]", result: AppendResult | LogboomError) -> None:
+    if future.done():
+        return  # the broker stops, and nobody waits any more
+    if isinstance(result, LogboomError):
+        future.set_exception(result)
+    else:
+        future.set_result(None)
