@@ -100,8 +100,7 @@ def after(stored: Stored, change: Change) -> Stored:
     if not isinstance(change, Persist):
         return replace(stored, entries=tuple(entry for entry in stored.entries if entry.index >= change))
     state = change.hard_state or stored.hard_state
-    if (state.term, state.vote) == (stored.hard_state.term, stored.hard_state.vote):
-        state = stored.hard_state  # a commit index alone is not written
+    state = HardState(state.term, state.vote, max(state.commit, stored.hard_state.commit))
     snapshot, kept = stored.snapshot, stored.entries
     if change.snapshot is not None:
         snapshot, kept = change.snapshot, ()
@@ -194,7 +193,11 @@ def hold(life: Life, disk: SimDisk) -> None:
     files, stored = found
     before = life.stored
     done = before if life.pending is None else after(before, life.pending)
-    assert stored.hard_state in (before.hard_state, done.hard_state)
+    done = as_found(done)
+    before = as_found(before)
+    votes = {(each.hard_state.term, each.hard_state.vote) for each in (before, done)}
+    assert (stored.hard_state.term, stored.hard_state.vote) in votes
+    assert before.hard_state.commit <= stored.hard_state.commit <= done.hard_state.commit
     assert stored.snapshot in (before.snapshot, done.snapshot)
     assert_entries(stored, before, done)
     last = stored.entries[-1].index if stored.entries else stored.snapshot.index
@@ -202,7 +205,13 @@ def hold(life: Life, disk: SimDisk) -> None:
     change = persist(*entries(last + 1, term, term), term=term)
     perform(files, change)
     files.close()
-    assert opened(disk)[1] == after(stored, change)
+    assert opened(disk)[1] == as_found(after(stored, change))
+
+
+def as_found(stored: Stored) -> Stored:
+    """What is in a snapshot is committed."""
+    state = stored.hard_state
+    return replace(stored, hard_state=HardState(state.term, state.vote, max(state.commit, stored.snapshot.index)))
 
 
 def assert_entries(stored: Stored, before: Stored, done: Stored) -> None:
@@ -246,12 +255,21 @@ def test_what_is_written_is_found_again() -> None:
     for history in HISTORIES.values():
         disk = begun()
         files, expected = opened(disk)
-        assert expected == START
+        assert expected == as_found(START)
         for change in history:
             perform(files, change)
             expected = after(expected, change)
         files.close()
-        assert opened(disk)[1] == expected
+        assert opened(disk)[1] == as_found(expected)
+
+
+def test_the_commit_index_is_as_durable_as_the_entries_that_came_with_it() -> None:
+    """Else a member could forget that a change of members was committed, and keep the entry of the next one."""
+    disk = begun()
+    files, _ = opened(disk)
+    for change in (*LEADS, persist(term=1, vote=1, commit=4), persist(*entries(5, 1))):
+        perform(files, change)
+    assert opened(disk.power_cut(Always(False)))[1].hard_state == HardState(Term(1), NodeId(1), Index(4))
 
 
 def test_a_member_that_was_never_created_is_none() -> None:
@@ -305,7 +323,7 @@ def test_flipped_bits_are_found_and_never_taken_for_content(name: str) -> None:
         except StorageError as error:
             refused += "remove it from the cluster" in str(error)
         else:
-            assert found == expected, position
+            assert found == as_found(expected), position
     assert refused == size
 
 

@@ -159,7 +159,7 @@ class Cluster:
         self.proposals = 0
         first = tuple(NodeId(number + 1) for number in range(options.members))
         for node_id in first:
-            self._start(Member(node_id, Files(bootstrap(first))))
+            self._start(Member(node_id, self.new_files(bootstrap(first))))
 
     # --- one step --------------------------------------------------------------------------------------------------
 
@@ -310,11 +310,14 @@ class Cluster:
     def _crash(self) -> None:
         """The process dies; of the writes under way, the first ones may have got to the disk."""
         for member in self.random.sample(self._alive(), min(1, len(self._alive()))):
-            for persist in member.writes[: self.random.randrange(len(member.writes) + 1)]:
-                member.files.write(persist)
-            self.happened["crashes"] += 1
-            member.node = None
-            member.writes, member.applications = [], []
+            self.crash(member)
+
+    def crash(self, member: Member) -> None:
+        for persist in member.writes[: self.random.randrange(len(member.writes) + 1)]:
+            member.files.write(persist)
+        self.happened["crashes"] += 1
+        member.node = None
+        member.writes, member.applications = [], []
 
     def _restart(self) -> None:
         dead = [member for member in self.members.values() if member.node is None]
@@ -353,8 +356,12 @@ class Cluster:
         node_id = self.random.choice(present)
         if kind is not ConfChangeType.REMOVE_NODE and len(present) < 6 and self.random.random() < 0.5:
             node_id = NodeId(len(self.members) + 1)  # ids are never used again
-            self._start(Member(node_id, Files(Stored())))
+            self._start(Member(node_id, self.new_files(Stored())))
         return ConfChangeSingle(kind, node_id)
+
+    def new_files(self, stored: Stored) -> Files:
+        """The files of a member that is made now."""
+        return Files(stored)
 
     # --- hosts ---------------------------------------------------------------------------------------------------
 

@@ -213,9 +213,8 @@ class Leader:
 
     def _read_index(self, request: Message) -> None:
         core = self._core
-        if core.tracker.config.is_singleton:
-            self._answer_read(request, core.log.committed)
-        elif core.log.known_term(core.log.committed) != core.term:
+        # This holds for a single voter, too: after a restart it may not know any more how far it had committed.
+        if core.log.known_term(core.log.committed) != core.term:
             self._early_reads.append(request)
         else:
             self._confirm_read(request)
@@ -228,7 +227,7 @@ class Leader:
 
     def _confirm_read(self, request: Message) -> None:
         core = self._core
-        if core.config.read_only is ReadOnlyOption.LEASE_BASED:
+        if core.tracker.config.is_singleton or core.config.read_only is ReadOnlyOption.LEASE_BASED:
             self._answer_read(request, core.log.committed)
             return
         self._read_only.add(request, core.log.committed)

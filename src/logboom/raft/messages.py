@@ -4,6 +4,7 @@ Names and numbers follow etcd's raftpb, so that a message can be compared with e
 immutable; a message that is forwarded is a copy with another addressee. How it becomes bytes stands in `codec`.
 """
 
+from collections.abc import Iterable
 from enum import Enum, IntEnum
 from typing import Final, NewType
 
@@ -311,14 +312,16 @@ def payload_size(entries: tuple[Entry, ...]) -> int:
     return sum(len(entry.data) for entry in entries)
 
 
-def limit_size(entries: tuple[Entry, ...], max_bytes: int) -> tuple[Entry, ...]:
+def limit_size(entries: Iterable[Entry], max_bytes: int) -> tuple[Entry, ...]:
     """The longest prefix of at most `max_bytes`, but never less than one entry where there is one."""
+    taken: list[Entry] = []
     size = 0
-    for count, entry in enumerate(entries):
+    for entry in entries:
         size += entry_size(entry)
-        if size > max_bytes and count > 0:
-            return entries[:count]
-    return entries
+        if size > max_bytes and taken:
+            break
+        taken.append(entry)
+    return tuple(taken)
 
 
 def _varint_size(value: int) -> int:

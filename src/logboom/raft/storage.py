@@ -58,7 +58,8 @@ class MemoryStorage:
         assert high <= self.last_index() + 1, f"entry {high} is behind the last one, {self.last_index()}"
         if not self._entries:
             raise UnavailableError
-        return limit_size(tuple(self._entries[low - self._compacted - 1 : high - self._compacted - 1]), max_bytes)
+        first = self._compacted + 1
+        return limit_size((self._entries[index - first] for index in range(low, high)), max_bytes)
 
     def term(self, index: Index) -> Term:
         """`Storage`."""

@@ -1,10 +1,16 @@
 """The files of one member of the group: hard state, snapshot, and the log as a `PartitionLog`.
 
-    hard-state       term, vote, and the commit index at that time; replaced whole whenever term or vote change
+    hard-state       term and vote, and the commit index at that time; replaced whole whenever term or vote change
     snapshot         the latest snapshot; replaced whole
     log-INDEX/       the entries from INDEX on: the record at offset 0 is the entry INDEX. Each entry is a batch of its
                      own, because a log is cut between batches, and an entry that was acknowledged must not be cut with
-                     its neighbour; its term is the batch's leader epoch
+                     its neighbour; its term is the batch's leader epoch, its key the commit index when it was written
+
+The commit index is durable together with each entry, although Raft itself could do without. A member counts with the
+configuration of the last change that it knows to be committed. A change is proposed only once the one before it is
+applied, and its entry comes with the commit index that says so; so whoever has the entry is behind by one change at
+most, and majorities of neighbouring configurations overlap. A member that kept the entries of two changes and forgot
+that the first was committed would count with the configuration before both, and could elect itself.
 
 What a crash may leave: a hard state or snapshot is the old one or the new one; a torn entry at the end was never
 reported as durable and is cut; where entries are replaced, the old ones are cut first, and there may be none for then.
@@ -46,6 +52,7 @@ _LOG_PREFIX: Final = "log-"
 _HARD_STATE_TAG: Final = b"LBRH"
 _SNAPSHOT_TAG: Final = b"LBRS"
 _VERSION: Final = 1
+_COMMIT: Final = Struct(">Q")
 _HARD_STATE_FORM: Final = Struct(">QQQ")
 _SNAPSHOTS: Final = msgspec.msgpack.Decoder(Snapshot)
 _SEGMENT_BYTES: Final = 64 * MIB
@@ -100,11 +107,15 @@ class RaftFiles:
                 return None
             hard_state = _read_hard_state(disk, directory)
             snapshot = _read_snapshot(disk, directory)
-            base, log, entries = _open_log(disk, directory, snapshot, report)
+            base, log, (entries, commit) = _open_log(disk, directory, snapshot, report)
         except OSError as error:
             raise _error_for(error, directory) from error
         if entries and entries[-1].term > hard_state.term:
             raise _damaged(directory, f"the log has entries of term {entries[-1].term}, the hard state is older")
+        # Of entries that were written together with a commit index, the last ones may not have got to the disk.
+        last = entries[-1].index if entries else snapshot.index
+        commit = min(max(commit, hard_state.commit, snapshot.index), last)
+        hard_state = HardState(hard_state.term, hard_state.vote, commit)
         stored = Stored(hard_state, snapshot, entries)
         return cls(disk, directory, stored, base, log), stored
 
@@ -135,10 +146,11 @@ class RaftFiles:
             self._guarded(lambda: self._log.delete_before(offset))
 
     def _write(self, persist: Persist) -> None:
-        state = persist.hard_state
-        if state is not None and (state.term, state.vote) != (self._hard_state.term, self._hard_state.vote):
+        known, state = self._hard_state, persist.hard_state or self._hard_state
+        state = HardState(state.term, state.vote, max(state.commit, known.commit))
+        if (state.term, state.vote) != (known.term, known.vote):
             _write_hard_state(self._disk, self._directory, state)
-            self._hard_state = state
+        self._hard_state = state
         if persist.snapshot is not None:
             _write_snapshot(self._disk, self._directory, persist.snapshot)
             self._begin_log_after(persist.snapshot)
@@ -159,7 +171,7 @@ class RaftFiles:
             self._log.truncate(first, now_ms=_NO_TIME)
         assert self._log.log_end_offset == first, f"the log ends at {self._log.log_end_offset}, not at {first}"
         for entry in new:
-            batch = _batch_of(entry)
+            batch = _batch_of(entry, self._hard_state.commit)
             self._log.append(batch, ((0, read_header(batch)),), leader_epoch=Epoch(entry.term), now_ms=_NO_TIME)
         try:
             self._log.flush(sync=True)
@@ -228,26 +240,28 @@ def _payload(disk: Disk, directory: str, name: str, tag: bytes) -> bytes:
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
-def _batch_of(entry: Entry) -> bytearray:
+Entries = tuple[tuple[Entry, ...], Index]
+"""The entries of a log, and the highest commit index that came with one."""
+
+
+def _batch_of(entry: Entry, commit: Index) -> bytearray:
     value = bytes((entry.type,)) + entry.data
-    return build_batch([Record(Offset(0), _NO_TIME, None, value, ())])
+    return build_batch([Record(Offset(0), _NO_TIME, _COMMIT.pack(commit), value, ())])
 
 
-def _open_log(
-    disk: Disk, directory: str, snapshot: Snapshot, report: Report
-) -> tuple[Index, PartitionLog, tuple[Entry, ...]]:
+def _open_log(disk: Disk, directory: str, snapshot: Snapshot, report: Report) -> tuple[Index, PartitionLog, Entries]:
     """The log that goes on from the snapshot; a new one where there is none, or only one that the snapshot replaced."""
     fresh = Index(snapshot.index + 1)
     bases = _log_bases(disk, directory)
     if bases and bases[-1] > fresh:
         raise _damaged(directory, f"the snapshot ends at {snapshot.index}, the log begins at {bases[-1]}")
     if bases:
-        log, entries = _recover(disk, directory, bases[-1], report)
-        if _goes_with(snapshot, entries, bases[-1]):
+        log, found = _recover(disk, directory, bases[-1], report)
+        if _goes_with(snapshot, found[0], bases[-1]):
             _remove_logs(disk, directory, keep=bases[-1])
-            return bases[-1], log, entries
+            return bases[-1], log, found
         log.abandon()
-    return fresh, _new_log(disk, directory, fresh, report), ()
+    return fresh, _new_log(disk, directory, fresh, report), ((), Index(0))
 
 
 def _goes_with(snapshot: Snapshot, entries: tuple[Entry, ...], base: Index) -> bool:
@@ -272,7 +286,7 @@ def _remove_logs(disk: Disk, directory: str, *, keep: Index | None) -> None:
         disk.sync_dir(directory)
 
 
-def _recover(disk: Disk, directory: str, base: Index, report: Report) -> tuple[PartitionLog, tuple[Entry, ...]]:
+def _recover(disk: Disk, directory: str, base: Index, report: Report) -> tuple[PartitionLog, Entries]:
     damages: list[Damage] = []
 
     def take(found: Damage | Notice) -> None:
@@ -282,7 +296,7 @@ def _recover(disk: Disk, directory: str, base: Index, report: Report) -> tuple[P
 
     log = PartitionLog.open(disk, _log_path(directory, base), _LOG_CONFIG, now_ms=_NO_TIME, report=take)
     try:
-        entries = tuple(_entries_of(log, base))
+        found = _entries_of(log, base)
     except RetriableStorageError:
         log.abandon()
         raise
@@ -292,11 +306,12 @@ def _recover(disk: Disk, directory: str, base: Index, report: Report) -> tuple[P
     if damages:
         log.abandon()
         raise _damaged(directory, str(damages[0]))
-    return log, entries
+    return log, found
 
 
-def _entries_of(log: PartitionLog, base: Index) -> list[Entry]:
+def _entries_of(log: PartitionLog, base: Index) -> Entries:
     entries: list[Entry] = []
+    commit = Index(0)
     offset, end = log.log_start_offset, log.durable_end
     while offset < end:
         data = log.reader.read(offset, _READ_BYTES, ceiling=end)
@@ -304,10 +319,12 @@ def _entries_of(log: PartitionLog, base: Index) -> list[Entry]:
         for position, header in iter_batches(data):
             for record in iter_records(data, position, header, _SEGMENT_BYTES):
                 assert record.value, "an entry has at least its type"
+                assert record.key is not None, "an entry has a commit index"
+                commit = max(commit, Index(_COMMIT.unpack(record.key)[0]))
                 index, term = Index(base + record.offset), Term(header.leader_epoch)
                 entries.append(Entry(term, index, EntryType(record.value[0]), bytes(record.value[1:])))
             offset = Offset(header.next_offset)
-    return entries
+    return tuple(entries), commit
 
 
 def _log_bases(disk: Disk, directory: str) -> list[Index]:
