@@ -9,9 +9,22 @@ from hypothesis import strategies as st
 
 from logboom.base.errors import CorruptBatchError, InvalidRecordError
 from logboom.base.ids import Offset
-from logboom.records import HEADER_BYTES, Record, build_batch
+from logboom.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    Headers,
+    Record,
+    build_batch,
+    iter_records,
+    read_header,
+    seal_batch,
+    take_conditions,
+)
 from logboom.records.varint import read_varint, varint
 from logboom.records.walk import _walk_record, walk_records
+
+Run = tuple[int, Headers, int]
+"""So many records with these headers and so many bytes of value."""
 
 
 def by_the_book(body: bytes, count: int) -> type[Exception] | None:
@@ -27,6 +40,17 @@ def by_the_book(body: bytes, count: int) -> type[Exception] | None:
     except (CorruptBatchError, InvalidRecordError) as error:
         return type(error)
     return None if position == len(body) else InvalidRecordError
+
+
+def has_condition(body: bytes, count: int) -> bool:
+    """Whether a record of right ones has the header of a condition, by the plain way."""
+    records = iter_records(*framed(body, count), 1 << 30)
+    return any(name == "logboom-expected-offset" for record in records for name, _ in record.headers)
+
+
+def framed(body: bytes, count: int) -> tuple[bytearray, int, BatchHeader]:
+    buffer = seal_batch(body, count, times_ms=(0, 0))
+    return buffer, 0, read_header(buffer)
 
 
 def walked(body: bytes, count: int) -> type[Exception] | None:
@@ -94,6 +118,39 @@ def test_what_is_wrong_is_wrong(
         changed[int(where * len(changed))] = byte
     broken = bytes(changed[: len(changed) - cut])
     assert (walked(broken, max(1, count + more)) is None) == (by_the_book(broken, max(1, count + more)) is None)
+
+
+names = st.sampled_from(
+    ("logboom-expected-offset", "logboom-expected-offseT", "x" * 23, "a", "logboom-expected-offset2")
+)
+header_values = st.sampled_from((b"", b"-1", b"17", b"logboom-expected-offset"))
+header_lists = st.lists(st.tuples(names, header_values), max_size=3).map(tuple)
+runs_with_headers = st.lists(st.tuples(st.integers(1, 60), header_lists, st.integers(0, 90)), min_size=1, max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs_with_headers, runs_with_headers)
+def test_a_condition_is_found_wherever_it_is(first: list[Run], second: list[Run]) -> None:
+    """Among records of any shapes, whatever headers were seen before; its name in a value is none."""
+    for runs in (first, second):
+        records: list[Record] = []
+        for count, headers, size in runs:
+            records += [
+                Record(Offset(0), 1_000, b"k", bytes(size + n % 2 * (size > 50)), headers) for n in range(count)
+            ]
+        body = bytes(build_batch(records)[HEADER_BYTES:])
+        expected = has_condition(body, len(records))
+        assert walk_records(body, len(records)) == expected
+        plain, found = take_conditions(body, len(records))
+        kept = list(iter_records(*framed(plain, len(records)), 1 << 30))
+        assert walk_records(plain, len(records)) is False
+        asked = {one.record for one in found}
+        assert bool(asked) == expected
+        for number, (record, after) in enumerate(zip(records, kept, strict=True)):
+            names_before = [name for name, _ in record.headers]
+            assert (number in asked) == ("logboom-expected-offset" in names_before)
+            assert after.headers == tuple(one for one in record.headers if one[0] != "logboom-expected-offset")
+            assert (after.key, after.value) == (record.key, record.value)
 
 
 families = st.tuples(

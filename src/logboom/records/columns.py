@@ -63,6 +63,8 @@ class Shape(NamedTuple):
     """Bytes of its headers, their count included."""
     places: tuple[int, ...]
     """Where the numbers of the headers stand, counted from their start."""
+    may_be_condition: bool
+    """Whether a header's name is as long as that of a condition (`conditions`)."""
     fixed: tuple[int, ...] = ()
     """Where all numbers stand but the two deltas, counted from the record's start, once that was asked for."""
 

@@ -53,11 +53,12 @@ Producers send the same headers again and again, with values of few sizes. Heade
 numbers are parsed alike, so the cache never changes the result. It is bounded by `_LAYOUTS_MAX`.
 """
 
+_COUNT_ALONE: Final = (0,)
+"""Where the numbers stand in no headers: their count is all there is."""
+_NO_HEADERS: Final = _Layout(_COUNT_ALONE, itemgetter(0), 0, 1, may_be_condition=False)
+
 _fronts: Final[dict[int, bytes]] = {}
 """By their size, the last headers found right, up to their last value: the next ones often differ in that alone."""
-
-_NO_RUN_STARTERS: Final = (0,)
-"""Where the numbers stand in none: their count is all there is."""
 
 _RUNS_BEGIN_AT: Final = (0, ONE_BYTE_DELTAS)
 _NO_RUN_START: Final[tuple[bytes, Shape | None]] = (b"", None)
@@ -132,16 +133,21 @@ def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int
         shape = shape.with_fixed()
         least = _SHAPED_MIN if of_any_size else _RUN_MIN
         run = run_of_one_size(body, position, shape, delta, most, least)
-        if run:
-            if shape.places is _NO_RUN_STARTERS and delta in _RUNS_BEGIN_AT:
+        if run and not _holds_condition(body, shape, position, position + run * step):
+            if shape.places is _COUNT_ALONE and delta in _RUNS_BEGIN_AT:
                 _run_starts[delta] = body[position : position + shape.value_end], shape
             return run, position + run * step
     if of_any_size and (other := _shape(body, following, delta + 1)) is not None:
         run = min(most, chunk)
         behind = behind_run(body, position, shape, delta, run) if other.is_like(shape) else 0
-        if behind:
+        if behind and not _holds_condition(body, shape, position, behind):
             return run, behind
     return 0, position
+
+
+def _holds_condition(body: bytes, shape: Shape, start: int, end: int) -> bool:
+    """Whether a condition's header may be among these records of one shape: the slower ways look at each."""
+    return shape.may_be_condition and body.find(EXPECTED_OFFSET, start, end) >= 0
 
 
 def _size_of(body: bytes, position: int) -> int:
@@ -170,8 +176,8 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
     tail_at = value_end + value_size if value_size > 0 else value_end
     if key_size < -1 or value_size < -1 or body[delta_at:key_at] != DELTAS[delta] or not tail_at < end <= len(body):
         return None
-    places = _NO_RUN_STARTERS if end - tail_at == 1 and not body[tail_at] else _places(body[tail_at:end])
-    if places is None:
+    layout = _NO_HEADERS if end - tail_at == 1 and not body[tail_at] else _layout_of(body[tail_at:end])
+    if layout is None:
         return None
     return Shape(
         size_bytes=at - position,
@@ -182,12 +188,13 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
         value_at=value_at - position,
         value_end=value_end - position,
         tail=end - tail_at,
-        places=places,
+        places=layout.places,
+        may_be_condition=layout.may_be_condition,
     )
 
 
-def _places(block: bytes) -> tuple[int, ...] | None:
-    """Where the numbers stand in headers; None where they are not right, or where one may be that of a condition."""
+def _layout_of(block: bytes) -> _Layout | None:
+    """Where the numbers stand in headers; None where they are not right."""
     layout = _layouts.get((len(block), block[:2]))
     if layout is None or layout.lengths_in(block) != layout.lengths:
         try:
@@ -196,7 +203,7 @@ def _places(block: bytes) -> tuple[int, ...] | None:
         except (IndexError, CorruptBatchError):
             return None
         layout = _learn_headers(block)
-    return None if layout is None or layout.may_be_condition else layout.places
+    return layout
 
 
 def _walk_common(body: bytes, position: int, first: int, stop: int, conditions: list[int]) -> int:
