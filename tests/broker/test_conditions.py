@@ -11,6 +11,7 @@ from tests.broker.node import run as run_real
 from tests.support.simulated import run
 
 from logboom.base.errors import ConditionFailedError, DiskFullError, InvalidRecordError, NotLeaderError, StorageError
+from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
 from logboom.broker.partition.replica import Partition
 from logboom.records import Codec, Record, iter_batches, iter_records
@@ -390,5 +391,43 @@ def test_a_window_is_forgotten_where_no_condition_comes(tmp_path: Path) -> None:
             await send(partition, *[put(b"n%d" % n, b"") for n in range(10_001)])
             assert not remembers(partition), "a batch of many records is not looked at on the loop"
             assert "at offset 10007, not at 6" in str(await refused(partition, put(b"n10000", b"", 6)))
+
+    run(body)
+
+
+def test_offsets_that_compaction_removed_on_both_sides_of_the_window_hide_nothing(tmp_path: Path) -> None:
+    """They are covered by one batch, in the middle of which the window begins."""
+
+    async def body() -> None:
+        async with running(tmp_path, cleaner={"backoff_ms": 20}) as broker:
+            partition = await table(broker, cleanup_policy="compact", segment_bytes="16384")
+            for _ in range(10):
+                await send(partition, put(b"c", bytes(1_000)))
+            await send(partition, put(b"c", bytes(1_000), 12))  # from here on the window knows
+            for _ in range(30):
+                await send(partition, put(b"c", bytes(1_000)))
+            while broker.counters.compacted_away_records < 20:
+                await asyncio.sleep(0.05)
+            gap = await partition.reads.read(Offset(12), 1)
+            assert next(iter_batches(gap))[1].base_offset > 13, "nothing is left around the start of the window"
+            assert "at offset 1, where" in str(await refused(partition, put(b"b", b"", -1)))
+            assert await send(partition, put(b"d", b"", -1)) == 44
+
+    run(body)
+
+
+def test_a_stream_that_was_made_anew_takes_nothing_of_who_read_the_old_one(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            old = (await table(broker)).stream.id
+            await broker.catalog.delete_stream("t")
+            partition = await table(broker)
+            await partition.deletion.delete_records(0)
+            await refused(partition, put(b"b", b"3", 5, 6))
+            for _ in range(4):
+                await send(partition, put(b"x", b""))
+            stream_id = urlsafe_b64encode(old.bytes).rstrip(b"=")
+            fault = await refused(partition, put(b"b", b"3", 5, 6, ("logboom-stream-id", stream_id)))
+            assert "a stream of this name was deleted and made anew" in str(fault)
 
     run(body)
