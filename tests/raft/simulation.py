@@ -381,7 +381,6 @@ class Cluster:
             max_inflight_messages=4,
             check_quorum=self.options.check_quorum,
             pre_vote=True,
-            step_down_on_removal=True,
         )
         stored = member.files.stored
         member.restore(stored.snapshot)

@@ -156,7 +156,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationChanged:
-    """From the entry at `index` on these are the members."""
+    """From the entry at `index` on these are the members.
+
+    A node that is not among them any more goes on until it neither leads nor hears of a leader: the others may need it.
+    """
 
     index: Index
     conf_state: ConfState

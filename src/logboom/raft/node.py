@@ -14,8 +14,10 @@ from typing import Final
 import msgspec
 
 from logboom.raft.codec import decode_conf_change
+from logboom.raft.confchange import Changer
 from logboom.raft.config import RaftConfig
 from logboom.raft.errors import (
+    ConfChangeError,
     LocalMessageError,
     ProposalDroppedError,
     SnapshotTemporarilyUnavailableError,
@@ -52,6 +54,9 @@ from logboom.raft.events import (
 from logboom.raft.messages import (
     LOCAL_APPEND_THREAD,
     LOCAL_APPLY_THREAD,
+    NOBODY,
+    ConfChange,
+    ConfChangeV2,
     ConfState,
     Entry,
     EntryType,
@@ -115,7 +120,7 @@ class Node:
         """
         self._storage = _memory_of(stored)
         self._raw = RawNode(
-            replace(config, async_storage_writes=True, forward_proposals=False),
+            replace(config, async_storage_writes=True, forward_proposals=False, step_down_on_removal=False),
             self._storage,
             applied=stored.snapshot.index,
         )
@@ -176,6 +181,19 @@ class Node:
         self._last_tick_ms += due * self._tick_ms
         for _ in range(due if due < self._election_ticks else 2 * self._election_ticks):
             self._raw.tick()
+        if due > 0:
+            self._hand_over_if_removed()
+
+    def _hand_over_if_removed(self) -> None:
+        """A leader that is no voter any more leads until another one does.
+
+        If it only stepped down, those left could be stuck: who does not know yet that the change is committed still
+        asks for its vote, and it has entries that they lack.
+        """
+        status = self._raw.status
+        voters = status.config.voters
+        if status.soft_state.role is Role.LEADER and status.node_id not in voters.ids and status.transferee == NOBODY:
+            self._raw.transfer_leader(max(voters.incoming, key=lambda voter: status.progress[voter].match_index))
 
     def _take(self, event: Event, effects: list[Effect]) -> None:
         match event:
@@ -208,6 +226,10 @@ class Node:
 
     def _propose(self, event: Propose | ProposeConfChange, effects: list[Effect]) -> None:
         log = self._raw.raft.log
+        if isinstance(event, ProposeConfChange) and self._removes_this_leader(event.change):
+            reason = "this node leads, and would be no voter any more: transfer leadership first"
+            effects.append(ProposalDropped(event.token, reason))
+            return
         try:
             if isinstance(event, Propose):
                 self._raw.propose(event.data)
@@ -224,6 +246,18 @@ class Node:
             effects.append(ProposalDropped(event.token, reason))
             return
         effects.append(ProposalAppended(event.token, entry.id))
+
+    def _removes_this_leader(self, change: ConfChange | ConfChangeV2) -> bool:
+        core = self._raw.raft.core
+        if core.role is not Role.LEADER or core.node_id not in core.tracker.config.voters.incoming:
+            return False
+        try:
+            config, _ = Changer(core.tracker, core.log.last_index()).change(
+                change.as_v2 if isinstance(change, ConfChange) else change
+            )
+        except ConfChangeError:
+            return False  # refused by the core
+        return core.node_id not in config.voters.incoming
 
     def _persisted(self, number: int, effects: list[Effect]) -> None:
         """Writes are durable: the copy in memory takes them, and what waited for them goes out."""
