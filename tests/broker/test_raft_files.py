@@ -230,7 +230,9 @@ FAULTS = {"crash": None, "EIO": errno.EIO, "full once": errno.ENOSPC, "no handle
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "no handle once" else []) for kind in FAULTS]
+)
 def test_every_fault_at_every_operation(history: str, kind: str) -> None:
     happened = 0
     for at in range(operations_of(HISTORIES[history])):

@@ -63,7 +63,7 @@ def settle(of: Node, effects: tuple[Effect, ...], now_ms: int) -> list[Effect]:
 
 def single() -> Node:
     of = node(1)
-    settle(of, of.step(TimePassed(), TIMEOUT_MS), TIMEOUT_MS)
+    settle(of, of.step(TimePassed(), 0), 0)
     assert of.status.soft_state.role is Role.LEADER
     return of
 
@@ -129,6 +129,12 @@ def test_one_voter_commits_with_one_write() -> None:
     assert not again.must_sync
     assert not again.entries
     assert not of.needs_ticks
+
+
+def test_the_only_voter_leads_at_once() -> None:
+    of = node(1)
+    assert [type(effect) for effect in of.step(TimePassed(), 0)] == [RoleChanged, Persist]
+    assert of.status.soft_state.role is Role.PRE_CANDIDATE
 
 
 def test_a_read_of_one_voter_is_answered_at_once() -> None:

@@ -183,6 +183,14 @@ class Node:
             self._raw.tick()
         if due > 0:
             self._hand_over_if_removed()
+        self._lead_if_alone()
+
+    def _lead_if_alone(self) -> None:
+        """The only voter waits for nobody: a single broker serves as soon as it has started."""
+        core = self._raw.raft.core
+        config = core.tracker.config
+        if core.role is Role.FOLLOWER and config.is_singleton and core.node_id in config.voters.incoming:
+            self._raw.campaign()
 
     def _hand_over_if_removed(self) -> None:
         """A leader that is no voter any more leads until another one does.
