@@ -10,7 +10,7 @@ from logboom.storage.compaction.key_map import KeyMap, OffsetSet
 from logboom.storage.compaction.source import Source, Step, checked_batches, is_compacted_by_key, plain_records
 from logboom.storage.segment import EpochAt
 
-_SETS_SHARE: Final = 8
+_SETS_SHARE: Final = 16
 """One part in so many of the memory is for sets of offsets, the others are for the keys."""
 
 
@@ -20,12 +20,14 @@ class DirtySection:
     def __init__(self, start: Offset, map_bytes: int) -> None:
         self.start = start
         self.end = start
-        self.keys = KeyMap(map_bytes - map_bytes // _SETS_SHARE)
+        self.keys = KeyMap(map_bytes - map_bytes // _SETS_SHARE, start)
         """Each key in here; a record of such a key below `start` is superseded."""
         self.superseded = OffsetSet()
         """Records in here that are not the latest of their key, or have none."""
         self.with_tombstones = OffsetSet()
         """Base offsets of the batches in here that have a record without a value."""
+        self.has_keyless = False
+        """Whether a record in here has no key."""
         self._max_set_bytes = map_bytes // _SETS_SHARE
 
     def read(self, source: Source, file: File, epoch_at: EpochAt, step: Step, *, max_decompressed_bytes: int) -> bool:
@@ -57,6 +59,7 @@ class DirtySection:
                 continue
             if key is None:
                 supersede(offset)
+                self.has_keyless = True
                 continue
             before = put(key, offset)
             if before is None:

@@ -70,8 +70,14 @@ class RecordFilter:
             return Verdict.KEEP
         if not header.records_count:
             return Verdict.KEEP if header.base_offset in self._remembered else Verdict.REMOVE
-        if header.base_offset >= dirty.start and header.next_offset <= dirty.end and self._is_untouched(header):
-            return Verdict.KEEP
+        if header.base_offset >= dirty.start and header.next_offset <= dirty.end:
+            # The first pass knows what becomes of each record, so that most batches need not be opened again.
+            superseded = dirty.superseded.count_in(header.base_offset, header.next_offset)
+            if not superseded and header.base_offset not in dirty.with_tombstones:
+                return Verdict.KEEP
+            if superseded == header.records_count and not dirty.has_keyless:
+                self.counts.records += superseded
+                return self._emptied(header)
         assert is_compacted_by_key(header)
         body = plain_records(batch, source, self._max_decompressed_bytes)
         try:
@@ -81,7 +87,7 @@ class RecordFilter:
         removed = header.records_count - len(retained)
         self.counts.records += removed
         if not retained:
-            return without_records(header) if header.base_offset in self._remembered else Verdict.REMOVE
+            return self._emptied(header)
         # Older records of a tombstone's key are gone after this cleaning, so from now on its time runs (KIP-534).
         starts_horizon = has_tombstones and header.delete_horizon_ms is None and header.next_offset <= dirty.end
         if not removed and not starts_horizon:
@@ -109,10 +115,9 @@ class RecordFilter:
             self.counts.batches_above_limit += len(rewritten) > max_bytes
         return rewritten
 
-    def _is_untouched(self, header: BatchHeader) -> bool:
-        """Whether nothing is to be done with a batch of the dirty section, so that it need not be opened again."""
-        dirty, base = self._dirty, header.base_offset
-        return base not in dirty.with_tombstones and not dirty.superseded.any_in(base, header.next_offset)
+    def _emptied(self, header: BatchHeader) -> Verdict | bytearray:
+        """What becomes of a batch of which no record stays."""
+        return without_records(header) if header.base_offset in self._remembered else Verdict.REMOVE
 
     def _retained(self, body: bytes, header: BatchHeader) -> tuple[list[KeyedRecord], bool]:
         """The records that stay, and whether one of them is a tombstone below the end of the dirty section."""

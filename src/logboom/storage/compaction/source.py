@@ -47,13 +47,17 @@ def checked_batches(source: Source, file: File, start: Offset, epoch_at: EpochAt
         # All of it nearly always, in one loop; what ends it is looked at again to tell a cut last batch from damage.
         sure, _ = whole_batches(data, expected, source.end, epoch_at)
         within = 0
+        while within < sure:
+            header = read_header(data, within)
+            expected = header.next_offset
+            if expected > start:
+                yield data, within, header
+            within += header.size_bytes
         while len(data) - within >= HEADER_BYTES:
             header = read_header(data, within)
             if within and header.size_bytes > len(data) - within:
                 break  # it begins the next read
-            fault = None
-            if within >= sure:
-                fault = batch_fault(data, within, header, expected, size - position - within, epoch_at)
+            fault = batch_fault(data, within, header, expected, size - position - within, epoch_at)
             if fault is not None:
                 raise BadBatchError(position + within, expected, fault, source.path)
             expected = header.next_offset
