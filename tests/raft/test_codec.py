@@ -36,14 +36,18 @@ NUMBERS = st.integers(0, 2**64 - 1)
 IDS = st.integers(1, 2**63).map(NodeId)
 REMOTE = st.sampled_from([kind for kind in MessageType if kind not in LOCAL_MESSAGES | {MessageType.SNAP}])
 SNAPSHOTS = st.builds(
-    Snapshot, st.integers(1, 2**62), st.integers(1, 2**62), st.builds(ConfState, st.tuples(IDS, IDS)), st.binary()
+    Snapshot,
+    st.integers(1, 2**62).map(Index),
+    st.integers(1, 2**31 - 1).map(Term),
+    st.builds(ConfState, st.lists(IDS, unique=True, max_size=4).map(lambda ids: tuple(sorted(ids)))),
+    st.binary(max_size=100),
 )
 
 
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
     kind = draw(REMOTE | st.just(MessageType.SNAP))
-    term, index = draw(st.integers(1, 2**40)), draw(st.integers(0, 2**40))
+    term, index = draw(st.integers(1, 2**31 - 1)), draw(st.integers(0, 2**40))
     count = draw(st.integers(0, 3))
     entries = tuple(
         Entry(Term(term), Index(index + 1 + number), data=draw(st.binary(max_size=30))) for number in range(count)
@@ -92,6 +96,11 @@ def entry(term: int, index: int, kind: EntryType = EntryType.NORMAL, data: bytes
     return Entry(Term(term), Index(index), kind, data)
 
 
+def snapshot_of(voters: tuple[int, ...], learners: tuple[int, ...]) -> Snapshot:
+    state = ConfState(tuple(map(NodeId, voters)), tuple(map(NodeId, learners)))
+    return Snapshot(Index(5), Term(1), state)
+
+
 def message(kind: MessageType, **fields: object) -> Message:
     return Message(type=kind, **{"sender": NodeId(1), "to": NodeId(2), "term": Term(3), **fields})  # type: ignore[arg-type]
 
@@ -107,6 +116,10 @@ def message(kind: MessageType, **fields: object) -> Message:
         (message(MessageType.APP, index=Index(4), log_term=Term(3), entries=(entry(2, 5),)), "follows"),
         (message(MessageType.APP, index=Index(4), log_term=Term(3), entries=(entry(4, 5),)), "leader of term 3"),
         (message(MessageType.APP, index=Index(-1)), "out of range"),
+        (message(MessageType.VOTE, term=Term(2**31)), "is above"),
+        (message(MessageType.SNAP, snapshot=snapshot_of((1, 1), ())), "impossible configuration"),
+        (message(MessageType.SNAP, snapshot=snapshot_of((1, 2), (2,))), "impossible configuration"),
+        (message(MessageType.SNAP, snapshot=snapshot_of((), (3,))), "impossible configuration"),
         (message(MessageType.APP, responses=(message(MessageType.APP),)), "never comes from another node"),
         (message(MessageType.PROP, entries=(entry(0, 0, EntryType.CONF_CHANGE, b"?"),)), "not a membership change"),
     ],

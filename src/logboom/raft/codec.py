@@ -9,12 +9,14 @@ from typing import Final
 
 import msgspec
 
-from logboom.raft.errors import InvalidMessageError
+from logboom.raft.confchange import restore
+from logboom.raft.errors import ConfChangeError, InvalidMessageError
 from logboom.raft.messages import (
     LOCAL_APPLY_THREAD,
     LOCAL_MESSAGES,
     NO_LIMIT,
     NOBODY,
+    TERM_MAX,
     ConfChange,
     ConfChangeV2,
     Entry,
@@ -22,7 +24,9 @@ from logboom.raft.messages import (
     EntryType,
     Message,
     MessageType,
+    Snapshot,
 )
+from logboom.raft.tracker import ProgressTracker
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _MESSAGES: Final = msgspec.msgpack.Decoder(Message)
@@ -78,13 +82,28 @@ def _check(message: Message) -> None:
     numbers = (message.term, message.log_term, message.index, message.commit, message.vote, message.reject_hint)
     if not all(0 <= number <= NO_LIMIT for number in numbers):
         raise InvalidMessageError(f"a number of the {message.type.name} is out of range")
+    if max(message.term, message.log_term, *(entry.term for entry in message.entries)) > TERM_MAX:
+        raise InvalidMessageError(f"a term of the {message.type.name} is above {TERM_MAX}")
     if message.type is MessageType.SNAP and (message.snapshot is None or message.snapshot.is_empty):
         raise InvalidMessageError("a SNAP without a snapshot")
+    if message.snapshot is not None:
+        _check_snapshot(message.snapshot)
     if message.type is MessageType.APP:
         _check_entries(message)
     for entry in message.entries:
         if entry.type is not EntryType.NORMAL:
             decode_conf_change(entry)
+
+
+def _check_snapshot(snapshot: Snapshot) -> None:
+    """Its configuration must be one that can hold: what a member would otherwise find out in the middle of a change."""
+    state = snapshot.conf_state
+    try:
+        config, _ = restore(ProgressTracker(1, 0), snapshot.index, state)
+    except ConfChangeError as error:
+        raise InvalidMessageError(f"a snapshot with an impossible configuration: {error}") from error
+    if config.conf_state != state.in_order() or snapshot.term > TERM_MAX:
+        raise InvalidMessageError("a snapshot with an impossible configuration or term")
 
 
 def _check_entries(message: Message) -> None:

@@ -28,6 +28,8 @@ LOCAL_APPLY_THREAD: Final = NodeId(2**64 - 2)
 """The addressee of what this node's state machine must apply, with asynchronous storage writes."""
 
 NO_LIMIT: Final = 2**64 - 1
+TERM_MAX: Final = Term(2**31 - 1)
+"""Files keep the term of an entry as a leader epoch, which has 32 bits with a sign (Kafka's record batch)."""
 
 
 class EntryType(IntEnum):
