@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -118,24 +119,46 @@ class Watching:
         return code
 
 
-def test_a_watcher_that_was_away_while_its_tombstones_went_learns_of_the_deletions(tmp_path: Path) -> None:
-    """It was stopped for longer than `delete.retention.ms`: no record of the deletions is left when it goes on."""
+READER = """
+import sys
+from logboom.table import Table
+
+with Table.open(sys.argv[1], "t", timeout_s=60) as table:
+    print(table.get("k0").value, flush=True)
+    sys.stdin.readline()
+    print(table.get("k0"), flush=True)
+"""
+
+
+def test_who_was_away_while_tombstones_went_learns_of_the_deletions(tmp_path: Path) -> None:
+    """A watcher and a reader were stopped for longer than `delete.retention.ms`, and no record tells them any more."""
     with BrokerProcess(tmp_path / "data", *CLEAN_OFTEN) as broker:
-        settings = SMALL | {"delete.retention.ms": "2500"}
-        Table.create(broker.kafka, "t", partitions=1, settings=settings)
-        with Table.open(broker.kafka, "t", timeout_s=WAIT_S) as table:
-            for number in range(5):
-                table.put(f"k{number}", b"1")
+        Table.create(broker.kafka, "t", partitions=1, settings=SMALL | {"delete.retention.ms": "2500"})
+        produce(broker.kafka, "t", [(b"k%d" % number, b"1") for number in range(5)])
         watching = Watching(broker.kafka, "t")
-        until(lambda: len(watching.values) == 5)
-        watching.signal(signal.SIGSTOP)
-        produce(broker.kafka, "t", [(b"k%d" % number, None) for number in range(4)])
-        # The tombstones go in the second cleaning after their time, which needs something to clean.
-        until(lambda: _filled(broker.kafka) == {b"k4", b"fill"} and not _tombstones(broker.kafka))
+        reader = subprocess.Popen(
+            [sys.executable, "-c", READER, broker.kafka], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        with reader.stdin, reader.stdout:
+            assert reader.stdout.readline() == "b'1'\n"
+            until(lambda: len(watching.values) == 5)
+            watching.signal(signal.SIGSTOP)
+            reader.send_signal(signal.SIGSTOP)
+            # The first one goes to the fetches that wait; what comes behind it reaches nobody who is stopped.
+            produce(broker.kafka, "t", [(b"k4", b"2")])
+            produce(broker.kafka, "t", [(b"k%d" % number, None) for number in range(4)])
+            # The tombstones go in the second cleaning after their time, which needs something to clean.
+            until(lambda: _filled(broker.kafka) == {b"k4", b"fill"} and not _tombstones(broker.kafka))
+            reader.send_signal(signal.SIGCONT)
+            reader.stdin.write("\n")
+            reader.stdin.flush()
+            assert reader.stdout.readline() == "None\n", "a read is right at once"
+            assert reader.wait(WAIT_S) == 0
         watching.signal(signal.SIGCONT)
         until(lambda: set(watching.values) == {"k4", "fill"})
-        told = {line["key"] for line in watching.lines if line["deleted"]}
-        assert told == {"k0", "k1", "k2", "k3"}
+        assert {line["key"] for line in watching.lines if line["deleted"]} == {"k0", "k1", "k2", "k3"}
         assert watching.end() == 0
 
 

@@ -210,7 +210,7 @@ def test_a_position_from_before_deletions_may_be_gone_is_not_resumed(opened: Ope
         assert earlier.position is not None
         position = Position.parse(earlier.position)
     a_day_ms = 86_400_000
-    for age_ms, resumed in ((0, True), (a_day_ms - 60_000, True), (a_day_ms + 1, False)):
+    for age_ms, resumed in ((0, True), (a_day_ms - 180_000, True), (a_day_ms + 1, False)):
         old = position._replace(known_at_ms=position.known_at_ms - age_ms)
         assert table.watch(since=str(old)).resumed == resumed
 

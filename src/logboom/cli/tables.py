@@ -28,6 +28,7 @@ from logboom.cli.moments import clock_text, span_ms
 from logboom.cli.streams import split_settings
 from logboom.table import ABSENT, Change, DocumentError, Entry, Table
 from logboom.table.documents import parse
+from logboom.table.entry import quoted
 
 tables = typer.Typer(no_args_is_help=True, help="Read, write and watch compacted streams as tables.")
 
@@ -83,15 +84,15 @@ def get(
     The answer has every write that was acknowledged before the command began. A key without a value is an error.
     """
     with _opened(bootstrap, table, timeout, prefix=key) as opened:
-        entry = opened.get(key)
+        entry = opened.get(_bytes(key))
     if entry is None:
-        fail(f"table {table!r} has no value of key {key!r}: `logboom tables list {table}` shows what it has")
+        fail(f"table {table!r} has no value of key {quoted(_bytes(key))}: `logboom tables list {table}` shows its keys")
     if as_json:
         print_json(_as_json(table, entry))
         return
     sys.stdout.buffer.write(entry.value + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
-    note(f"{key}: version {entry.version}, {clock_text(entry.timestamp_ms)}")
+    note(f"{_shown(entry.key)}: version {entry.version}, {clock_text(entry.timestamp_ms)}")
 
 
 @tables.command("list")
@@ -109,14 +110,14 @@ def list_(
     if as_json:
         print_json([_as_json(table, entry) for entry in entries])
     elif entries:
-        rows = [(each.key_text, each.version, len(each.value), clock_text(each.timestamp_ms)) for each in entries]
+        rows = [(_shown(each.key), each.version, len(each.value), clock_text(each.timestamp_ms)) for each in entries]
         print_table(("key", "version", "bytes", "time"), rows)
     else:
-        note(f"table {table!r} has no keys" + (f" that begin with {prefix!r}" if prefix else " yet"))
+        note(f"table {table!r} has no keys" + (f" that begin with {quoted(_bytes(prefix))}" if prefix else " yet"))
     if ambiguous:
         note(
             f"{plural(len(ambiguous), 'key')} with values in more than one partition, such as "
-            f"{ambiguous[0].decode(errors='backslashreplace')!r}: `logboom tables get {table} KEY` says where"
+            f"{quoted(ambiguous[0])}: `logboom tables get {table} KEY` says where"
         )
 
 
@@ -148,13 +149,13 @@ def put(
         fail("--merge compares by itself: leave --expect away")
     patch = _patch(data) if merge else None
     with _opened(bootstrap, table, timeout, prefix=key) as opened:
-        entry = opened.put(key, data, expected=expected) if patch is None else opened.merge(key, patch)
+        entry = opened.put(_bytes(key), data, expected=expected) if patch is None else opened.merge(_bytes(key), patch)
     if as_json:
         print_json(_as_json(table, entry) if entry else None)
     elif entry is None:
-        typer.echo(f"{key} has no value: there was nothing to remove")
+        typer.echo(f"{_shown(_bytes(key))} has no value: there was nothing to remove")
     else:
-        typer.echo(f"{key} has version {entry.version}")
+        typer.echo(f"{_shown(_bytes(key))} has version {entry.version}")
 
 
 @tables.command("delete")
@@ -174,11 +175,12 @@ def delete(
     if expected == ABSENT:
         fail("a deletion cannot expect that there is nothing to delete: give a version, or leave --expect away")
     with _opened(bootstrap, table, timeout, prefix=key) as opened:
-        deleted = opened.delete(key, expected=expected, partition=partition)
+        deleted = opened.delete(_bytes(key), expected=expected, partition=partition)
     if as_json:
-        print_json({"table": table, "key": key, "deleted": deleted})
+        print_json({"table": table, **text_or_base64("key", _bytes(key)), "deleted": deleted})
     else:
-        typer.echo(f"deleted {key}" if deleted else f"{key} has no value: there was nothing to delete")
+        shown = _shown(_bytes(key))
+        typer.echo(f"deleted {shown}" if deleted else f"{shown} has no value: there was nothing to delete")
 
 
 @tables.command("watch")
@@ -234,7 +236,12 @@ def _watch(opened: Table, since: str | None) -> Any:
 def _opened(bootstrap: str, table: str, timeout: str, prefix: str) -> Table:
     reach(bootstrap)
     timeout_s = span_ms("--timeout", timeout) / SECOND_MS
-    return Table.open(bootstrap, table, prefix=prefix, timeout_s=timeout_s, options=client_config(bootstrap))
+    return Table.open(bootstrap, table, prefix=_bytes(prefix), timeout_s=timeout_s, options=client_config(bootstrap))
+
+
+def _bytes(argument: str) -> bytes:
+    """An argument as it was typed, also where it is no UTF-8."""
+    return os.fsencode(argument)
 
 
 def _expected(text: str | None) -> int | None:
@@ -251,13 +258,13 @@ def _value(text: str) -> bytes:
     if text == "-":
         return sys.stdin.buffer.read()
     if text.startswith("@@"):
-        return text[1:].encode()
+        return _bytes(text[1:])
     if text.startswith("@"):
         try:
             return Path(text[1:]).read_bytes()
         except OSError as error:
             fail(f"cannot read {text[1:]}: {error.strerror}")
-    return text.encode(errors="surrogateescape")
+    return _bytes(text)
 
 
 def _patch(data: bytes) -> dict[str, Any]:
@@ -306,11 +313,11 @@ def _print_change_as_json(table: str, change: Change, position: str | None) -> N
 
 def _print_change(table: str, change: Change, position: str | None) -> None:
     if change.entry is None:
-        typer.echo(f"{change.key_text}  deleted")
+        typer.echo(f"{_shown(change.key)}  deleted")
     else:
-        typer.echo(f"{change.key_text}  {change.entry.version}  {_shown(change.entry.value)}")
+        typer.echo(f"{_shown(change.key)}  {change.entry.version}  {_shown(change.entry.value)}")
     if change.ambiguous:
-        note(f"{change.key_text} has values in more than one partition: `logboom tables get {table} KEY` says where")
+        note(f"{_shown(change.key)} has values in more than one partition: `logboom tables get {table} KEY` says where")
 
 
 def _shown(value: bytes) -> str:

@@ -19,6 +19,8 @@ from logboom.table.view import TableView
 from logboom.table.watch import Watch, Watches
 
 _WAIT_S: Final = 1.0
+_CLOCK_SKEW_MAX_S: Final = 60.0
+"""Between the machines on which a position was made and is used."""
 Got = TypeVar("Got")
 
 
@@ -54,12 +56,16 @@ class LiveView:
 
     def fresh(self, known_at_s: float) -> None:
         """Everything that is not in the view yet was appended after that moment (see `Freshness`)."""
-        self._known_at_s = known_at_s
+        with self._changed:
+            if known_at_s > self._known_at_s:
+                self._known_at_s = known_at_s
+                self._changed.notify_all()
 
     def replace(self, view: TableView, info: StreamInfo, known_at_s: float) -> None:
         """Put a view in place that was read from the start, and tell how it differs from the one before."""
         with self._changed:
-            changes = {change.key: change for change in view.difference(self._view)}
+            told = view.difference(self._view) if len(self._watches) else ()
+            changes = {change.key: change for change in told}
             self._view, self.info, self._known_at_s = view, info, known_at_s
             self._tell(changes)
 
@@ -87,13 +93,19 @@ class LiveView:
     def when_read(
         self, topic_id: str, ends: Mapping[int, int], get: Callable[[TableView, StreamInfo], Got], deadline_s: float
     ) -> Got:
-        """What `get` makes of the view once it has read that stream up to these offsets.
+        """What `get` makes of the view once it has read that stream up to these offsets, and missed no deletion.
 
         TableTimeoutError where that takes past the deadline, in seconds of `time.monotonic`.
         """
 
         def is_read(view: TableView, info: StreamInfo) -> bool:
-            return info.topic_id == topic_id and view.has_read(ends)
+            # Without the last one, a process that was stopped for long would still answer with what was deleted
+            # meanwhile: its reader finds that out only when it looks, and then reads another view.
+            return (
+                info.topic_id == topic_id
+                and view.has_read(ends)
+                and now_s() - self._known_at_s <= info.delete_retention_s
+            )
 
         return self._when(is_read, get, deadline_s)
 
@@ -142,7 +154,7 @@ class LiveView:
         away_s = time.time() - since.known_at_ms / SECOND_MS
         return (
             since.topic_id == info.topic_id
-            and 0 <= away_s <= info.delete_retention_s
+            and -_CLOCK_SKEW_MAX_S <= away_s <= info.delete_retention_s - _CLOCK_SKEW_MAX_S
             and all(view.positions.get(index, -1) >= offset for index, offset in since.offsets.items())
             and all(since.starts.get(index, 0) >= start for index, start in view.starts.items())
         )

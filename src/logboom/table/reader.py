@@ -25,7 +25,7 @@ from logboom.table.errors import NoSuchTableError, TableError
 from logboom.table.freshness import Freshness
 from logboom.table.live import LiveView
 from logboom.table.own_writes import OwnWrites
-from logboom.table.stream import Ends, TableStream, now_s
+from logboom.table.stream import Ends, StreamInfo, TableStream, now_s
 from logboom.table.view import Selects, TableView
 
 log = logging.getLogger("logboom.table")
@@ -71,8 +71,8 @@ class Reader:
         self._consumer = Consumer(consumer_options(options))
         self._thread = threading.Thread(target=self._run, name=f"table-{stream.name}", daemon=True)
         self._stop = threading.Event()
-        self._told: tuple[Ends, Mapping[int, int]] | None = None
-        """The newest ends and starts that somebody asked for; this thread takes them from here."""
+        self._told: tuple[Ends, Mapping[int, int], StreamInfo | None] | None = None
+        """The newest answers that somebody asked for; this thread takes them from here."""
         self._loading: Ends | None = None
         """While a view is read from the start: the end that it has to reach."""
         self._distrust: str | None = None
@@ -88,9 +88,9 @@ class Reader:
         if self._thread.is_alive():
             self._thread.join()
 
-    def tell(self, ends: Ends, starts: Mapping[int, int] | None = None) -> None:
-        """What the broker answered for the ends of the log, and for its starts. From any thread."""
-        self._told = (ends, starts or {})
+    def tell(self, ends: Ends, starts: Mapping[int, int] | None = None, info: StreamInfo | None = None) -> None:
+        """What the broker answered for the ends of the log, its starts and the stream's settings. From any thread."""
+        self._told = (ends, starts or {}, info)
 
     # --- the thread ---------------------------------------------------------------------------------------------
 
@@ -111,12 +111,12 @@ class Reader:
         if messages:
             self._take_in(messages)
         if self._told is not None:
-            (ends, starts), self._told = self._told, None
-            self._consider(ends, starts)
+            (ends, starts, info), self._told = self._told, None
+            self._consider(ends, starts, info)
         if self._distrust is None and self._loading is None:
-            certain = self._freshness.reached(self._view.positions, now_s(), self._info.delete_retention_s)
-            self._live.fresh(self._freshness.known_at_s)
-            if not certain:
+            if self._freshness.reached(self._view.positions, now_s(), self._info.delete_retention_s):
+                self._live.fresh(self._freshness.known_at_s)
+            else:
                 self._distrust = "its end was not reached for longer than delete.retention.ms: deletions may be missing"
         if self._distrust is not None:
             log.warning("table %s is read from the start again: %s", self._stream.name, self._distrust)
@@ -221,10 +221,12 @@ class Reader:
 
     # --- what the broker says of the log ------------------------------------------------------------------------
 
-    def _consider(self, ends: Ends, starts: Mapping[int, int]) -> None:
+    def _consider(self, ends: Ends, starts: Mapping[int, int], info: StreamInfo | None) -> None:
         if ends.topic_id != self._info.topic_id:
             self._distrust = "the stream was deleted and made anew"
             return
+        if info is not None and info.topic_id == self._info.topic_id:
+            self._info = replace(self._info, delete_retention_s=info.delete_retention_s)
         if added := [index for index in ends.offsets if index not in self._view.positions]:
             self._add_partitions(added)
         for index, position in ends.positions_before.items():
@@ -233,6 +235,7 @@ class Reader:
         self._freshness.expect(ends.offsets, ends.asked_at_s)
         if self._loading is None:
             with self._live.changing() as changes:
+                self._live.info = self._info
                 self._view.forget_deletions(now_s() - self._info.delete_retention_s)
                 changes.update((change.key, change) for change in self._view.remove_below(starts))
 

@@ -19,12 +19,14 @@ from logboom.table.errors import NoSuchTableError, NotATableError, TableError
 
 ANSWER_TIMEOUT_MAX_S: Final = 10.0
 _URL_SAFE: Final = str.maketrans("+/", "-_")
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has it; the monotonic clock of macOS goes on while the machine sleeps."""
 _CREATE_HINT: Final = "`logboom tables create {name}` makes it"
 
 
 def now_s() -> float:
     """Seconds of a clock that never goes back and goes on while the machine sleeps, as `Freshness` needs it."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(_CLOCK)
 
 
 @dataclass(frozen=True, slots=True)

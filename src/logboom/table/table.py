@@ -165,6 +165,8 @@ class Table:
         Without `expected` the last writer wins. With it, the key must have this version, or no value (`ABSENT`): the
         broker compares, and where another writer was first nothing is written (VersionConflictError).
         """
+        if expected is not None and expected < ABSENT:
+            raise ValueError(f"there is no version {expected}: it is the version of an entry, or ABSENT")
         return self._written(self._checked(key), bytes(value), expected, None)
 
     def put_json(self, key: str | bytes, document: Any, *, expected: int | None = None) -> Entry:
@@ -214,7 +216,7 @@ class Table:
                 f"table {self.stream!r} has no partition {min(unknown)}: it has {len(info.partitions)}, counted from 0"
             )
         self._reader.start()
-        self._checker.start()
+        self._checker.start(info.delete_retention_s)
         self._read(lambda view, info: None)
 
     def _ask(self) -> Ends:
