@@ -10,10 +10,10 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from logboom.table.errors import TableError
+from logboom.table.errors import TableError, error_text
 from logboom.table.reader import Reader
 from logboom.table.stream import Ends, TableStream
-from logboom.table.trouble import Trouble
+from logboom.table.trouble import CONNECTION, Trouble
 
 _INTERVAL_MIN_S: Final = 0.1
 _SPREAD: Final = (0.75, 1.25)
@@ -53,6 +53,6 @@ class Checker:
                 ends = self._ask()
                 self._reader.tell(ends, self._stream.starts(ends.offsets), info)
             except (KafkaException, TableError) as error:
-                self._trouble.note(None, str(error))
+                self._trouble.note(CONNECTION, error_text(error))
             else:
-                self._trouble.clear(None)
+                self._trouble.clear(CONNECTION)

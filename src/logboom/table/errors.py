@@ -2,12 +2,20 @@
 
 from collections.abc import Sequence
 
+from confluent_kafka import KafkaError
+
 from logboom.base.errors import LogboomError
 from logboom.table.entry import Entry, quoted
 
 
 class TableError(LogboomError):
     """Base of all errors of this package; its text is one sentence for a person."""
+
+
+def error_text(error: Exception) -> str:
+    """What an error says to a person; one of librdkafka by its own words and its name."""
+    inner = error.args[0] if error.args else error
+    return f"{inner.str()} ({inner.name()})" if isinstance(inner, KafkaError) else str(error)
 
 
 class NoSuchTableError(TableError):

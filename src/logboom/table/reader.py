@@ -21,11 +21,12 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from logboom.table.entry import Change
-from logboom.table.errors import NoSuchTableError, TableError
+from logboom.table.errors import NoSuchTableError, TableError, error_text
 from logboom.table.freshness import Freshness
 from logboom.table.live import LiveView
 from logboom.table.own_writes import OwnWrites
 from logboom.table.stream import Ends, StreamInfo, TableStream, now_s
+from logboom.table.trouble import CONNECTION, READING
 from logboom.table.view import Selects, TableView
 
 log = logging.getLogger("logboom.table")
@@ -140,7 +141,7 @@ class Reader:
         try:
             step()
         except (KafkaException, TableError) as error:
-            self._live.trouble.note(None, str(error))
+            self._live.trouble.note(READING, error_text(error))
             self._stop.wait(_RETRY_S)
             return False
         return True
@@ -164,7 +165,7 @@ class Reader:
         starts = self._stream.starts(self._view.positions)
         if not self._freshness.reached(self._view.positions, now_s(), self._info.delete_retention_s):
             self._live.trouble.note(
-                None,
+                READING,
                 f"reading it takes longer than its delete.retention.ms of {self._info.delete_retention_s:g} s, so that "
                 "deletions may be missed: raise that setting",
             )
@@ -173,7 +174,7 @@ class Reader:
             return
         self._view.remove_below(starts)
         self._loading = None
-        self._live.trouble.clear(None)
+        self._live.trouble.clear(READING)
         self._live.replace(self._view, self._info, self._freshness.known_at_s)
 
     def _places(self, starts: Mapping[int, int]) -> list[TopicPartition]:
@@ -217,7 +218,8 @@ class Reader:
         elif name in _OFFSET_IS_NOT_THERE:
             self._distrust = f"partition {partition} no longer has the offset that was to be read next"
         else:
-            self._live.trouble.note(partition, f"{error.str()} ({name})")
+            where = CONNECTION if partition is None or partition < 0 else partition
+            self._live.trouble.note(where, error_text(KafkaException(error)))
 
     # --- what the broker says of the log ------------------------------------------------------------------------
 

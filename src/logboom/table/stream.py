@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from logboom.base.units import SECOND_MS
@@ -147,7 +147,10 @@ class TableStream:
             isolation_level=IsolationLevel.READ_COMMITTED,  # as the reader of a table reads
             request_timeout=self._answer_timeout_s,
         )
-        return {where.partition: _answer(answer, self.name).offset for where, answer in answers.items()}
+        found = {where.partition: _answer(answer, self.name).offset for where, answer in answers.items()}
+        if min(found.values()) < 0:  # librdkafka's OFFSET_INVALID, without an error, where a broker did not answer
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a partition's leader did not answer"))  # noqa: SLF001
+        return found
 
 
 def _answer(asked: "Future[Any]", stream: str) -> Any:

@@ -22,6 +22,7 @@ from logboom.table.errors import (
     UnknownOutcomeError,
     VersionConflictError,
     WriteRefusedError,
+    error_text,
 )
 from logboom.table.live import LiveView
 from logboom.table.own_writes import OwnWrites
@@ -229,7 +230,7 @@ class Table:
                 return ask()
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
-                text = f"{reason.str()} ({reason.name()})"
+                text = error_text(error)
                 if not reason.retriable() and any(part in reason.name() for part in _REFUSED):
                     raise TableError(f"the broker refused to say what table {self.stream!r} is: {text}") from None
                 if time.monotonic() >= deadline_s:

@@ -2,29 +2,34 @@
 
 import logging
 import threading
+from typing import Final
+
+CONNECTION: Final = "connection"
+READING: Final = "reading"
+Where = int | str
+"""A partition, or one of these two: the connection as a whole, reading the table from the start."""
 
 
 class Trouble:
-    """The newest trouble of each partition, and of the connection as a whole (None). Thread-safe."""
+    """The newest trouble of each place. Thread-safe."""
 
     def __init__(self, stream: str, log: logging.Logger) -> None:
         self._stream, self._log = stream, log
         self._lock = threading.Lock()
-        self._texts: dict[int | None, str] = {}
+        self._texts: dict[Where, str] = {}
 
-    def note(self, partition: int | None, text: str) -> None:
+    def note(self, where: Where, text: str) -> None:
         """Something is wrong; it is logged when it is new."""
-        where = partition if partition is not None and partition >= 0 else None
         with self._lock:
             known, self._texts[where] = self._texts.get(where), text
         if known != text:
-            place = "" if where is None else f", partition {where}"
+            place = f", partition {where}" if isinstance(where, int) else ""
             self._log.warning("table %s%s is not up to date: %s", self._stream, place, text)
 
-    def clear(self, partition: int | None) -> None:
+    def clear(self, where: Where) -> None:
         """It is over."""
         with self._lock:
-            known = self._texts.pop(partition, None)
+            known = self._texts.pop(where, None)
         if known is not None:
             self._log.info("table %s goes on", self._stream)
 
