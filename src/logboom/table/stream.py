@@ -99,8 +99,8 @@ class TableStream:
         identity = self._ask_identity()
         try:
             found = self._offsets(positions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        except NoSuchTableError:
-            found = {}  # it is gone, as the identity tells then, or has fewer partitions since it was made anew
+        except (NoSuchTableError, KafkaException):
+            found = {}  # it is gone, as the identity tells then, or was made anew, with fewer partitions perhaps
         topic_id, partitions = self._identity(identity)
         if added := [index for index in self.selected(partitions) if index not in found]:
             found |= self._offsets(added, OffsetSpec.latest())  # type: ignore[no-untyped-call]
