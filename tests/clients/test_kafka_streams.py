@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.cli.running import ok
 from tests.clients.drivers import DriverMissingError, kafka_streams
+from tests.clients.reading import is_compacted, read, table
 from tests.support.server import BrokerProcess
 
 pytestmark = pytest.mark.clients
@@ -47,25 +48,25 @@ def test_words_are_counted_exactly_over_a_lost_disk_and_a_killed_broker(command:
     text, pairs, state = Text(), Pairs(), tmp_path / "state"
     with BrokerProcess(tmp_path / "data", "--set", "broker.cleaner.backoff_ms=20ms") as broker:
         create_streams(broker.kafka)
-        table = Counter[str]()
+        counts = Counter[str]()
         with application(command, broker.kafka, state) as process:
             for _ in range(4):
-                table += text.write(broker.kafka, 300)
+                counts += text.write(broker.kafka, 300)
                 wait_until_committed(broker.kafka, process)
-            table += text.write(broker.kafka, 300)
+            counts += text.write(broker.kafka, 300)
             broker.kill9()
             broker.restart()
-            table += text.write(broker.kafka, 300)
+            counts += text.write(broker.kafka, 300)
             pairs.write_left(broker.kafka)
             wait_until_committed(broker.kafka, process)
-        assert counted(broker.kafka) == expected(table)
-        wait_until_compacted(broker.kafka)
+        assert counted(broker.kafka) == expected(counts)
+        wait_until(partial(is_compacted, broker.kafka, CHANGELOG), None, "all records of the changelog are still there")
         shutil.rmtree(state)
         with application(command, broker.kafka, state) as process:
-            table += text.write(broker.kafka, 300)
+            counts += text.write(broker.kafka, 300)
             pairs.write_right(broker.kafka)
             wait_until_committed(broker.kafka, process)
-        assert counted(broker.kafka) == expected(table)
+        assert counted(broker.kafka) == expected(counts)
         assert paired(broker.kafka) == Counter(pairs.expected())
 
 
@@ -75,11 +76,11 @@ def test_nothing_is_missing_where_it_is_killed_in_the_middle(command: list[str],
     text, pairs, state = Text(), Pairs(), tmp_path / "state"
     with BrokerProcess(tmp_path / "data", "--set", "broker.cleaner.backoff_ms=20ms") as broker:
         create_streams(broker.kafka)
-        table = Counter[str]()
+        counts = Counter[str]()
         pairs.write_left(broker.kafka)
         for its_disk_is_lost in (False, True, False, True):
             with application(command, broker.kafka, state) as process:
-                table += text.write_until_in_the_middle(broker.kafka, process)
+                counts += text.write_until_in_the_middle(broker.kafka, process)
             broker.kill9()
             broker.restart()
             if its_disk_is_lost:
@@ -90,8 +91,8 @@ def test_nothing_is_missing_where_it_is_killed_in_the_middle(command: list[str],
             broker.restart()
             wait_until_committed(broker.kafka, process)
         found = counted(broker.kafka)
-        assert found.keys() == table.keys()
-        for one, count in table.items():
+        assert found.keys() == counts.keys()
+        for one, count in counts.items():
             more, colour_and_name = found[one].split(" ", 1)
             assert int(more) >= count
             assert colour_and_name == f"colour of {one} name of {one}"
@@ -196,11 +197,11 @@ def wait_until_committed(bootstrap: str, process: subprocess.Popen[bytes]) -> No
     wait_until(partial(has_committed, bootstrap), process, "the application does not get to the end")
 
 
-def wait_until(holds: Callable[[], T | None], process: subprocess.Popen[bytes], failure: str) -> T:
-    """What it gives, once that is something, while the application runs."""
+def wait_until(holds: Callable[[], T | None], process: subprocess.Popen[bytes] | None, failure: str) -> T:
+    """What it gives, once that is something; while the application runs, where there is one."""
     deadline = time.monotonic() + WAIT_S
     while not (given := holds()):
-        assert process.poll() is None, "the application ended"
+        assert process is None or process.poll() is None, "the application ended"
         assert time.monotonic() < deadline, failure
         time.sleep(0.2)
     return given
@@ -234,41 +235,13 @@ def progress(bootstrap: str, *streams: str) -> tuple[int, int]:
     return sum(max(0, partition.offset) for partition in committed), sum(ends)
 
 
-def wait_until_compacted(bootstrap: str) -> None:
-    """Returns once the changelog has fewer records than were written to it; its last segments keep all of theirs."""
-    deadline = time.monotonic() + WAIT_S
-    while (read := read_all(bootstrap, CHANGELOG))[1] == len(read[0]):
-        assert time.monotonic() < deadline, f"all of {read[1]} records are still there"
-        time.sleep(0.1)
-
-
-def expected(table: Counter[str]) -> dict[str, str]:
-    return {one: f"{count} colour of {one} name of {one}" for one, count in table.items()}
+def expected(counts: Counter[str]) -> dict[str, str]:
+    return {one: f"{count} colour of {one} name of {one}" for one, count in counts.items()}
 
 
 def counted(bootstrap: str) -> dict[str, str]:
-    """The latest value of each key."""
-    return dict(read_all(bootstrap, "counted")[0])
+    return {key.decode(): value.decode() for key, value in table(read(bootstrap, "counted")).items()}
 
 
 def paired(bootstrap: str) -> Counter[str]:
-    return Counter(f"{key}: {value}" for key, value in read_all(bootstrap, "paired")[0])
-
-
-def read_all(bootstrap: str, stream: str) -> tuple[list[tuple[str, str]], int]:
-    """The records that are in a stream, in the order of each partition, and how many there ever were."""
-    records, offsets = list[tuple[str, str]](), 0
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    try:
-        for number in range(PARTITIONS):
-            offsets += consumer.get_watermark_offsets(TopicPartition(stream, number), timeout=WAIT_S)[1]
-            consumer.assign([TopicPartition(stream, number, 0)])
-            while (message := consumer.poll(WAIT_S)) is not None and message.error() is None:
-                key, value = message.key(), message.value()
-                assert isinstance(key, bytes)
-                assert isinstance(value, bytes)
-                records.append((key.decode(), value.decode(errors="replace")))
-            assert message is not None, "the end of the partition did not come"
-    finally:
-        consumer.close()
-    return records, offsets
+    return Counter(f"{(key or b'').decode()}: {(value or b'').decode()}" for key, value in read(bootstrap, "paired"))
