@@ -10,9 +10,17 @@ from tests.broker.node import FaultyDisk, append, append_soon, running
 from tests.broker.node import run as run_real
 from tests.support.simulated import run
 
-from logboom.base.errors import ConditionFailedError, DiskFullError, InvalidRecordError, NotLeaderError, StorageError
+from logboom.base.errors import (
+    ConditionFailedError,
+    DiskFullError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    NotLeaderError,
+    StorageError,
+)
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
+from logboom.broker.partition.conditions import CONDITIONAL_RECORDS_MAX
 from logboom.broker.partition.replica import Partition
 from logboom.records import Codec, Record, iter_batches, iter_records
 
@@ -220,6 +228,23 @@ def test_a_version_below_the_start_of_the_log_is_to_be_read_again(tmp_path: Path
     run(body)
 
 
+def test_a_record_that_is_remembered_and_was_deleted_does_not_count(tmp_path: Path) -> None:
+    """By DeleteRecords or retention: nobody can read it any more, so nobody could ever name it."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            partition = await table(broker)
+            assert await send(partition, put(b"b", b"3", 1)) == 3
+            await partition.deletion.delete_records(-1)
+            assert "lies before the start of the partition at offset 4" in str(
+                await refused(partition, put(b"b", b"4", 3))
+            )
+            assert await send(partition, put(b"b", b"4", -1, 4)) == 4
+            assert "at offset 4, where" in str(await refused(partition, put(b"b", b"5", -1)))
+
+    run(body)
+
+
 def test_after_a_restart_the_log_is_read_and_then_remembered(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
@@ -282,6 +307,39 @@ def test_more_keys_than_memory_may_hold_are_decided_by_reading(tmp_path: Path) -
                     )
             assert broker.counters.conditions_scanned_bytes == scanned
             assert await send(partition, put(b"b", b"", 1)) == 12_003
+
+    run(body)
+
+
+def test_memory_has_its_bound_while_only_records_without_a_condition_come(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, conditions={"memory_bytes": 1 << 20}) as broker:
+            partition = await table(broker)
+            await send(partition, put(b"b", b"3", 1))
+            for first in range(0, 12_000, 500):  # more than a quarter of the memory has room for
+                await send(partition, *[put(b"k%d" % (first + n), b"") for n in range(500)])
+            held, window = broker.window_memory.held_bytes, partition._conditions._window
+            assert window is not None
+            assert 100_000 < window.size_bytes < 1 << 19, "a quarter of it, and the newest generation"
+            assert 100_000 < held < 1 << 18, "and it is counted"
+            scanned = broker.counters.conditions_scanned_bytes
+            assert await send(partition, put(b"k11999", b"", 12_003)) == 12_004
+            assert broker.counters.conditions_scanned_bytes == scanned
+            assert await send(partition, put(b"b", b"4", 3)) == 12_005
+            assert broker.counters.conditions_scanned_bytes > scanned, "what was forgotten is read again"
+
+    run(body)
+
+
+def test_a_conditional_batch_of_too_many_records_is_refused(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            partition = await table(broker)
+            many = [put(b"k%d" % n, b"", -1) for n in range(CONDITIONAL_RECORDS_MAX)]
+            with pytest.raises(MessageTooLargeError, match="has 10001 records, above the limit of 10000: send fewer"):
+                await send(partition, put(b"b", b"3", 1), *many)
+            assert await send(partition, *many) == 3
+            assert "key 'k1' too" in str(await refused(partition, put(b"k1", b""), put(b"k1", b"", 4)))
 
     run(body)
 

@@ -58,9 +58,17 @@ class WindowMemory:
 
     def used(self, check: "ConditionCheck", size_bytes: int) -> None:
         """A window was used, and takes so much memory now."""
+        self._windows[check] = size_bytes
+        self._windows.move_to_end(check)
+        self._make_room()
+
+    def grown(self, check: "ConditionCheck", size_bytes: int) -> None:
+        """A window takes so much memory now, although no condition came."""
+        self._windows[check] = size_bytes
+        self._make_room()
+
+    def _make_room(self) -> None:
         windows = self._windows
-        windows[check] = size_bytes
-        windows.move_to_end(check)
         while len(windows) > 1 and self.held_bytes > self._limit_bytes:
             next(iter(windows)).forget()
 
@@ -169,7 +177,7 @@ class ConditionCheck:
                 if self._scan is not None and self._scan.failure is not None:
                     return self._scan.failure
                 fault, too_far = self._too_far(condition, span), True
-            fault = fault or condition.compare(self._latest(condition.key))
+            fault = fault or condition.compare(self._latest(condition.key, span.start))
             if fault is not None:
                 faults.append((condition.index, fault))
         if not faults:
@@ -180,9 +188,11 @@ class ConditionCheck:
             error.limit = "broker.conditions.scan_max_bytes"
         return error
 
-    def _latest(self, key: bytes) -> Latest | None:
+    def _latest(self, key: bytes, start: Offset) -> Latest | None:
         found = self._window.latest(key) if self._window is not None else None
-        return found or (self._scan.latest(key) if self._scan is not None else None)
+        found = found or (self._scan.latest(key) if self._scan is not None else None)
+        # Retention and DeleteRecords take records away that are still remembered here: nobody can read them any more.
+        return found if found is not None and found.offset >= start else None
 
     def _is_known(self, condition: Condition, span: Span) -> bool:
         window, scan = self._window, self._scan
@@ -241,7 +251,9 @@ class ConditionCheck:
         for delta, key, has_value, _, _ in records:
             if key is not None:
                 window.note(key, base_offset + delta, has_value)
-        window.extend(end)
+        if window.extend(end) and not self._deciding:
+            window.trim()
+            self._memory.grown(self, window.size_bytes)
 
     def written(self) -> None:
         """More of the log can be read, or what was staged is gone."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from logboom.base.errors import ConditionFailedError, InvalidRecordError
+from logboom.base.errors import ConditionFailedError, InvalidRecordError, MessageTooLargeError
 from logboom.base.ids import Offset, StreamId
 from logboom.records import (
     EXPECTED_OFFSET,
@@ -30,6 +30,9 @@ from logboom.storage import Batch
 
 NO_RECORD: Final = Offset(-1)
 """What a writer expects that knows no record of the key, or a tombstone alone."""
+
+CONDITIONAL_RECORDS_MAX: Final = 10_000
+"""Records in a batch with a condition: each of them is looked at on the loop. librdkafka sends no more by default."""
 
 _NAMED_MAX: Final = 100
 """Records that an answer names, each with a sentence of its own."""
@@ -119,10 +122,12 @@ class ConditionalBatch:
     conditions: tuple[Condition, ...]
     keys: tuple[KeyedRecord, ...]
     """All of its records, in order."""
+    repeated: frozenset[int]
+    """The indexes of records whose key an earlier record of the batch has too."""
 
     def own_fault(self, condition: Condition) -> str | None:
         """What is wrong with a condition because of the records before it in the same batch."""
-        if any(key == condition.key for _, key, _, _, _ in self.keys[: condition.index]):
+        if condition.index in self.repeated:
             return (
                 f"an earlier record of the same batch has key {_shown(condition.key)} too, so the record that header "
                 f"{_EXPECTED} expects is not the latest one"
@@ -133,7 +138,16 @@ class ConditionalBatch:
 def conditional_batch(
     records: bytearray | memoryview, header: BatchHeader, max_decompressed_bytes: int
 ) -> ConditionalBatch:
-    """A validated batch in which a record has a condition. Raises InvalidRecordError for headers that are wrong."""
+    """A validated batch in which a record has a condition.
+
+    Raises InvalidRecordError for headers that are wrong, MessageTooLargeError for too many records.
+    """
+    if header.records_count > CONDITIONAL_RECORDS_MAX:
+        # MESSAGE_TOO_LARGE, since a Java producer then sends the batch again in parts.
+        raise MessageTooLargeError(
+            f"A batch with a conditional record has {header.records_count} records, above the limit of "
+            f"{CONDITIONAL_RECORDS_MAX}: send fewer in a batch."
+        )
     body = records_body(records, 0, header, max_decompressed_bytes)
     plain, found = take_conditions(body, header.records_count)
     conditions: list[Condition] = []
@@ -147,7 +161,17 @@ def conditional_batch(
         raise refusal(faults, InvalidRecordError)
     changed = replace_records(header, plain)
     keys = tuple(keyed_records(plain, header.records_count))
-    return ConditionalBatch(changed, tuple(conditions), keys)
+    return ConditionalBatch(changed, tuple(conditions), keys, _repeated(keys))
+
+
+def _repeated(records: Sequence[KeyedRecord]) -> frozenset[int]:
+    seen = set[bytes | None]()
+    repeated: list[int] = []
+    for index, (_, key, _, _, _) in enumerate(records):
+        if key in seen:
+            repeated.append(index)
+        seen.add(key)
+    return frozenset(repeated)
 
 
 def refusal(

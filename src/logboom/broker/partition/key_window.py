@@ -82,11 +82,13 @@ class KeyWindow:
                 return found
         return None
 
-    def extend(self, end: Offset) -> None:
-        """All records below `end` were noted."""
+    def extend(self, end: Offset) -> bool:
+        """All records below `end` were noted; whether a generation is full, so that `trim` may find something."""
         self.end = end
-        if self._generations[-1][1].size_bytes > self._limit_bytes // _GENERATIONS:
-            self._generations.append((end, KeyTable()))
+        if self._generations[-1][1].size_bytes <= self._limit_bytes // _GENERATIONS:
+            return False
+        self._generations.append((end, KeyTable()))
+        return True
 
     def begin_at(self, start: Offset, table: KeyTable) -> None:
         """The records from `start` up to where the window began are these."""
