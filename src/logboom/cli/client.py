@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, TopicMetadata
 
 from logboom.base.settings import split_address
@@ -139,9 +139,11 @@ def offsets_at(
     found: dict[tuple[str, int], int] = {}
     for partition, future in client.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S).items():
         try:
-            found[partition.topic, partition.partition] = future.result().offset
+            offset = future.result().offset
         except KafkaException:
             continue
+        if offset != OFFSET_INVALID:  # librdkafka's answer, without an error, for a broker that did not answer
+            found[partition.topic, partition.partition] = offset
     return found
 
 
