@@ -98,8 +98,8 @@ def test_a_stream_switched_back_and_forth_under_load_loses_nothing(tmp_path: Pat
 def test_more_keys_than_the_least_map_has_room_for_are_compacted_in_several_runs(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, cleaner={**SOON, "key_map_bytes": MAP_BYTES_MIN}) as broker:
-            table = await compacted_stream(broker, **{"segment.bytes": "1000000"})
-            keys = [b"%d" % number for number in range(25_000)]
+            table = await compacted_stream(broker, **{"segment.bytes": "1000000", "min.cleanable.dirty.ratio": "0.01"})
+            keys = [b"%d" % number for number in range(45_000)]
             for _ in range(2):
                 for start in range(0, len(keys), 2500):
                     await put(table, *keys[start : start + 2500], value=b"v")
