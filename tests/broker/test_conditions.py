@@ -299,6 +299,9 @@ def test_more_keys_than_memory_may_hold_are_decided_by_reading(tmp_path: Path) -
             for _ in range(2):
                 assert "at offset 1, where" in str(await refused(partition, put(b"b", b"", -1)))
                 assert "at offset 3, where" in str(await refused(partition, put(b"k0", b"", -1)))
+                fault = await refused(partition, put(b"k10", b"", -1), put(b"k", b"", -1))
+                assert "at offset 13, where" in str(fault)
+                assert list(fault.record_indexes) == [0], "k is a part of other keys and no key"
             scanned = broker.counters.conditions_scanned_bytes
             for n in range(6_000):
                 if n % 1_000 == 0:

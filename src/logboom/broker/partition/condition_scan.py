@@ -15,6 +15,8 @@ from logboom.broker.partition.key_window import KeyTable
 from logboom.records import iter_batches, keyed_records, records_body
 
 _SLICE_BYTES: Final = MIB
+_SEARCHED_KEYS_MAX: Final = 16
+"""Above so many keys, searching the bytes of records for each takes longer than looking at the records."""
 
 
 class Reader(Protocol):
@@ -105,6 +107,8 @@ class ConditionScan:
                 continue
             body = records_body(data, position, header, self._limits.max_decompressed_bytes)
             self._plain_bytes += len(body)
+            if self.keys is None and self._has_none_of_wanted(body):
+                continue
             keys, base = self.keys, header.base_offset
             for delta, key, has_value, _, _ in keyed_records(body, header.records_count):
                 if key is None or not self.start <= base + delta < self.end:
@@ -115,3 +119,8 @@ class ConditionScan:
                     keys.note(key, base + delta, has_value)
             if keys is not None and keys.size_bytes > self._limits.table_bytes:
                 self.keys = None
+
+    def _has_none_of_wanted(self, body: bytes) -> bool:
+        """Whether the bytes of these records show that no key is wanted, without a look at each record."""
+        wanted = self._wanted
+        return len(wanted) <= _SEARCHED_KEYS_MAX and not any(key in body for key in wanted)
