@@ -1,7 +1,9 @@
 """Reading and watching a table of a real broker, whatever happens to its stream."""
 
+import multiprocessing
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -263,6 +265,43 @@ def test_a_closed_table_refuses_and_ends_its_watchers(opened: Opened) -> None:
     copy.close()
     with pytest.raises(TableError, match="closed"):
         table.get("k", stale_ok=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12, where there are threads
+def test_a_forked_process_is_told_to_open_its_own(opened: Opened) -> None:
+    """Its copy has no threads, so that a question to the broker would wait for ever."""
+    table = opened()
+    table.put("k", b"1")
+    calls = (
+        lambda: table.get("k"),
+        lambda: table.get("k", stale_ok=True),
+        lambda: table.put("k", b"2", expected=0),
+        table.watch,
+    )
+
+    def in_the_child(told: Any) -> None:
+        for call in calls:
+            try:
+                call()
+            except TableError as error:
+                told.send(str(error))
+        table.close()
+        told.send("closed")
+
+    fork = multiprocessing.get_context("fork")
+    ours, its = fork.Pipe(duplex=False)
+    child = fork.Process(target=in_the_child, args=(its,))
+    child.start()
+    try:
+        for _ in calls:
+            assert ours.poll(WAIT_S)
+            assert "was forked, and its threads are not here: open it again in each process" in ours.recv()
+        assert ours.poll(WAIT_S)
+        assert ours.recv() == "closed"
+    finally:
+        child.kill()
+        child.join(WAIT_S)
+    assert table.get("k", stale_ok=True) is not None
 
 
 def test_a_thousand_watchers(opened: Opened) -> None:

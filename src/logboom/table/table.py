@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -53,6 +54,8 @@ class Table:
     Reads are linearizable: they see every record that was acknowledged before they began. With `stale_ok` they are
     answered from memory, without asking the broker, and see at least what this table has written itself.
 
+    It belongs to the process that opened it: one that is forked off opens its own.
+
     Keys are text, which stands for its UTF-8, or bytes. Every method that waits gives up after `timeout_s`
     (TableTimeoutError: nothing was written; UnknownOutcomeError: it may have been).
     """
@@ -77,6 +80,7 @@ class Table:
         self.stream = stream
         self.timeout_s = timeout_s
         config = {**_DEFAULTS, **(options or {}), "bootstrap.servers": bootstrap}
+        self._process_id = os.getpid()
         self._prefix = key_bytes(prefix)
         self._partitions = None if partitions is None else frozenset(partitions)
         self._trouble = Trouble(stream, log)
@@ -117,7 +121,12 @@ class Table:
         return TableStream(config, stream).create(partitions, settings or {})
 
     def close(self) -> None:
-        """End its threads and connections. Watchers end; writes under way have an unknown outcome."""
+        """End its threads and connections. Watchers end; writes under way have an unknown outcome.
+
+        In a process that was forked off it does nothing: the threads are those of the other one.
+        """
+        if os.getpid() != self._process_id:
+            return
         self._live.close()
         self._checker.close()
         self._writer.close()
@@ -241,6 +250,11 @@ class Table:
 
     def _read(self, get: Callable[[TableView, StreamInfo], Got], *, stale_ok: bool = False) -> Got:
         """What `get` makes of the view once it has everything that was acknowledged before this was called."""
+        if os.getpid() != self._process_id:  # before any lock, which the other process may have held
+            raise TableError(
+                f"table {self.stream!r} was opened before this process was forked, and its threads are not here: "
+                "open it again in each process"
+            )
         deadline_s = time.monotonic() + self.timeout_s
         if stale_ok:
             return self._live.now(get, deadline_s)
