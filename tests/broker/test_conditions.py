@@ -1,6 +1,7 @@
 """Conditional appends: decided by what lies right before them in the log, from memory or by reading."""
 
 import asyncio
+import random
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
 from logboom.broker.partition.conditions import CONDITIONAL_RECORDS_MAX
 from logboom.broker.partition.replica import Partition
-from logboom.records import Codec, Record, iter_batches, iter_records
+from logboom.records import Codec, Record, iter_batches, iter_records, read_header, recompress
 
 ASK = "logboom-expected-offset"
 
@@ -343,6 +344,28 @@ def test_a_conditional_batch_of_too_many_records_is_refused(tmp_path: Path) -> N
                 await send(partition, put(b"b", b"3", 1), *many)
             assert await send(partition, *many) == 3
             assert "key 'k1' too" in str(await refused(partition, put(b"k1", b""), put(b"k1", b"", 4)))
+
+    run(body)
+
+
+def test_a_batch_that_is_too_large_without_its_conditions_is_refused(tmp_path: Path) -> None:
+    """Its client has compressed it harder than the broker does."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("t")
+            partition = broker.replicas.find("t", 0)
+            chance = random.Random(1)
+            words = [bytes(chance.choices(b"abcdefghij", k=8)) for _ in range(2_000)]
+            plain = puts([put(b"k%d" % n, b" ".join(chance.choices(words, k=60)), -1) for n in range(500)])
+            header = read_header(plain)
+            squeezed = recompress(plain, header, Codec.ZSTD, 19, 1 << 26)
+            limit = str(len(squeezed))
+            await broker.catalog.change_stream_config("t", {"max.message.bytes": limit})
+            with pytest.raises(MessageTooLargeError, match="bytes compressed anew without the headers") as refusal:
+                await append_soon(partition, squeezed)
+            assert refusal.value.limit == "max.message.bytes"
+            assert partition.log_end_offset == 0
 
     run(body)
 

@@ -89,6 +89,8 @@ class AppendRules:
                 self._check_keys(records, header)
             if self.codec is not None and header.codec is not self.codec:
                 records, header = self._recompressed(records, header, self.codec)
+            elif conditional is not None:
+                self._check_stored_size(records, "compressed anew without the headers of its conditions")
             if self.stamps_append_time:
                 stamp_append_time(records, 0, now_ms)
                 header = read_header(records)
@@ -114,11 +116,13 @@ class AppendRules:
     ) -> tuple[bytearray, BatchHeader]:
         """A validated batch in the stream's own codec. Raises MessageTooLargeError where it has become too large."""
         changed = recompress(records, header, codec, self.codec_level, self.limits.max_decompressed_bytes)
-        # The limit is for what is stored too, as in Kafka: a batch that came compressed may not fit any more.
+        self._check_stored_size(changed, "in the stream's compression.type")
+        return changed, read_header(changed)
+
+    def _check_stored_size(self, changed: bytearray | memoryview, how: str) -> None:
+        """The limit is for what is stored too, as in Kafka: a batch that came compressed may not fit any more."""
         if len(changed) > self.limits.max_batch_bytes:
             raise MessageTooLargeError(
-                f"A record batch has {len(changed)} bytes in the stream's compression.type, above the limit of "
-                f"{self.limits.max_batch_bytes}.",
+                f"A record batch has {len(changed)} bytes {how}, above the limit of {self.limits.max_batch_bytes}.",
                 limit="max.message.bytes",
             )
-        return changed, read_header(changed)
