@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logboom.base.errors import CorruptBatchError, InvalidRecordError
+from logboom.base.errors import CorruptBatchError, InvalidRecordError, MessageTooLargeError
 from logboom.base.ids import Offset
 from logboom.records import (
     HEADER_BYTES,
@@ -21,7 +21,7 @@ from logboom.records import (
     take_conditions,
 )
 from logboom.records.varint import read_varint, varint
-from logboom.records.walk import _walk_record, walk_records
+from logboom.records.walk import HEADERS_MAX, FoundHeaders, _walk_record, walk_records
 
 Run = tuple[int, Headers, int]
 """So many records with these headers and so many bytes of value."""
@@ -34,7 +34,7 @@ def by_the_book(body: bytes, count: int) -> type[Exception] | None:
         if count * 7 > len(body):
             return InvalidRecordError
         for delta in range(count):
-            position = _walk_record(body, position, varint(delta), [])
+            position = _walk_record(body, position, varint(delta), FoundHeaders())
     except IndexError:
         return CorruptBatchError
     except (CorruptBatchError, InvalidRecordError) as error:
@@ -300,3 +300,30 @@ def test_headers_that_differ_in_their_last_value_alone_are_still_read_to_their_e
         for bit in (1, 2, 128):
             bad = good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :]
             assert (walked(bad, 20) is None) == (by_the_book(bad, 20) is None), (at, bit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(runs_with_headers, st.integers(0, 300))
+def test_headers_are_counted_whichever_way_the_records_are_walked(runs: list[Run], limit: int) -> None:
+    records = [
+        Record(Offset(0), 1_000, b"k", bytes(size + n % 2 * (size > 50)), headers)
+        for count, headers, size in runs
+        for n in range(count)
+    ]
+    body = bytes(build_batch(records)[HEADER_BYTES:])
+    headers = sum(len(record.headers) for record in records)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("logboom.records.walk.HEADERS_MAX", limit)
+        if headers <= limit:
+            walk_records(body, len(records))
+            return
+        with pytest.raises(MessageTooLargeError, match=f"more than {limit} headers"):
+            walk_records(body, len(records))
+
+
+def test_a_record_of_millions_of_empty_headers_is_refused_before_they_are_looked_at() -> None:
+    """It compresses to some hundred bytes, and walking it took seconds."""
+    count = HEADERS_MAX + 1
+    fields = b"\0\0\0\1\1" + varint(count) + bytes(2 * count)
+    with pytest.raises(MessageTooLargeError, match="more than 1000000 headers"):
+        walk_records(varint(len(fields)) + fields, 1)

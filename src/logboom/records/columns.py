@@ -61,6 +61,8 @@ class Shape(NamedTuple):
     value_end: int
     tail: int
     """Bytes of its headers, their count included."""
+    headers: int
+    """How many headers it has."""
     places: tuple[int, ...]
     """Where the numbers of the headers stand, counted from their start."""
     may_be_condition: bool

@@ -20,13 +20,17 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from logboom.base.errors import CorruptBatchError, InvalidRecordError
+from logboom.base.errors import CorruptBatchError, InvalidRecordError, MessageTooLargeError
 from logboom.records.columns import DELTAS, ONE_BYTE_DELTAS, TAIL_MAX_BYTES, Shape, behind_run, run_of_one_size
 from logboom.records.conditions import EXPECTED_OFFSET
 from logboom.records.varint import MAX_LONG_BYTES, read_varint, varint
 
 MIN_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, null key, null value, no headers: one byte each."""
+
+HEADERS_MAX: Final = 1_000_000
+"""Headers that the records of a batch may have together. Empty ones take two bytes and compress to nothing, so a
+request of some kilobytes could have tens of millions, and keep the broker busy for half a minute."""
 
 _HEADERS_MAX_BYTES: Final = 4096
 _LAYOUTS_MAX: Final = 1024
@@ -40,6 +44,8 @@ class _Layout(NamedTuple):
     lengths_in: Callable[[bytes], object]
     """Takes these bytes out of other headers, to be compared with `lengths`."""
     lengths: object
+    headers: int
+    """How many these are."""
     front: int
     """Where the last value begins."""
     may_be_condition: bool
@@ -55,10 +61,12 @@ numbers are parsed alike, so the cache never changes the result. It is bounded b
 
 _COUNT_ALONE: Final = (0,)
 """Where the numbers stand in no headers: their count is all there is."""
-_NO_HEADERS: Final = _Layout(_COUNT_ALONE, itemgetter(0), 0, 1, may_be_condition=False)
+_NO_HEADERS: Final = _Layout(_COUNT_ALONE, itemgetter(0), 0, 0, 1, may_be_condition=False)
 
-_fronts: Final[dict[int, bytes]] = {}
-"""By their size, the last headers found right, up to their last value: the next ones often differ in that alone."""
+_fronts: Final[dict[int, tuple[bytes, int]]] = {}
+"""By their size, the last headers found right, up to their last value, and how many those are: the next ones often
+differ in that value alone."""
+_NO_FRONT: Final = (b"", 0)
 
 _RUNS_BEGIN_AT: Final = (0, ONE_BYTE_DELTAS)
 _NO_RUN_START: Final[tuple[bytes, Shape | None]] = (b"", None)
@@ -80,42 +88,61 @@ _CHUNK_MAX: Final = 1024
 """Records of any size that are laid side by side at once; twice as many after each success, up to the maximum."""
 
 
+class FoundHeaders:
+    """What was found of the headers of a batch so far."""
+
+    __slots__ = ("conditions", "count")
+
+    def __init__(self) -> None:
+        self.conditions: list[int] = []
+        """Where the names of those stand that are conditions."""
+        self.count = 0
+
+    def add(self, count: int) -> None:
+        """So many more. Raises MessageTooLargeError where they are too many, whichever way the records are walked."""
+        self.count += count
+        if self.count > HEADERS_MAX:
+            raise MessageTooLargeError(f"The records of a batch have more than {HEADERS_MAX} headers.")
+
+
 def walk_records(body: bytes, count: int) -> bool:
     """Check that `body` is exactly `count` records whose offset deltas are 0, 1, 2, ...; whether any has a condition.
 
-    CorruptBatchError where a length contradicts another, InvalidRecordError where the deltas or the count do.
+    CorruptBatchError where a length contradicts another, InvalidRecordError where the deltas or the count do,
+    MessageTooLargeError where they have more than HEADERS_MAX headers.
     """
     if count * MIN_RECORD_BYTES > len(body):
         raise InvalidRecordError(f"{count} records cannot fit into {len(body)} bytes.")
     stretch, chunk = _STRETCH, _CHUNK_MIN
-    conditions: list[int] = []
+    headers = FoundHeaders()
     try:
         position = delta = 0
         if count < _RUN_MIN:
-            position, delta = _walk_common(body, 0, 0, count, conditions), count
+            position, delta = _walk_common(body, 0, 0, count, headers), count
         while delta < min(count, len(DELTAS)):
-            run, behind = _walk_columns(body, position, delta, count, chunk)
+            run, behind, headers_of_each = _walk_columns(body, position, delta, count, chunk)
             if run:
+                headers.add(run * headers_of_each)
                 position = behind
                 delta += run
                 stretch, chunk = max(_STRETCH, stretch // 2), min(2 * chunk, _CHUNK_MAX)
             else:
                 stop = min(count, delta + stretch)
-                position = _walk_common(body, position, delta, stop, conditions)
+                position = _walk_common(body, position, delta, stop, headers)
                 delta = stop
                 stretch, chunk = 2 * stretch, _CHUNK_MIN
         for delta in range(len(DELTAS), count):
-            position = _walk_record(body, position, varint(delta), conditions)
+            position = _walk_record(body, position, varint(delta), headers)
     except IndexError:
         raise CorruptBatchError("A record reaches past the end of its batch.") from None
     if position != len(body):
         raise InvalidRecordError(f"The batch says {count} records, but {len(body) - position} bytes follow the last.")
-    return bool(conditions)
+    return bool(headers.conditions)
 
 
-def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int) -> tuple[int, int]:
-    """How many records from `position` on are certainly right because each has the shape of the first, and the position
-    behind them; 0 where too few are.
+def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int) -> tuple[int, int, int]:
+    """How many records from `position` on are certainly right because each has the shape of the first, the position
+    behind them, and the headers that each has; 0 where too few are.
     """
     # A first look at two bytes: the next record most likely has the same size where its length is the same.
     step = _size_of(body, position)
@@ -123,10 +150,10 @@ def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int
     following = position + step
     of_one_size = most >= _RUN_MIN and body[following : following + 2] == body[position : position + 2]
     if not of_one_size and most < _SHAPED_MIN:
-        return 0, position
+        return 0, position, 0
     shape = _shape(body, position, delta)
     if shape is None or shape.step != step:
-        return 0, position
+        return 0, position, 0
     # The length of a record of any size is hopped over by two bytes, so it must have two.
     of_any_size = most >= _SHAPED_MIN and shape.size_bytes == 2 and shape.tail <= TAIL_MAX_BYTES
     if of_one_size:
@@ -136,13 +163,13 @@ def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int
         if run and not _holds_condition(body, shape, position, position + run * step):
             if shape.places is _COUNT_ALONE and delta in _RUNS_BEGIN_AT:
                 _run_starts[delta] = body[position : position + shape.value_end], shape
-            return run, position + run * step
+            return run, position + run * step, shape.headers
     if of_any_size and (other := _shape(body, following, delta + 1)) is not None:
         run = min(most, chunk)
         behind = behind_run(body, position, shape, delta, run) if other.is_like(shape) else 0
         if behind and not _holds_condition(body, shape, position, behind):
-            return run, behind
-    return 0, position
+            return run, behind, shape.headers
+    return 0, position, 0
 
 
 def _holds_condition(body: bytes, shape: Shape, start: int, end: int) -> bool:
@@ -188,6 +215,7 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
         value_at=value_at - position,
         value_end=value_end - position,
         tail=end - tail_at,
+        headers=layout.headers,
         places=layout.places,
         may_be_condition=layout.may_be_condition,
     )
@@ -195,10 +223,12 @@ def _shape(body: bytes, position: int, delta: int) -> Shape | None:
 
 def _layout_of(block: bytes) -> _Layout | None:
     """Where the numbers stand in headers; None where they are not right."""
+    if len(block) > _HEADERS_MAX_BYTES:
+        return None
     layout = _layouts.get((len(block), block[:2]))
     if layout is None or layout.lengths_in(block) != layout.lengths:
         try:
-            if _skip_headers(block, 0, []) != len(block):
+            if _skip_headers(block, 0, FoundHeaders()) != len(block):
                 return None
         except (IndexError, CorruptBatchError):
             return None
@@ -206,12 +236,13 @@ def _layout_of(block: bytes) -> _Layout | None:
     return layout
 
 
-def _walk_common(body: bytes, position: int, first: int, stop: int, conditions: list[int]) -> int:
+def _walk_common(body: bytes, position: int, first: int, stop: int, headers: FoundHeaders) -> int:
     """The position behind records `first` to `stop` of a batch. Inline on purpose: a call costs more than its step.
 
     The lengths are zigzag varints read without decoding the sign: a length n is stored as 2n, so an odd number is a
     negative length, of which only 1 (-1, null) is allowed, for a key and a value.
     """
+    found = 0
     for expected in DELTAS[first:stop]:
         start = position
         # Length of the record.
@@ -228,13 +259,13 @@ def _walk_common(body: bytes, position: int, first: int, stop: int, conditions: 
         elif body[position + 2] < 128:
             at = position + 3
         else:
-            position = _walk_record(body, start, expected, conditions)
+            position = _walk_record(body, start, expected, headers)
             continue
         # Offset delta, then the key: 1 is the number -1, null.
         position = at + len(expected)
         key = body[position]
         if size > 16383 or size & 1 or key > 127 or body[at:position] != expected or (key & 1 and key != 1):
-            position = _walk_record(body, start, expected, conditions)
+            position = _walk_record(body, start, expected, headers)
             continue
         position += 1 + (key >> 1)
         # Value, and no headers.
@@ -247,37 +278,39 @@ def _walk_common(body: bytes, position: int, first: int, stop: int, conditions: 
             if high > 127:  # a third byte: not a common record; `end` fails the test below
                 position = end
         if value & 1 and value != 1:
-            position = _walk_record(body, start, expected, conditions)
-        elif (position + 1 == end and not body[position]) or (
-            position < end <= len(body) and _known_headers(body, position, end)
-        ):
+            position = _walk_record(body, start, expected, headers)
+        elif position + 1 == end and not body[position]:
+            position = end
+        elif position < end <= len(body) and (known := _known_headers(body, position, end)):
+            found += known
             position = end
         else:
             # Something is unusual, or wrong. If it was only headers not seen before, they are remembered.
-            headers = position
-            position = _walk_record(body, start, expected, conditions)
-            if headers < end == position:
-                _learn_headers(body[headers:end])
+            at = position
+            position = _walk_record(body, start, expected, headers)
+            if at < end == position:
+                _learn_headers(body[at:end])
+    headers.add(found)
     return position
 
 
-def _known_headers(body: bytes, position: int, end: int) -> bool:
-    """Whether the headers between two positions have the same lengths at the same places as ones found right before,
-    and none is that of a condition."""
+def _known_headers(body: bytes, position: int, end: int) -> int:
+    """How many headers are between two positions, where they have the same lengths at the same places as ones found
+    right before, and none is that of a condition; else 0."""
     size = end - position
     if size > _HEADERS_MAX_BYTES:
-        return False
-    front = _fronts.get(size)
-    if front is not None and body.startswith(front, position):
-        return True
+        return 0
+    front, count = _fronts.get(size, _NO_FRONT)
+    if count and body.startswith(front, position):
+        return count
     block = body[position:end]
     layout = _layouts.get((len(block), block[:2]))
     if layout is None or layout.lengths_in(block) != layout.lengths:
-        return False
+        return 0
     if layout.may_be_condition and EXPECTED_OFFSET in block:
-        return False
-    _fronts[size] = block[: layout.front]
-    return True
+        return 0
+    _fronts[size] = block[: layout.front], layout.headers
+    return layout.headers
 
 
 def _learn_headers(block: bytes) -> _Layout | None:
@@ -304,15 +337,15 @@ def _learn_headers(block: bytes) -> _Layout | None:
     # Everything up to the last value: what follows is that value, of a length that stands in here.
     front = len(block) - max(length, 0)
     getter = itemgetter(*places)
-    layout = _Layout(tuple(places), getter, getter(block), front, may_be_condition)
+    layout = _Layout(tuple(places), getter, getter(block), count, front, may_be_condition)
     _layouts[len(block), block[:2]] = layout
     return layout
 
 
-def _walk_record(body: bytes, position: int, expected: bytes, conditions: list[int]) -> int:
+def _walk_record(body: bytes, position: int, expected: bytes, headers: FoundHeaders) -> int:
     """The position behind the record at `position`, of any shape. Raises what `walk_records` does, and IndexError.
 
-    The headers of conditions are added to `conditions`, by their positions.
+    Its headers are counted in `headers`.
     """
     length, position = read_varint(body, position)
     if length < 0:
@@ -324,7 +357,7 @@ def _walk_record(body: bytes, position: int, expected: bytes, conditions: list[i
         raise InvalidRecordError(f"A record of a batch has the offset delta {delta}, which is not its place.")
     position = _skip_field(body, position)
     position = _skip_field(body, position)
-    position = _skip_headers(body, position, conditions)
+    position = _skip_headers(body, position, headers)
     if position != end:
         raise CorruptBatchError("The fields of a record do not add up to its length.")
     return position
@@ -338,15 +371,16 @@ def _skip_field(body: bytes, position: int) -> int:
     return position + max(length, 0)
 
 
-def _skip_headers(body: bytes, position: int, conditions: list[int]) -> int:
+def _skip_headers(body: bytes, position: int, headers: FoundHeaders) -> int:
     count, position = read_varint(body, position)
     if count < 0 or 2 * count > len(body) - position:
         raise CorruptBatchError(f"A record cannot have {count} headers.")
+    headers.add(count)
     for _ in range(count):
         length, position = read_varint(body, position)
         if length < 0:
             raise CorruptBatchError("The name of a header has a negative length.")
         if length == len(EXPECTED_OFFSET) and body.startswith(EXPECTED_OFFSET, position):
-            conditions.append(position)
+            headers.conditions.append(position)
         position = _skip_field(body, position + length)
     return position
