@@ -66,7 +66,8 @@ differs.
 
 Rooms, lowest first; each imports only those before it:
 
-    config, metrics, runtime, group_commit   settings, counters, the machine's ports, the contract of group commit
+    config, metrics, runtime, peers, group_commit   settings, counters, the ports to the machine and to other brokers,
+                   the contract of group commit
     quotas         how much clients have used of their quotas
     partition/     one partition: append queue, leader, acks, reads, deletion of old records
     disk/          the flusher, the data directory, directories of partitions, background work on logs

@@ -1,0 +1,130 @@
+"""The port to the other brokers of the cluster: frames out, frames in. The `peer` door implements it.
+
+A frame has a kind, which says what its bytes are; what they mean is known to the room that serves the kind. Most kinds
+are requests, which are answered or fail; those of `ONE_WAY` are not answered and may be lost at any time. Frames of one
+lane arrive in the order in which they were sent, as long as the connection lasts; nothing is known about the order of
+frames of two lanes, so that a megabyte of records never delays a heartbeat.
+
+Whoever sends is authenticated: a handler is told which broker it is, and with which data directory.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerId, DirectoryId
+from logboom.base.ports import Bytes
+
+
+class FrameKind(IntEnum):
+    """What the bytes of a frame are."""
+
+    RAFT = 1
+    """A message of the consensus group (`raft.encode_message`)."""
+    CONTROL = 2
+    """A command for the controller, and its result (`broker.control`)."""
+    FETCH = 3
+    """A follower asks a leader for records (`broker.replication`)."""
+    DURABLE_END = 4
+    """A follower tells a leader how far its logs are synced."""
+
+
+class Lane(IntEnum):
+    """Frames that share one connection, and so one order."""
+
+    CONTROL = 1
+    RECORDS = 2
+
+
+ONE_WAY: Final = frozenset({FrameKind.RAFT, FrameKind.DURABLE_END})
+LANES: Final = {
+    FrameKind.RAFT: Lane.CONTROL,
+    FrameKind.CONTROL: Lane.CONTROL,
+    FrameKind.FETCH: Lane.RECORDS,
+    FrameKind.DURABLE_END: Lane.RECORDS,
+}
+
+
+class Address(NamedTuple):
+    """Where a broker listens for others."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """Who is at the other end, as its handshake has proven."""
+
+    broker_id: BrokerId
+    directory_id: DirectoryId
+
+
+class PeerUnavailableError(LogboomError):
+    """No answer came: there is no connection, it broke, or the time was over. Whether the other broker has acted is not
+    known (NETWORK_EXCEPTION)."""
+
+
+RequestHandler: TypeAlias = Callable[[PeerIdentity, memoryview], Awaitable[Sequence[Bytes]]]
+"""Answers a request: the body in, the answer's buffers out. A LogboomError that it raises is raised at the caller, with
+its class, text and fields."""
+
+PostHandler: TypeAlias = Callable[[PeerIdentity, memoryview], None]
+"""Takes a frame that is not answered."""
+
+
+class Peers(Protocol):
+    """See the module. Everything is called on the broker's loop, and handlers run on it."""
+
+    def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
+        """Answer requests of a kind with `handler`. Before that, they wait for it as long as their caller does."""
+
+    def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
+        """Give frames of a kind in `ONE_WAY` to `handler`. Before that, they are dropped."""
+
+    def locate(self, addresses: Mapping[BrokerId, Address]) -> None:
+        """Where brokers listen from now on; those that are not named keep what is known of them. Connections are made
+        when there is something to send."""
+
+    def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
+        """Send a frame that is not answered. False where it was dropped at once: no address, no connection, or too much
+        waits to be sent; a connection is then tried in the background."""
+
+    async def call(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float) -> memoryview:
+        """Send a request and wait for its answer. Raises PeerUnavailableError, or what the handler raised."""
+
+    async def call_address(
+        self, address: Address, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float
+    ) -> tuple[PeerIdentity, memoryview]:
+        """As `call`, to a broker of which nothing but an address is known; who answered, and what."""
+
+
+class NoPeers:
+    """The peers of a broker that listens for no others: it is alone."""
+
+    def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
+        """Nobody asks."""
+
+    def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
+        """Nobody sends."""
+
+    def locate(self, addresses: Mapping[BrokerId, Address]) -> None:
+        """Nobody is spoken to."""
+
+    def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
+        """There is no connection."""
+        return False
+
+    async def call(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float) -> memoryview:
+        """There is no connection."""
+        raise PeerUnavailableError(f"this broker does not speak to broker {to}: peer.listen is not set")
+
+    async def call_address(
+        self, address: Address, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float
+    ) -> tuple[PeerIdentity, memoryview]:
+        """There is no connection."""
+        raise PeerUnavailableError(
+            f"this broker speaks to no other, such as {address.host}:{address.port}: peer.listen is not set"
+        )
