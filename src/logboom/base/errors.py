@@ -85,6 +85,14 @@ class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
 # --- the cluster ------------------------------------------------------------------------------------------------
 
 
+class NotControllerError(LogboomError):
+    """This broker is not the controller, or is not any more; nothing was changed (NOT_CONTROLLER)."""
+
+
+class OutcomeUnknownError(LogboomError):
+    """The change may have been made, or may still be made: its answer was lost (REQUEST_TIMED_OUT)."""
+
+
 class DuplicateBrokerError(LogboomError):
     """Another broker is registered under this id (DUPLICATE_BROKER_REGISTRATION)."""
 

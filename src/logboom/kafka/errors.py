@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from logboom.base import errors
 from logboom.base.errors import LogboomError
+from logboom.broker.peers import PeerUnavailableError
 from logboom.groups import errors as groups
 
 NO_TRANSACTIONS: Final = "this broker does not serve transactions: unset transactional.id"
@@ -43,6 +44,8 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.UnknownLeaderEpochError: ErrorCode.unknown_leader_epoch,
     errors.NotEnoughReplicasError: ErrorCode.not_enough_replicas,
     errors.NotEnoughReplicasAfterAppendError: ErrorCode.not_enough_replicas_after_append,
+    errors.NotControllerError: ErrorCode.not_controller,
+    errors.OutcomeUnknownError: ErrorCode.request_timed_out,
     errors.DuplicateBrokerError: ErrorCode.duplicate_broker_registration,
     errors.UnknownBrokerError: ErrorCode.broker_id_not_registered,
     errors.StaleBrokerEpochError: ErrorCode.stale_broker_epoch,
@@ -65,6 +68,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.InvalidProducerEpochError: ErrorCode.invalid_producer_epoch,
     errors.UnknownProducerError: ErrorCode.unknown_producer_id,
     errors.StorageError: ErrorCode.kafka_storage_error,
+    PeerUnavailableError: ErrorCode.network_exception,
     InvalidAcksError: ErrorCode.invalid_required_acks,
     RequestTimedOutError: ErrorCode.request_timed_out,
     UnsupportedVersionError: ErrorCode.unsupported_version,

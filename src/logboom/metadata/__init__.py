@@ -74,7 +74,9 @@ from logboom.metadata.records import (
     StreamCreated,
     StreamDeleted,
     decode,
+    decode_all,
     encode,
+    encode_all,
 )
 from logboom.metadata.setting_values import INT64_MAX, Choice, Flag, Number, Ratio, SettingType, Unit
 from logboom.metadata.stream_config import (
@@ -145,9 +147,11 @@ __all__ = [
     "check_name",
     "create_stream",
     "decode",
+    "decode_all",
     "delete_stream",
     "delta_of",
     "encode",
+    "encode_all",
     "quota_entity",
     "quota_for",
     "refused_settings",

@@ -6,6 +6,7 @@ The version of a type is raised when a field is added or changes its meaning. A 
 refuses the log and says which program can read it.
 """
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -197,6 +198,7 @@ _VERSIONS: Final = {
 }
 _encoder: Final = msgspec.json.Encoder()
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)
+_list_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _decoder: Final[msgspec.json.Decoder[MetadataRecord]] = msgspec.json.Decoder(MetadataRecord)
 
 
@@ -217,3 +219,16 @@ def decode(data: bytes) -> MetadataRecord:
         return _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise StorageError(f"a record of the metadata log cannot be read: {error}") from None
+
+
+def encode_all(records: Iterable[MetadataRecord]) -> bytes:
+    """Records that are committed together: one entry of the cluster's log, or a snapshot."""
+    return _encoder.encode(list(records))
+
+
+def decode_all(data: bytes) -> list[MetadataRecord]:
+    """The records of `encode_all`. Raises as `decode`."""
+    try:
+        return [decode(bytes(one)) for one in _list_decoder.decode(data)]
+    except msgspec.DecodeError as error:
+        raise StorageError(f"an entry of the metadata log cannot be read: {error}") from None
