@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from logboom.base.errors import (
     FormatVersionError,
+    InvalidAssignmentError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -22,7 +23,7 @@ from logboom.base.errors import (
     StreamExistsError,
     UnknownStreamError,
 )
-from logboom.base.ids import ProducerId, StreamId, StreamName
+from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, ProducerId, StreamId, StreamName
 from logboom.metadata import (
     CreateStream,
     Flush,
@@ -46,6 +47,7 @@ from logboom.metadata import (
     delta_of,
     encode,
 )
+from logboom.metadata.records import BrokerChanged, BrokerRegistered
 
 LIMITS = Limits(partitions_max=100, streams_max=50, quotas_max=10)
 ORDERS = StreamName("orders")
@@ -343,3 +345,53 @@ def test_equal_versions_mean_equal_contents(commands: list[Command]) -> None:
                 images[image.version] = image
         for stream in image:
             assert streams.setdefault((stream.id, stream.version), stream) == stream
+
+
+def with_brokers(*ids: int) -> Image:
+    image = Image()
+    for number, broker in enumerate(ids):
+        record = BrokerRegistered(
+            id=BrokerId(broker),
+            epoch=BrokerEpoch(number),
+            directory_id=DirectoryId(f"directory-{broker}"),
+            incarnation=f"process-{broker}",
+            listeners={},
+        )
+        image = apply_all(image, (record, BrokerChanged(id=BrokerId(broker), fenced=False)))
+    return image
+
+
+def create_on(image: Image, replication_factor: int, assignments: Sequence[Sequence[int]] | None = None) -> Image:
+    command = CreateStream("orders", 3, replication_factor, {}, assignments=assignments)
+    return apply_all(image, create_stream(image, command, stream_id(1), LIMITS))
+
+
+def test_new_partitions_are_spread_over_the_brokers_there_are() -> None:
+    image = create_on(with_brokers(1, 2, 3), 2)
+    placed = image.by_name[ORDERS].assignments
+    assert sorted(one.leader for one in placed) == [1, 2, 3]
+    assert all(len(set(one.replicas)) == 2 and set(one.isr) == set(one.replicas) for one in placed)
+    image = apply_all(image, add_partitions(image, "orders", 6, LIMITS))
+    grown = image.by_name[ORDERS].assignments
+    assert grown[:3] == placed
+    assert sorted(one.leader for one in grown) == [1, 1, 2, 2, 3, 3]
+
+
+def test_replicas_that_are_named_are_taken() -> None:
+    image = create_on(with_brokers(1, 2, 3), 1, [[3, 1], [1, 2], [2, 3]])
+    assert [one.replicas for one in image.by_name[ORDERS].assignments] == [(3, 1), (1, 2), (2, 3)]
+    image = apply_all(image, add_partitions(image, "orders", 4, LIMITS, [[1, 3]]))
+    assert image.by_name[ORDERS].assignments[3].replicas == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "assignments", [[[1]], [[1], [2], [9]], [[1], [2], [2, 3]], [[1], [2], [3, 3]], [[], [1], [2]]]
+)
+def test_replicas_that_cannot_be_are_refused(assignments: list[list[int]]) -> None:
+    with pytest.raises(InvalidAssignmentError):
+        create_on(with_brokers(1, 2, 3), 1, assignments)
+
+
+def test_more_replicas_than_brokers_are_refused() -> None:
+    with pytest.raises(InvalidReplicationFactorError, match="replication factor of 4 cannot be had with 3 brokers"):
+        create_on(with_brokers(1, 2, 3), 4)

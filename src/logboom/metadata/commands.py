@@ -5,11 +5,12 @@ is allowed to send the command is decided by the caller.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from logboom.base.errors import (
+    InvalidAssignmentError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -20,11 +21,15 @@ from logboom.base.errors import (
     UnknownStreamError,
 )
 from logboom.base.ids import ProducerId, StreamId, StreamName
+from logboom.metadata.assignment import Replicas
 from logboom.metadata.image import Image, Stream
 from logboom.metadata.limits import Limits
+from logboom.metadata.placement import Load, place, start
+from logboom.metadata.reassignment import check_replicas
 from logboom.metadata.records import (
     BrokerConfigChanged,
     PartitionsAdded,
+    Placed,
     ProducerIdsAllocated,
     StreamConfigChanged,
     StreamCreated,
@@ -53,6 +58,8 @@ class CreateStream:
     config: Mapping[str, str | None]
     """Settings by Kafka's names; None is the default, as if the setting were absent."""
     internal: bool = False
+    assignments: Sequence[Sequence[int]] | None = None
+    """The replicas of each partition, the preferred leader first; None has them chosen (`placement`)."""
 
 
 def check_name(name: str, *, internal: bool = False) -> StreamName:
@@ -82,11 +89,6 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
     _check_collision(image, name)
     if command.partitions < 1:
         raise InvalidPartitionsError(f"a stream has at least 1 partition, not {command.partitions}")
-    if not 1 <= command.replication_factor <= limits.brokers:
-        raise InvalidReplicationFactorError(
-            f"a replication factor of {command.replication_factor} cannot be had with {limits.brokers} broker"
-            + ("s" if limits.brokers > 1 else "")
-        )
     if len(image.by_name) >= limits.streams_max:
         raise PolicyViolationError(
             f"one more stream is too many: there are {len(image.by_name)} and max_streams is {limits.streams_max}",
@@ -96,24 +98,41 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
     overrides = {key: value for key, value in command.config.items() if value is not None}
     _check_config(image, command.config)
     _check_together(overrides)
+    placed = _placed(image, command.assignments, command.partitions, command.replication_factor, stream_id.int)
     return (
         StreamCreated(
-            name=name, id=stream_id, partitions=command.partitions, config=overrides, internal=command.internal
+            name=name,
+            id=stream_id,
+            partitions=command.partitions,
+            config=overrides,
+            internal=command.internal,
+            placed=placed,
         ),
     )
 
 
-def add_partitions(image: Image, name: str, total: int, limits: Limits) -> tuple[PartitionsAdded]:
-    """Grow a stream to `total` partitions. Raises UnknownStreamError, InvalidPartitionsError, PolicyViolationError, or
-    InvalidRequestError for an internal stream."""
+def add_partitions(
+    image: Image, name: str, total: int, limits: Limits, assignments: Sequence[Sequence[int]] | None = None
+) -> tuple[PartitionsAdded]:
+    """Grow a stream to `total` partitions, with as many replicas each as the first one has. `assignments`: the replicas
+    of the new ones.
+
+    Raises UnknownStreamError, InvalidPartitionsError, PolicyViolationError, InvalidAssignmentError,
+    InvalidReplicationFactorError, or InvalidRequestError for an internal stream.
+    """
     stream = _existing(image, name)
     _check_not_internal(stream)
     if total <= stream.partitions:
         raise InvalidPartitionsError(
             f"the stream {name} has {stream.partitions} partitions; it can only grow, not to {total}"
         )
-    _check_room(image, total - stream.partitions, limits)
-    return (PartitionsAdded(id=stream.id, total=total),)
+    more = total - stream.partitions
+    _check_room(image, more, limits)
+    placed: tuple[Placed, ...] = ()
+    if stream.assignments:
+        factor = len([one for one in stream.assignments[0].replicas if one not in stream.assignments[0].adding])
+        placed = _placed(image, assignments, more, factor, stream.id.int + stream.partitions)
+    return (PartitionsAdded(id=stream.id, total=total, placed=placed),)
 
 
 def change_config(
@@ -170,6 +189,34 @@ def check_client_may_write(stream: Stream) -> None:
     records. Kafka answers the same error."""
     if stream.internal:
         raise InvalidStreamNameError(f"{stream.name} is internal: clients cannot change its records")
+
+
+def _placed(
+    image: Image, assignments: Sequence[Sequence[int]] | None, partitions: int, replication_factor: int, first: int
+) -> tuple[Placed, ...]:
+    """Who holds each new partition; nothing where no broker has registered yet, as on a single node before it did."""
+    if not image.brokers:
+        if replication_factor != 1:
+            raise InvalidReplicationFactorError(
+                f"a replication factor of {replication_factor} cannot be had with one broker"
+            )
+        return ()
+    if assignments is None:
+        load = Load.of(one for stream in image for one in stream.assignments)
+        chosen = place(image.brokers, load, partitions=partitions, replication_factor=replication_factor, first=first)
+    else:
+        chosen = _explicit(image, assignments, partitions)
+    return tuple(Placed.of(start(replicas, image.brokers)) for replicas in chosen)
+
+
+def _explicit(image: Image, assignments: Sequence[Sequence[int]], partitions: int) -> list[Replicas]:
+    """Replicas that a client names. As in Kafka, all partitions have the same number of them."""
+    if len(assignments) != partitions:
+        raise InvalidAssignmentError(f"{len(assignments)} assignments are given for {partitions} partitions")
+    chosen = [check_replicas(image, replicas) for replicas in assignments]
+    if len({len(replicas) for replicas in chosen}) > 1:
+        raise InvalidAssignmentError("all partitions of a stream have the same number of replicas")
+    return chosen
 
 
 def _existing(image: Image, name: str) -> Stream:

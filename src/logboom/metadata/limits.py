@@ -10,5 +10,3 @@ class Limits:
     partitions_max: int
     streams_max: int
     quotas_max: int
-    brokers: int = 1
-    """Brokers that can hold a replica: the largest replication factor there can be."""
