@@ -254,7 +254,7 @@ def test_after_a_restart_the_log_is_read_and_then_remembered(tmp_path: Path) -> 
             partition = broker.replicas.find("t", 0)
             await refused(partition, put(b"b", b"3", -1))
             scanned = broker.counters.conditions_scanned_bytes
-            assert scanned == partition.size_bytes
+            assert scanned == partition.log.size_bytes
             for n in range(20):
                 await send(partition, put(b"n%d" % n, b"", -1))
             await refused(partition, put(b"n3", b"", -1))

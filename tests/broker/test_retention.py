@@ -120,7 +120,7 @@ def test_clients_delete_committed_records_and_no_others(tmp_path: Path) -> None:
             assert await partition.deletion.delete_records(-1) == 7
             assert await values_of(partition, 7) == []
             await partition.deletion.enforce_retention(partition.config)
-            assert (log_files(tmp_path), partition.size_bytes) == (1, 0), "the last segment goes as well"
+            assert (log_files(tmp_path), partition.log.size_bytes) == (1, 0), "the last segment goes as well"
             await append(partition, b"next")
             assert await values_of(partition, 7) == [b"next"]
 

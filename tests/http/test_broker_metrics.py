@@ -56,7 +56,7 @@ def test_what_was_deleted_is_counted_by_its_reason(tmp_path: Path) -> None:
             for _ in range(6):
                 partition.append(bytearray(batch(bytes(10_000))), acks=-1, done=lambda result: None)
             await until(lambda: partition.high_watermark == 6)
-            size = partition.size_bytes
+            size = partition.log.size_bytes
             await partition.deletion.delete_records(2)
             await broker.catalog.change_stream_config("t", {"logboom.retention.messages": "1"})
             await partition.deletion.enforce_retention(partition.config)
@@ -64,6 +64,6 @@ def test_what_was_deleted_is_counted_by_its_reason(tmp_path: Path) -> None:
             assert values["logboom_segments_deleted_total", ("records",)] == 2
             assert values["logboom_segments_deleted_total", ("retention",)] == 3
             deleted = sum(values["logboom_segment_bytes_deleted_total", (why,)] for why in ("records", "retention"))
-            assert deleted == size - partition.size_bytes > 0
+            assert deleted == size - partition.log.size_bytes > 0
 
     run(body)

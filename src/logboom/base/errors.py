@@ -74,6 +74,10 @@ class UnknownLeaderEpochError(LogboomError):
     """The request knows a newer leader epoch (UNKNOWN_LEADER_EPOCH)."""
 
 
+class OffsetNotAvailableError(LogboomError):
+    """A leader that has just been elected does not know yet how far its log is committed (OFFSET_NOT_AVAILABLE)."""
+
+
 class NotEnoughReplicasError(LogboomError):
     """The ISR is below its minimum (NOT_ENOUGH_REPLICAS)."""
 

@@ -68,6 +68,7 @@ Rooms, lowest first; each imports only those before it:
 
     config, metrics, runtime, peers, group_commit   settings, counters, the ports to the machine and to other brokers,
                    the contract of group commit
+    quorum         the group that agrees on metadata, as it is described to people
     quotas         how much clients have used of their quotas
     partition/     one partition: append queue, leader, acks, reads, deletion of old records
     disk/          the flusher, the data directory, directories of partitions, background work on logs

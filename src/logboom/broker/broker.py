@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import DynamicSettings
 from logboom.base.errors import LogboomError, NotLeaderError, StorageError
-from logboom.base.ids import BrokerId
+from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Disk
 from logboom.broker.catalog import Catalog, ProducerIds, settings_layers
 from logboom.broker.config import BrokerConfig
@@ -34,6 +34,7 @@ from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import PartitionServices
+from logboom.broker.quorum import QuorumMember, QuorumView
 from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.replicas import Replicas
 from logboom.broker.runtime import Runtime
@@ -147,6 +148,13 @@ class Broker:
     def config(self) -> BrokerConfig:
         """The settings in force now."""
         return self._config.now
+
+    def quorum(self) -> QuorumView:
+        """The group that agrees on metadata: this broker alone."""
+        own, log = self.identity, self._metadata_log.log
+        end, now_ms = log.durable_end, self.clock.wall_ms()
+        alone = QuorumMember(own.broker_id, DirectoryId(own.directory_id), end, last_caught_up_ms=now_ms)
+        return QuorumView(own.broker_id, log.epochs.latest, end, (alone,))
 
     # --- start --------------------------------------------------------------------------------------------------
 

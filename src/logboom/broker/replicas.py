@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from logboom.base.errors import LogboomError, StorageError, UnknownStreamError, UnknownStreamIdError
+from logboom.base.errors import LogboomError, NotLeaderError, StorageError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import BrokerId, Epoch, PartitionIndex, StreamId, StreamName
 from logboom.broker.disk.log_manager import Assigned, LogManager, PartitionKey, deleted_stream_error
 from logboom.broker.partition.replica import Partition
@@ -54,7 +54,11 @@ class Replicas:
     # --- questions ----------------------------------------------------------------------------------------------
 
     def find(self, name: str, index: int) -> Partition:
-        """A partition. Raises UnknownStreamError; StorageError where its files could not be opened at the start."""
+        """A partition that this broker holds.
+
+        Raises UnknownStreamError where there is no such partition, NotLeaderError where others hold it, StorageError
+        where its files could not be opened at the start.
+        """
         key = (StreamName(name), PartitionIndex(index))
         try:
             return self._partitions[key]
@@ -62,6 +66,9 @@ class Replicas:
             failure = self._failed.get(key)
             if failure is not None:
                 raise failure.with_traceback(None) from None
+            stream = self._image.by_name.get(key[0])
+            if stream is not None and 0 <= index < stream.partitions:
+                raise NotLeaderError(f"this broker holds no replica of {name}-{index}") from None
             raise UnknownStreamError(f"there is no partition {index} of a stream {name!r}") from None
 
     def find_by_id(self, stream_id: StreamId, index: int) -> Partition:

@@ -127,7 +127,7 @@ def _stream_metrics(partitions: Iterable[Partition], failed: Iterable[PartitionK
     for partition in partitions:
         totals = sums[partition.stream.name]
         records = partition.high_watermark - partition.log_start_offset
-        for column, value in enumerate((1, records, partition.size_bytes, int(partition.offline))):
+        for column, value in enumerate((1, records, partition.log.size_bytes, int(partition.offline))):
             totals[column] += value
     for name, _ in failed:
         sums[name][-1] += 1

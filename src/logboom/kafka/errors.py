@@ -42,6 +42,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.NotLeaderError: ErrorCode.not_leader_or_follower,
     errors.FencedLeaderEpochError: ErrorCode.fenced_leader_epoch,
     errors.UnknownLeaderEpochError: ErrorCode.unknown_leader_epoch,
+    errors.OffsetNotAvailableError: ErrorCode.offset_not_available,
     errors.NotEnoughReplicasError: ErrorCode.not_enough_replicas,
     errors.NotEnoughReplicasAfterAppendError: ErrorCode.not_enough_replicas_after_append,
     errors.NotControllerError: ErrorCode.not_controller,

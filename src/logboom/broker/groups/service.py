@@ -85,15 +85,7 @@ class GroupService:
     async def start(self) -> None:
         """Create the stream of offsets where there is none, and start loading the shards."""
         config = self._config.now.groups
-        settings = {
-            "cleanup.policy": "compact",
-            "logboom.flush": "commit",
-            "max.message.bytes": str(config.offsets_max_message_bytes),
-            "message.timestamp.type": "CreateTime",
-            # A segment that is written to is not compacted, and is loaded whole: smaller ones make a quick start.
-            "segment.bytes": str(config.offsets_segment_bytes),
-        }
-        stream = await self._ensure_stream(OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings)
+        stream = await self.offsets_stream()
         self._shards = [
             GroupShard(
                 partial(self._find_partition, OFFSETS_STREAM, index),
@@ -106,6 +98,19 @@ class GroupService:
             for index in range(stream.partitions)
         ]
         self._loading = [asyncio.create_task(shard.load(self._existing_streams)) for shard in self._shards]
+
+    async def offsets_stream(self) -> Stream:
+        """The stream that groups are kept in; created where there is none."""
+        config = self._config.now.groups
+        settings = {
+            "cleanup.policy": "compact",
+            "logboom.flush": "commit",
+            "max.message.bytes": str(config.offsets_max_message_bytes),
+            "message.timestamp.type": "CreateTime",
+            # A segment that is written to is not compacted, and is loaded whole: smaller ones make a quick start.
+            "segment.bytes": str(config.offsets_segment_bytes),
+        }
+        return await self._ensure_stream(OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings)
 
     def configure(self, config: GroupsConfig) -> None:
         """Apply other settings; those of the stream itself are applied at the start."""

@@ -134,11 +134,6 @@ class Partition:
         return self._leader.epoch
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes of all batches on disk."""
-        return self.log.size_bytes
-
-    @property
     def refusal(self) -> LogboomError | None:
         """Why it takes no more appends, if so."""
         return self._queue.refusal
@@ -192,6 +187,11 @@ class Partition:
         self._queue.fail_staged(error)
 
     # --- leadership ---------------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads it; a leader whose log dir is offline is one still."""
+        return not isinstance(self._queue.refusal, NotLeaderError)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Fence a client whose knowledge of the leadership is older or newer (KIP-320); -1 is no knowledge."""

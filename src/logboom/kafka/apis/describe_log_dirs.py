@@ -46,7 +46,9 @@ def _partitions(context: RequestContext, cls: Any, name: str, indexes: Any) -> I
             partition = context.broker.replicas.find(name, index)
         except LogboomError:
             continue  # a partition that is not in a log dir is left out, as in Kafka
-        yield make(cls, partition_index=index, partition_size=partition.size_bytes, offset_lag=0, is_future_key=False)
+        yield make(
+            cls, partition_index=index, partition_size=partition.log.size_bytes, offset_lag=0, is_future_key=False
+        )
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=1, max_version=5, handle=handle)
