@@ -155,8 +155,11 @@ def _partition_metrics(partitions: Iterable[Partition], failed: Iterable[Partiti
     }
     for partition in partitions:
         where = (partition.stream.name, str(partition.index))
-        for attribute, family in families.items():
-            family.add_metric(where, getattr(partition, attribute))
+        families["high_watermark"].add_metric(where, partition.high_watermark)
+        families["log_end_offset"].add_metric(where, partition.log_end_offset)
+        families["log_start_offset"].add_metric(where, partition.log_start_offset)
+        families["size_bytes"].add_metric(where, partition.log.size_bytes)
+        families["offline"].add_metric(where, int(partition.offline))
     for name, index in failed:
         families["offline"].add_metric((name, str(index)), 1)
     return families.values()
