@@ -17,7 +17,7 @@ from tests.support.commands import REQUEST_BYTES_MAX
 
 from logboom.cli import main as cli
 
-_COMMANDS = ("serve", "streams", "publish", "tail", "groups", "quotas", "collect", "log", "config", "bench")
+_COMMANDS = ("serve", "cluster", "streams", "publish", "tail", "groups", "quotas", "collect", "log", "config", "bench")
 
 
 def _load() -> None:

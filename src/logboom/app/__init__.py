@@ -14,6 +14,7 @@ and that bound; `node` knows neither, so that `sim` runs a whole node in simulat
 declares its own settings (broker.config, kafka.config, http.config); `reference` writes docs/configuration.md from the
 models. `log` sets up structlog. `kafka_metrics` and `limit_metrics` turn counters into Prometheus metrics; they are
 here because the Kafka and HTTP doors are of one row and do not import each other. `notify` talks to systemd.
+`supervisor` runs several nodes of one machine, each in a process of its own.
 
 Nothing below imports this package; `sim` and `cli` do. What is decided at a protocol, or on the disk, belongs below.
 """

@@ -75,7 +75,7 @@ Rooms, lowest first; each imports only those before it:
     metadata_log   the commit port on a local log
     catalog        the image, commands, producer ids
     replicas       the partitions of this broker, kept as the image says
-    groups/        coordinators of the consumer groups that this broker leads, on `__consumer_offsets`
+    groups/        coordinators of consumer groups on `__consumer_offsets`
     health         what is offline and why
     broker         wiring, start, stop
     limits         how near each limit is, for /metrics

@@ -74,15 +74,23 @@ def text_or_base64(name: str, value: bytes | str | None) -> dict[str, str | None
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns under headings, numbers to the right; easy to read and to cut up."""
+    for line in table_lines(headers, rows):
+        typer.echo(line)
+
+
+def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """The lines of such a table."""
     body = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     numeric = [all(_is_number(row[column]) for row in body) for column in range(len(headers))]
     widths = [max(len(line[column]) for line in [list(headers), *body]) for column in range(len(headers))]
+    lines = []
     for line in [[header.upper() for header in headers], *body]:
         cells = [
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
-        typer.echo("  ".join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _is_number(text: str) -> bool:

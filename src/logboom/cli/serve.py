@@ -39,6 +39,10 @@ def serve(
             "--http", metavar="HOST:PORT", help="Metrics and health; null for none. (default: 127.0.0.1:9644)"
         ),
     ] = None,
+    node_id: Annotated[
+        int | None,
+        typer.Option("--node-id", metavar="N", min=0, help="The broker's number in its cluster. (default: 1)"),
+    ] = None,
     settings: Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready, for scripts.")] = False,
 ) -> None:
@@ -47,7 +51,12 @@ def serve(
     Port 0 picks a free port. Settings come from the file, then LOGBOOM_SECTION__KEY variables, then flags: the last
     one wins. `logboom config reference` describes them all.
     """
-    flags = {"broker.data_dir": data and str(data), "kafka.listen": kafka, "http.listen": http}
+    flags = {
+        "broker.broker_id": node_id,
+        "broker.data_dir": data and str(data),
+        "kafka.listen": kafka,
+        "http.listen": http,
+    }
     run_node(node_config(config, settings, flags), _announce_json if as_json else _announce)
 
 

@@ -26,7 +26,6 @@ from logboom.groups.events import (
     Request,
     RequestBody,
     Resign,
-    Resumed,
     StreamsDeleted,
     Sync,
     Tick,
@@ -155,8 +154,6 @@ class Coordinator:
                 self._offsets.streams_deleted(streams)
             case Resign():
                 self._resign()
-            case Resumed():
-                self._resume()
         return self._context.finish()
 
     def _request(self, token: Token, body: RequestBody) -> None:
@@ -206,11 +203,6 @@ class Coordinator:
         for group in self._context.groups.values():
             self._rebalance.resign(group)
         self._context.timers.clear()
-
-    def _resume(self) -> None:
-        for group in self._context.groups.values():
-            self._rebalance.restart_timers(group)
-        self._tick()  # what has no member to give time to is due
 
     def deadline_ms(self) -> int | None:
         """When the next Tick is due, on the monotonic clock; None while no timer runs."""

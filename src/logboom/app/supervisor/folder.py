@@ -1,0 +1,195 @@
+"""What the nodes of one machine share on its disk: their list, the cluster's key, and a directory for each.
+
+    DIR/cluster.json    the nodes with their addresses, and while they run with their processes and states
+    DIR/cluster.key     what the brokers prove to each other that they know; made on first use, for its owner alone
+    DIR/node-1 ...      the data directory of each node
+    DIR/control.sock    while a supervisor runs: see `remote`
+
+Must not know what a node does with any of it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import secrets
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from logboom.base.errors import LogboomError
+from logboom.base.settings import join_address, split_address
+
+LIST_NAME: Final = "cluster.json"
+KEY_NAME: Final = "cluster.key"
+_VERSION: Final = 1
+_PORT_TRIES: Final = 1_000
+_PORT_MIN: Final = 1_024
+_PORTS_BELOW_EPHEMERAL: Final = 20_000
+_EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL_MIN_DEFAULT: Final = 32_768
+
+
+class FolderError(LogboomError):
+    """A folder cannot be used; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node listens and where its data is."""
+
+    id: int
+    kafka: str
+    peer: str
+    http: str | None
+    """None where metrics and health are not served."""
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Where the first node listens; the ports of the others follow its own. With port 0 each node gets a free port,
+    which it keeps."""
+
+    kafka: str
+    peer: str
+    http: str | None
+
+
+class Folder:
+    """The list of nodes in a folder. Life: `open`, under a lock that nobody else gets until `close`."""
+
+    def __init__(self, path: Path, lock: int, places: list[Place], *, founded: bool) -> None:
+        self.path = path
+        self.places = places
+        self.founded = founded
+        """Whether a first node has made the cluster; from then on every node is told of the others."""
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The folder, made where it is missing. Raises FolderError where it is in use or holds something else,
+        OSError."""
+        path = path.absolute()
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / ".cluster.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            told = read_list(path) if (path / LIST_NAME).exists() else {"nodes": [], "founded": False}
+        except BlockingIOError:
+            os.close(lock)
+            raise FolderError(f"{path} is in use: its nodes run already; `logboom cluster status` shows them") from None
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, lock, places_of(told), founded=bool(told["founded"]))
+
+    def lay_out(self, node_ids: Sequence[int], doors: Doors, *, keep: bool) -> None:
+        """Give each of the nodes its place, the n-th the n-th ports. With `keep` those that have one stay there."""
+        before = {place.id: place for place in self.places}
+        used = {split_address(each)[1] for place in self.places for each in _addresses(place)}
+        for number, node_id in enumerate(node_ids):
+            old = before.get(node_id)
+            if old is not None and keep:
+                continue
+            before[node_id] = Place(
+                node_id,
+                _nth(doors.kafka, number, None if old is None else old.kafka, used),
+                _nth(doors.peer, number, None if old is None else old.peer, used),
+                _nth(doors.http, number, None if old is None else old.http, used) if doors.http is not None else None,
+                str(self.path / f"node-{node_id}"),
+            )
+        self.places = sorted(before.values(), key=lambda place: place.id)
+
+    def place(self, node_id: int) -> Place:
+        """Where a node is that must be here."""
+        return next(each for each in self.places if each.id == node_id)
+
+    def key_file(self) -> Path:
+        """The cluster's key; made where it is missing. Raises OSError."""
+        path = self.path / KEY_NAME
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{secrets.token_hex(32)}\n")
+        return path
+
+    def write(self, processes: dict[int, tuple[int | None, str]]) -> None:
+        """Write the list; `processes`: process id and state of each node. Whoever reads it sees a whole one."""
+        nodes = []
+        for place in self.places:
+            pid, state = processes.get(place.id, (None, "down"))
+            nodes.append({**asdict(place), "pid": pid, "state": state})
+        told = {"version": _VERSION, "supervisor": os.getpid(), "founded": self.founded, "nodes": nodes}
+        fresh = self.path / f".{LIST_NAME}.new"
+        fresh.write_text(json.dumps(told, indent=2) + "\n")
+        fresh.replace(self.path / LIST_NAME)
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        os.close(self._lock)
+
+
+def read_list(path: Path) -> dict[str, Any]:
+    """What a folder's list says. Raises FolderError."""
+    file = path / LIST_NAME
+    try:
+        told = json.loads(file.read_bytes())
+        places_of(told)
+    except FileNotFoundError:
+        raise FolderError(
+            f"there is no cluster in {path}: `logboom cluster up` makes one, --data names another"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise FolderError(f"{file} is no list of nodes that this version of Logboom can read") from None
+    assert isinstance(told, dict)
+    return told
+
+
+def places_of(told: dict[str, Any]) -> list[Place]:
+    """The places in a list."""
+    return [Place(**{name: node[name] for name in Place.__slots__}) for node in told["nodes"]]
+
+
+def _addresses(place: Place) -> Iterator[str]:
+    yield from (each for each in (place.kafka, place.peer, place.http) if each is not None)
+
+
+def _nth(first: str, number: int, old: str | None, used: set[int]) -> str:
+    host, port = split_address(first)
+    if port:
+        return join_address(host, port + number)
+    if old is not None and split_address(old)[0] == host:
+        return old
+    port = _free_port(host, used)
+    used.add(port)
+    return join_address(host, port)
+
+
+def _free_port(host: str, used: set[int]) -> int:
+    """A port that nobody listens on, below those the system gives to outgoing connections, which could take it while
+    its node is down. Raises FolderError."""
+    lowest = _EPHEMERAL_MIN_DEFAULT
+    with contextlib.suppress(OSError, ValueError):
+        lowest = int(_EPHEMERAL_RANGE.read_text().split()[0])
+    chance = random.SystemRandom()
+    for _ in range(_PORT_TRIES):
+        port = chance.randrange(max(_PORT_MIN, lowest - _PORTS_BELOW_EPHEMERAL), max(lowest, _PORT_MIN + 1))
+        if port not in used and is_free(host, port):
+            return port
+    raise FolderError(f"no free port was found at {host}")
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether nobody listens on a port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,293 @@
+"""A cluster as its brokers describe it: who is alive, who leads, what is not replicated as it should be.
+
+Asks through Kafka's protocol, every broker by itself and all side by side, so that it works while some are down and
+can say which. Answers of several brokers are compared by how much of the metadata they had seen. Works with any cluster
+that speaks the protocol; what a broker does not offer is left out.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from logboom.base.settings import join_address
+from logboom.cli.asking import Link
+from logboom.kafka.wire.messages import make, nested, request_class
+
+WAIT_S: Final = 2.0
+"""How long each broker may take to answer, and to take a connection."""
+
+_METADATA: Final = 3
+_DESCRIBE_CONFIGS: Final = 32
+_DESCRIBE_LOG_DIRS: Final = 35
+_DESCRIBE_QUORUM: Final = 55
+_DESCRIBE_CLUSTER: Final = 60
+_TOPIC_RESOURCE: Final = 2
+_METADATA_STREAM: Final = "__cluster_metadata"
+_MINIMUM: Final = "min.insync.replicas"
+_SIDE_BY_SIDE: Final = 32
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker."""
+
+    id: int
+    kafka: str | None
+    """Where clients connect; None where nobody tells."""
+    rack: str | None = None
+    fenced: bool | None = None
+    """Whether the controller has taken it out of service; None where that is not told."""
+    role: str | None = None
+    """voter or observer of the metadata; None where that is not told."""
+    behind: int | None = None
+    """Entries of the metadata's log that it does not have yet, as far as the controller knows."""
+    leads: int = 0
+    """Partitions it leads."""
+    preferred: int = 0
+    """Partitions whose first replica it has: it should lead them when all is well."""
+    replicas: int = 0
+    lag: int | None = None
+    """The sum over its replicas of the committed records that they do not have yet; None where it did not answer."""
+    size_bytes: int | None = None
+    error: str | None = None
+    """Why it did not answer; None where it did."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """A partition that is not as it should be."""
+
+    stream: str
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    in_sync: list[int]
+    minimum: int | None
+    """The stream's min.insync.replicas; None where the broker did not tell."""
+
+    @property
+    def what(self) -> str:
+        """The worst that is to be said of it."""
+        if self.leader is None:
+            return "no leader"
+        if self.minimum is not None and len(self.in_sync) < self.minimum:
+            return "below minimum"
+        return "not all in sync"
+
+
+@dataclass(slots=True)
+class Cluster:
+    """All of it, as of one moment."""
+
+    id: str | None
+    controller: int | None
+    metadata_end: int | None
+    """The end of the metadata's log, as far as it is committed."""
+    nodes: dict[int, Node]
+    streams: int = 0
+    partitions: int = 0
+    at_preferred: int = 0
+    """Partitions that their preferred node leads."""
+    troubles: list[Trouble] = field(default_factory=list)
+    lags: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """Replicas that are behind, by stream, partition and node: how many records."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one broker says of the whole."""
+
+    address: str
+    cluster: Any
+    quorum: Any
+    metadata: Any
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """How much of the metadata it has seen, where it tells."""
+        return (-1, -1) if self.quorum is None else (self.quorum.leader_epoch, self.quorum.high_watermark)
+
+
+def look(bootstrap: Iterable[str]) -> tuple[Cluster | None, dict[str, str]]:
+    """The cluster, asked for at some addresses, and why each of them did not answer that did not. None where no one
+    did."""
+    addresses = list(dict.fromkeys(bootstrap))
+    told, errors = _from_all(addresses, _ask_whole)
+    if not told:
+        return None, errors
+    best = max(told.values(), key=lambda each: each.seen)
+    cluster = _cluster(best)
+    _count(cluster, best)
+    _look_at_replicas(cluster, best)
+    return cluster, errors
+
+
+def _from_all(addresses: Sequence[str], ask: Callable[[Link], R]) -> tuple[dict[str, R], dict[str, str]]:
+    """What each address answers, and why it did not."""
+
+    def one(address: str) -> R | str:
+        try:
+            with Link(address, connect_timeout_s=WAIT_S, answer_timeout_s=WAIT_S) as link:
+                return ask(link)
+        except TimeoutError:
+            return "it does not answer"
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+
+    if not addresses:
+        return {}, {}
+    with ThreadPoolExecutor(min(len(addresses), _SIDE_BY_SIDE)) as pool:
+        answers = dict(zip(addresses, pool.map(one, addresses), strict=True))
+    errors = {address: each for address, each in answers.items() if isinstance(each, str)}
+    return {address: each for address, each in answers.items() if not isinstance(each, str)}, errors
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def _ask_whole(link: Link) -> _Told:
+    cluster = _ask(link, _DESCRIBE_CLUSTER, 0, 2, endpoint_type=1, include_fenced_brokers=True)
+    metadata = _ask(link, _METADATA, 9, 12, topics=None, allow_auto_topic_creation=False)
+    if cluster is None or metadata is None:
+        raise ConnectionError("it is too old to describe its cluster")
+    return _Told(link.address, cluster, _quorum(link), metadata)
+
+
+def _ask(link: Link, api_key: int, lowest: int, highest: int, **fields: Any) -> Any:
+    """The reply at the highest version that both sides have; None where there is none."""
+    version = link.version(api_key, lowest, highest)
+    if version is None:
+        return None
+    no_rights = dict.fromkeys(_RIGHTS[api_key], False) if api_key in _RIGHTS else {}
+    return link.ask(api_key, version, make(request_class(api_key, version), **fields, **no_rights))
+
+
+_RIGHTS: Final = {
+    _METADATA: ("include_topic_authorized_operations", "include_cluster_authorized_operations"),
+    _DESCRIBE_CLUSTER: ("include_cluster_authorized_operations",),
+}
+"""What a client may do, which nobody needs to know here."""
+
+
+def _quorum(link: Link) -> Any:
+    version = link.version(_DESCRIBE_QUORUM, 0, 2)
+    if version is None:
+        return None
+    cls = request_class(_DESCRIBE_QUORUM, version)
+    topics, partitions = nested(cls, "topics"), nested(cls, "topics", "partitions")
+    asked = topics(topic_name=_METADATA_STREAM, partitions=(partitions(partition_index=0),))
+    reply = link.ask(_DESCRIBE_QUORUM, version, cls(topics=(asked,)))
+    if reply.error_code or not reply.topics or not reply.topics[0].partitions:
+        return None
+    quorum = reply.topics[0].partitions[0]
+    return None if quorum.error_code else quorum
+
+
+def _ask_log_dirs(link: Link) -> Any:
+    return _ask(link, _DESCRIBE_LOG_DIRS, 2, 4, topics=None)
+
+
+def _ask_minima(streams: Iterable[str]) -> Callable[[Link], dict[str, int]]:
+    def ask(link: Link) -> dict[str, int]:
+        version = link.version(_DESCRIBE_CONFIGS, 4, 4)
+        if version is None:
+            return {}
+        resource = nested(request_class(_DESCRIBE_CONFIGS, version), "resources")
+        resources = tuple(
+            resource(resource_type=_TOPIC_RESOURCE, resource_name=stream, configuration_keys=(_MINIMUM,))
+            for stream in streams
+        )
+        no_more = {"include_synonyms": False, "include_documentation": False}
+        reply = _ask(link, _DESCRIBE_CONFIGS, version, version, resources=resources, **no_more)
+        return {
+            each.resource_name: int(entry.value)
+            for each in reply.results
+            for entry in each.configs
+            if entry.name == _MINIMUM and entry.value is not None
+        }
+
+    return ask
+
+
+# --- what it comes to -------------------------------------------------------------------------------------------------
+
+
+def _cluster(told: _Told) -> Cluster:
+    nodes: dict[int, Node] = {}
+    for broker in told.metadata.brokers:
+        nodes[broker.node_id] = Node(broker.node_id, join_address(broker.host, broker.port), broker.rack)
+    for broker in told.cluster.brokers:
+        node = nodes.setdefault(broker.broker_id, Node(broker.broker_id, None))
+        node.kafka, node.rack = join_address(broker.host, broker.port), broker.rack
+        node.fenced = getattr(broker, "is_fenced", None)
+    quorum = told.quorum
+    controller = told.cluster.controller_id if quorum is None else quorum.leader_id
+    if quorum is not None:
+        ends = {state.replica_id: state.log_end_offset for state in (*quorum.current_voters, *quorum.observers)}
+        for role, states in (("voter", quorum.current_voters), ("observer", quorum.observers)):
+            for state in states:
+                node = nodes.setdefault(state.replica_id, Node(state.replica_id, None))
+                node.role = role
+                end = ends.get(controller, -1)
+                node.behind = max(0, end - state.log_end_offset) if min(end, state.log_end_offset) >= 0 else None
+    return Cluster(
+        id=told.cluster.cluster_id,
+        controller=controller if controller >= 0 else None,
+        metadata_end=None if quorum is None else quorum.high_watermark,
+        nodes=nodes,
+    )
+
+
+def _count(cluster: Cluster, told: _Told) -> None:
+    """Leaders and replicas of each node, and the partitions that are not as they should be."""
+    suspects = []
+    for topic in told.metadata.topics:
+        cluster.streams += 1
+        for each in topic.partitions:
+            cluster.partitions += 1
+            leader = each.leader_id if each.leader_id >= 0 else None
+            replicas, in_sync = list(each.replica_nodes), list(each.isr_nodes)
+            for replica in replicas:
+                cluster.nodes.setdefault(replica, Node(replica, None)).replicas += 1
+            if replicas:
+                cluster.nodes[replicas[0]].preferred += 1
+                cluster.at_preferred += replicas[0] == leader
+            if leader is not None:
+                cluster.nodes.setdefault(leader, Node(leader, None)).leads += 1
+            suspects.append(Trouble(str(topic.name), each.partition_index, leader, replicas, in_sync, None))
+    minima: dict[str, int] = {}
+    unsure = {each.stream for each in suspects if len(each.in_sync) < len(each.replicas)}
+    if unsure:
+        answers, _ = _from_all([told.address], _ask_minima(sorted(unsure)))
+        minima = answers.get(told.address, {})
+    for each in suspects:
+        each.minimum = minima.get(each.stream)
+    troubled = (each for each in suspects if each.leader is None or len(each.in_sync) < len(each.replicas))
+    cluster.troubles = sorted(troubled, key=lambda each: (each.stream, each.partition))
+
+
+def _look_at_replicas(cluster: Cluster, told: _Told) -> None:
+    """How far each node's replicas are behind, as that node itself says."""
+    by_address = {node.kafka: node for node in cluster.nodes.values() if node.kafka is not None}
+    answers, errors = _from_all(list(by_address), _ask_log_dirs)
+    for address, reason in errors.items():
+        by_address[address].error = reason
+    for node in cluster.nodes.values():
+        if node.kafka is None:
+            node.error = "nobody tells where it is"
+    for address, reply in answers.items():
+        node = by_address[address]
+        if reply is None:
+            continue
+        node.lag = node.size_bytes = 0
+        for directory in reply.results:
+            for topic in directory.topics:
+                for each in topic.partitions:
+                    lag = max(0, each.offset_lag)
+                    node.lag += lag
+                    node.size_bytes += each.partition_size
+                    if lag:
+                        cluster.lags[str(topic.name), each.partition_index, node.id] = lag
