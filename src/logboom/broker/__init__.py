@@ -72,6 +72,7 @@ Rooms, lowest first; each imports only those before it:
     quotas         how much clients have used of their quotas
     partition/     one partition: append queue, leader, acks, reads, deletion of old records
     disk/          the flusher, the data directory, directories of partitions, background work on logs
+    raft/          the consensus group of the metadata on this broker: its files, and the driver of its node
     metadata_log   the commit port on a local log
     catalog        the image, commands, producer ids
     replicas       the partitions of this broker, kept as the image says

@@ -40,7 +40,7 @@ def encode_message(message: Message) -> bytes:
     return _ENCODER.encode(message)
 
 
-def decode_message(data: bytes) -> Message:
+def decode_message(data: bytes | memoryview) -> Message:
     """A message of another node, checked. Raises InvalidMessageError."""
     try:
         message = _MESSAGES.decode(data)

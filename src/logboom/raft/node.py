@@ -133,6 +133,7 @@ class Node:
         self._write_number = 0
         self._applications: deque[Message] = deque()
         self._conf_state = stored.snapshot.conf_state
+        self._told_term = self._raw.raft.core.term
 
     def step(self, event: Event, now_ms: int) -> tuple[Effect, ...]:
         """Take one event; give what must be begun, in order. Raises LogLostError, after which it must not go on."""
@@ -314,9 +315,10 @@ class Node:
     # --- effects -------------------------------------------------------------------------------------------------
 
     def _perform(self, ready: Ready, effects: list[Effect]) -> None:
-        if ready.soft_state is not None:
-            term = self._raw.raft.core.term
-            effects.append(RoleChanged(ready.soft_state.role, ready.soft_state.lead, term))
+        core = self._raw.raft.core
+        if ready.soft_state is not None or core.term != self._told_term:
+            self._told_term = core.term
+            effects.append(RoleChanged(core.role, core.lead, core.term))
         effects.extend(ReadReady(_TOKEN.unpack(state.context)[0], state.index) for state in ready.read_states)
         applications = [message for message in ready.messages if message.to == LOCAL_APPLY_THREAD]
         effects.extend(self._persist(message, ready) for message in ready.messages if message.to == LOCAL_APPEND_THREAD)

@@ -14,6 +14,7 @@ class Status:
     node_id: NodeId
     hard_state: HardState
     soft_state: SoftState
+    last_index: Index
     applied: Index
     transferee: NodeId
     """Whom this leader hands leadership to, 0 for nobody."""
@@ -30,6 +31,7 @@ def status_of(raft: Raft) -> Status:
         node_id=raft.core.node_id,
         hard_state=raft.core.hard_state,
         soft_state=raft.core.soft_state,
+        last_index=raft.log.last_index(),
         applied=raft.log.applying.applied,
         transferee=NOBODY if leader is None else leader.transferee,
         config=raft.core.tracker.config,

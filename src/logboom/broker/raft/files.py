@@ -120,8 +120,47 @@ class RaftFiles:
         return cls(disk, directory, stored, base, log), stored
 
     def close(self) -> None:
-        """Leave everything so that the next start has nothing to repair."""
+        """Leave everything so that the next start has nothing to repair, and knows what is committed. Raises
+        StorageError."""
         self._log.close()
+        self._guarded(lambda: _write_hard_state(self._disk, self._directory, self._hard_state))
+
+    def abandon(self) -> None:
+        """Write nothing more, and release the files."""
+        self._log.abandon()
+
+    # --- appending, on the loop ----------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log that `stage` appends to, to be flushed by group commit. A snapshot of the leader replaces it."""
+        return self._log
+
+    @property
+    def log_end(self) -> Offset:
+        """The end of all that is staged in the log."""
+        return self._log.log_end_offset
+
+    def is_append(self, persist: Persist) -> bool:
+        """Whether nothing but new entries behind the end of the log is to be written, or nothing at all."""
+        state, known = persist.hard_state or self._hard_state, self._hard_state
+        if persist.snapshot is not None or (state.term, state.vote) != (known.term, known.vote):
+            return False
+        return not persist.entries or persist.entries[0].index - self._base == self._log.log_end_offset
+
+    def stage(self, persist: Persist) -> int:
+        """Stage a write that is `is_append` in the log; how many bytes are to be flushed.
+
+        On the loop, while no other method is under way. Raises StorageError where the files have failed.
+        """
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        self._note_commit(persist)
+        return self._stage(persist.entries)
+
+    def unstage(self) -> None:
+        """Take back what is staged and not written. On the loop, as `stage`."""
+        self._log.abandon_staged()
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -147,15 +186,20 @@ class RaftFiles:
 
     def _write(self, persist: Persist) -> None:
         known, state = self._hard_state, persist.hard_state or self._hard_state
-        state = HardState(state.term, state.vote, max(state.commit, known.commit))
         if (state.term, state.vote) != (known.term, known.vote):
+            state = HardState(state.term, state.vote, max(state.commit, known.commit))
             _write_hard_state(self._disk, self._directory, state)
-        self._hard_state = state
+        self._note_commit(persist)
         if persist.snapshot is not None:
             _write_snapshot(self._disk, self._directory, persist.snapshot)
             self._begin_log_after(persist.snapshot)
         if persist.entries:
             self._append(persist.entries)
+
+    def _note_commit(self, persist: Persist) -> None:
+        """The commit index goes into the entries that are written from now on."""
+        state = persist.hard_state or self._hard_state
+        self._hard_state = HardState(state.term, state.vote, max(state.commit, self._hard_state.commit))
 
     def _begin_log_after(self, snapshot: Snapshot) -> None:
         """Replace the log by an empty one behind a snapshot."""
@@ -170,14 +214,20 @@ class RaftFiles:
         if first < self._log.log_end_offset:
             self._log.truncate(first, now_ms=_NO_TIME)
         assert self._log.log_end_offset == first, f"the log ends at {self._log.log_end_offset}, not at {first}"
-        for entry in new:
-            batch = _batch_of(entry, self._hard_state.commit)
-            self._log.append(batch, ((0, read_header(batch)),), leader_epoch=Epoch(entry.term), now_ms=_NO_TIME)
+        self._stage(new)
         try:
             self._log.flush(sync=True)
         except RetriableStorageError:
             self._log.abandon_staged()
             raise
+
+    def _stage(self, entries: tuple[Entry, ...]) -> int:
+        size_bytes = 0
+        for entry in entries:
+            batch = _batch_of(entry, self._hard_state.commit)
+            self._log.append(batch, ((0, read_header(batch)),), leader_epoch=Epoch(entry.term), now_ms=_NO_TIME)
+            size_bytes += len(batch)
+        return size_bytes
 
     def _has(self, entry: Entry) -> bool:
         offset = Offset(entry.index - self._base)

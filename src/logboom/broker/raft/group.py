@@ -1,0 +1,463 @@
+"""One member of the group, alive: it feeds a `raft.Node` with what happens and performs what that answers.
+
+    received, propose, ...  ->  Node.step  ->  Persist              Writer: files and group commit -> Persisted
+    a tick, if it needs one                    Send                 the transport; what it drops is told the node
+    Persisted, Applied, ...                    Apply, Restore       Applier: the state machine     -> Applied
+                                               the rest             whoever waits for it
+
+Effects are begun in the order in which the node gives them. What happens while they are is fed to the node behind them.
+
+A member that is the only voter needs no time: it arms no timer, and one proposal costs one append and one sync. The
+state machine is on the loop; the disk never is.
+
+Snapshots are taken between two entries, once many were applied since the last one, or when a member needs one. So a
+start reads no more than a snapshot and about as much again, and the entries in memory are bounded in the same way.
+
+When the disk fails for good, the state machine raises an error, or the core finds that its log was lost, the group
+ends on this node: all who wait get the error, `on_failure` is called, and the others elect another leader. What was
+applied stays as it is, for those who only read it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError, StorageError
+from logboom.base.ports import Disk
+from logboom.broker.group_commit import GroupCommit
+from logboom.broker.raft.applier import Applier, ApplierEvents
+from logboom.broker.raft.driver import Driver, now_ms
+from logboom.broker.raft.files import RaftFiles, Report
+from logboom.broker.raft.ports import (
+    GroupStatus,
+    Leadership,
+    MemberStatus,
+    ProposalRejectedError,
+    RaftTransport,
+    StateMachine,
+)
+from logboom.broker.raft.settings import PROPOSAL_BYTES_MAX, PROPOSALS_MAX, RaftSettings
+from logboom.broker.raft.snapshots import Snapshots
+from logboom.broker.raft.waiting import Proposals, Reads, Waiter, answer, fail
+from logboom.broker.raft.writer import Writer, WriterEvents
+from logboom.broker.runtime import Runtime
+from logboom.raft import (
+    NOBODY,
+    Applied,
+    Apply,
+    ConfChangeV2,
+    ConfigurationChanged,
+    ConfState,
+    DiscardLog,
+    Effect,
+    Entry,
+    EntryType,
+    Event,
+    Ignored,
+    Index,
+    InvalidMessageError,
+    LogLostError,
+    Message,
+    MessageType,
+    Node,
+    NodeId,
+    PeerUnreachable,
+    Persist,
+    Persisted,
+    ProposalAppended,
+    ProposalDropped,
+    Propose,
+    ProposeConfChange,
+    ReadReady,
+    Received,
+    RequestRead,
+    Restore,
+    Role,
+    RoleChanged,
+    Send,
+    Snapshot,
+    SnapshotSent,
+    SnapshotTaken,
+    SnapshotWanted,
+    Stored,
+    Term,
+    TimePassed,
+    TransferLeadership,
+    bootstrap,
+    decode_message,
+    encode_message,
+)
+
+_INVALID_LOG_MS: Final = 60_000
+
+
+class OpenedGroup:
+    """A member as its files have it, before it lives. Made by `open`, on a thread that may wait for the disk."""
+
+    def __init__(self, files: RaftFiles, stored: Stored, node_id: NodeId) -> None:
+        self.files = files
+        self.stored = stored
+        self.node_id = node_id
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, node_id: NodeId, *, joins: bool, report: Report) -> "OpenedGroup":
+        """Recover the member in `directory`, or make a new one there.
+
+        A new member is the only voter of a new group or, where it `joins`, one of no group, which waits until a leader
+        adds it. Raises StorageError where the disk fails or the files are damaged.
+        """
+        found = RaftFiles.open(disk, directory, report)
+        if found is None:
+            RaftFiles.create(disk, directory, Stored() if joins else bootstrap((node_id,)))
+            found = RaftFiles.open(disk, directory, report)
+            assert found is not None, "it was just created"
+        files, stored = found
+        return cls(files, stored, node_id)
+
+    @property
+    def belongs_to_group(self) -> bool:
+        """Whether it has ever been a member of a group."""
+        return not self.stored.snapshot.is_empty
+
+    @property
+    def snapshot(self) -> bytes:
+        """The state of the last snapshot; empty where there is none, or nothing was applied before it."""
+        return self.stored.snapshot.data
+
+    @property
+    def committed(self) -> tuple[Entry, ...]:
+        """The entries behind the snapshot that are known to be committed and have data, to be applied one by one."""
+        first, last = self.stored.snapshot.index, self.stored.hard_state.commit
+        return tuple(
+            entry
+            for entry in self.stored.entries
+            if first < entry.index <= last and entry.type is EntryType.NORMAL and entry.data
+        )
+
+
+class RaftGroup:
+    """See the module. Life: made on the loop from what was opened, `start`ed once, `stop`ped before the flusher is.
+
+    Everything else is called on the loop, between `start` and `stop`; what is called after the end of the group raises
+    why it ended.
+    """
+
+    def __init__(
+        self,
+        opened: OpenedGroup,
+        *,
+        flusher: GroupCommit,
+        transport: RaftTransport,
+        runtime: Runtime,
+        settings: RaftSettings,
+        log: FilteringBoundLogger,
+        on_failure: Callable[[LogboomError], None],
+    ) -> None:
+        """`on_failure` is called once, if the group ends on this node by itself."""
+        self.node_id = opened.node_id
+        self.leadership = Leadership()
+        self.members: ConfState = opened.stored.snapshot.conf_state
+        """The members, as far as their changes are applied here."""
+        self._opened = opened
+        self._transport = transport
+        self._clock = runtime.clock
+        self._settings = settings
+        self._log = log
+        self._on_failure = on_failure
+        self._failure: LogboomError | None = None
+        self._machine: StateMachine | None = None
+        self._applier: Applier | None = None
+        self._invalid_logged_ms = -_INVALID_LOG_MS
+        self._leads = False
+        self._started: Waiter | None = None
+        self._configured: list[Waiter] = []
+        self._configured_index = Index(0)
+        self._proposals = Proposals()
+        self._reads = Reads(lambda number: self._driver.feed(RequestRead(number)), settings.timing.election_s)
+        self._snapshots = Snapshots(settings, len(opened.snapshot), log)
+        self._writer = Writer(
+            opened.files,
+            flusher,
+            WriterEvents(
+                persisted=lambda number: self._driver.feed(Persisted(number)),
+                snapshot_taken=self._snapshot_taken,
+                snapshot_failed=lambda error: self._snapshots.failed(error, now_ms(self._clock)),
+                failed=self.end,
+            ),
+            log,
+        )
+        node = Node(
+            settings.core(self.node_id, runtime.ids.below),
+            opened.stored,
+            now_ms=now_ms(self._clock),
+            tick_ms=settings.timing.tick_ms,
+            catch_up_entries=settings.catch_up_entries,
+        )
+        self._driver = Driver(
+            node, self._clock, settings.timing.tick_ms, perform=self._perform, failed=self._node_failed
+        )
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self, machine: StateMachine) -> None:
+        """Give the state machine the stored snapshot and what is known to be committed behind it, and live.
+
+        Returns once that is applied. A member that is alone serves soon afterwards: `machine.leadership_changed` says
+        so. Raises what `machine` raises, StorageError.
+        """
+        stored = self._opened.stored
+        if stored.snapshot.data:
+            await machine.restore(stored.snapshot.index, stored.snapshot.data)
+        self._machine = machine
+        self._applier = Applier(
+            machine,
+            stored.snapshot.index,
+            ApplierEvents(
+                entry_applied=self._entry_applied,
+                restored=self._restored,
+                applied=lambda index: self._driver.feed(Applied(index)),
+                at_rest=self._at_rest,
+                failed=self._machine_failed,
+            ),
+        )
+        if self._applier.index < stored.hard_state.commit:
+            self._started = asyncio.get_running_loop().create_future()
+        self._driver.feed(TimePassed())
+        if self._started is not None:
+            await self._started
+
+    async def stop(self) -> None:
+        """Take nothing new, wait for what is under way, and close the files. The flusher still runs.
+
+        Whoever waits gets OutcomeUnknownError. A leader does not hand leadership over by itself.
+        """
+        is_whole = self._failure is None
+        self._stop_living(OutcomeUnknownError("the broker is shutting down"))
+        if self._applier is not None:
+            await self._applier.stop()
+        await self._writer.stop()
+        try:
+            files = self._opened.files
+            await asyncio.to_thread(files.close if is_whole else files.abandon)
+        except StorageError as error:  # a full disk: the next start recovers it
+            self._log.error("the cluster's log is not closed cleanly", reason=str(error))
+
+    def end(self, error: LogboomError) -> None:
+        """End the group on this node, as where the log dir failed elsewhere; all who wait get the error. Idempotent.
+
+        Whoever waits for a proposal that is in the log gets OutcomeUnknownError: others may have it, and commit it.
+        """
+        if self._failure is None:
+            self._log.critical("the cluster's log ended on this broker", reason=str(error))
+            self._stop_living(error)
+            self._on_failure(error)
+
+    def _stop_living(self, error: LogboomError) -> None:
+        if self._failure is None:
+            self._failure = error
+            self._driver.stop()
+            self._proposals.end(OutcomeUnknownError(f"the change may have been made: {error}"))
+            self._reads.end(error)
+            if self._started is not None:
+                fail(self._started, error)
+            for waiter in self._configured:
+                fail(waiter, error)
+            self._tell(Leadership(None, self.leadership.term))
+
+    # --- what is asked of it --------------------------------------------------------------------------------------
+
+    def received(self, message: memoryview) -> None:
+        """A message of another member. Before `start` it is lost."""
+        if self._applier is None or self._failure is not None:
+            return
+        try:
+            decoded = decode_message(message)
+        except InvalidMessageError as error:
+            self._invalid(error)
+            return
+        self._driver.feed(Received(decoded))
+
+    async def propose(self, data: bytes) -> Index:
+        """Have `data`, which is not empty, committed; the index of its entry, once the state machine here has applied
+        it.
+
+        Raises ProposalRejectedError and ProposalLostError: it is not applied anywhere and never will be;
+        OutcomeUnknownError: it may have been or may still be, as also where the caller is cancelled. As long as no
+        majority is there it waits.
+        """
+        assert data, "an empty entry is a leader's own"
+        if len(data) > PROPOSAL_BYTES_MAX:
+            raise ProposalRejectedError(f"a change of {len(data)} bytes is above the limit of {PROPOSAL_BYTES_MAX}")
+        return await self._propose(lambda waiter: Propose(waiter, data))
+
+    async def change_members(self, change: ConfChangeV2) -> None:
+        """Change the members; returns once the change holds, as far as this node knows. One at a time.
+
+        Raises as `propose`; ProposalRejectedError also where another change is under way or this one is not possible.
+        """
+        index = await self._propose(lambda waiter: ProposeConfChange(waiter, change))
+        if self._configured_index < index:
+            waiter: Waiter = asyncio.get_running_loop().create_future()
+            self._configured.append(waiter)
+            await waiter
+
+    async def _propose(self, event: Callable[[Waiter], Event]) -> Index:
+        self._check()
+        if len(self._proposals) >= PROPOSALS_MAX:
+            raise ProposalRejectedError(f"{PROPOSALS_MAX} changes wait to be committed")
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._proposals.proposed(waiter)
+        self._driver.feed(event(waiter))
+        return await waiter
+
+    async def confirm_leadership(self) -> Index:
+        """Return once it is certain that this node led at some time after the call, and that it has applied everything
+        that was committed before the call; up to where that is.
+
+        Raises NotControllerError where it does not lead, or not any more. While it leads and cannot commit the first
+        entry of its term, for example on a full disk, it waits.
+        """
+        self._check()
+        if not self._leads:
+            raise NotControllerError("this broker is not the controller")
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._reads.add(waiter)
+        return await waiter
+
+    def transfer_leadership(self, to: NodeId) -> None:
+        """Have another voter lead, if this node does; nothing happens otherwise. It has an election timeout to take
+        over, during which proposals are rejected."""
+        self._driver.feed(TransferLeadership(to))
+
+    @property
+    def status(self) -> GroupStatus:
+        """What a person wants to know."""
+        status = self._driver.node.status
+        return GroupStatus(
+            self.leadership,
+            status.last_index,
+            status.hard_state.commit,
+            self._opened.stored.snapshot.index if self._applier is None else self._applier.index,
+            tuple(
+                MemberStatus(
+                    node_id, each.match_index, not each.is_learner, each.recent_active or node_id == self.node_id
+                )
+                for node_id, each in sorted(status.progress.items())
+            ),
+        )
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        assert self._applier is not None, "the group was not started"
+
+    # --- effects --------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        assert self._applier is not None
+        match effect:
+            case Persist() | DiscardLog():
+                self._writer.put(effect)
+            case Send(message):
+                self._send(message)
+            case Apply() | Restore():
+                self._applier.put(effect)
+            case ConfigurationChanged(index, members):
+                self._configuration_changed(index, members)
+            case ProposalAppended(token, entry_id):
+                self._proposals.appended(token, entry_id)
+            case ProposalDropped(token, reason):
+                self._proposals.dropped(token, reason)
+            case ReadReady(number, index):
+                self._reads.answered(number, index, self._applier.index)
+            case RoleChanged(role, lead, term):
+                self._role_changed(role, lead, term)
+            case SnapshotWanted():
+                self._snapshots.want()
+                if self._applier.idle:
+                    self._at_rest()
+            case Ignored():
+                pass  # a message that was repeated, late or for an earlier member
+
+    def _send(self, message: Message) -> None:
+        is_snapshot = message.type is MessageType.SNAP
+        sent = self._transport.send(message.to, encode_message(message), is_snapshot=is_snapshot)
+        if is_snapshot:
+            self._driver.feed(SnapshotSent(message.to, failed=not sent))
+        elif not sent and message.type is MessageType.APP:  # heartbeats go on at the same rate whoever hears them
+            self._driver.feed(PeerUnreachable(message.to))
+
+    def _role_changed(self, role: Role, lead: NodeId, term: Term) -> None:
+        led, self._leads = self._leads, role is Role.LEADER
+        if led and (not self._leads or term != self.leadership.term):
+            self._reads.leadership_lost()
+        self._tell(Leadership(None if lead == NOBODY else lead, term))
+
+    def _tell(self, leadership: Leadership) -> None:
+        if leadership != self.leadership:
+            self.leadership = leadership
+            if self._machine is not None:
+                self._machine.leadership_changed(leadership)
+
+    def _configuration_changed(self, index: Index, members: ConfState) -> None:
+        self.members, self._configured_index = members, index
+        for waiter in self._configured:
+            answer(waiter, index)
+        self._configured.clear()
+
+    # --- outcomes -------------------------------------------------------------------------------------------------
+
+    def _entry_applied(self, entry: Entry) -> None:
+        self._snapshots.applied(entry)
+        if self._started is not None and entry.index >= self._opened.stored.hard_state.commit:
+            answer(self._started, entry.index)
+        if self._failure is not None:
+            return
+        leadership = self.leadership
+        if self._leads and not leadership.serving and entry.term == leadership.term:
+            self._tell(replace(leadership, serving=True))
+        self._proposals.applied(entry)
+        self._reads.applied(entry.index)
+
+    def _restored(self, snapshot: Snapshot) -> None:
+        self._snapshots.restored(snapshot)
+        self._configuration_changed(snapshot.index, snapshot.conf_state)
+        self._proposals.restored(
+            snapshot.index, OutcomeUnknownError("the change may have been made: this broker was too far behind to see")
+        )
+        self._reads.applied(snapshot.index)
+
+    def _at_rest(self) -> None:
+        """Take a snapshot, if one is due."""
+        assert self._applier is not None
+        assert self._machine is not None
+        now = now_ms(self._clock)
+        point = self._driver.node.snapshot_point if self._snapshots.is_due(now) else None
+        if point is None or point.index != self._applier.index:
+            return
+        snapshot = self._snapshots.take(point, self._machine, now)
+        if snapshot is not None:
+            self._writer.put(snapshot)
+
+    def _snapshot_taken(self, snapshot: Snapshot) -> None:
+        self._snapshots.taken(snapshot)
+        self._driver.feed(SnapshotTaken(snapshot))
+
+    def _machine_failed(self, error: Exception) -> None:
+        if not isinstance(error, LogboomError):
+            self._log.error("applying metadata failed on an internal error", exc_info=error)
+        self.end(StorageError(f"a committed change of metadata could not be applied: {error!r}"))
+
+    def _node_failed(self, error: Exception) -> None:
+        if not isinstance(error, LogboomError):
+            self._log.error("the consensus core failed on an internal error", exc_info=error)
+        self.end(error if isinstance(error, LogLostError) else StorageError(f"the consensus core failed: {error!r}"))
+
+    def _invalid(self, error: InvalidMessageError) -> None:
+        now = now_ms(self._clock)
+        if now >= self._invalid_logged_ms + _INVALID_LOG_MS:
+            self._invalid_logged_ms = now
+            self._log.warning("a message of another broker is not valid", reason=str(error))

@@ -1,0 +1,154 @@
+"""Who waits for the group: proposals for their entry to be applied, readers for a leader to be confirmed.
+
+Everything is called on the loop. A waiter that was cancelled is forgotten when its turn comes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from logboom.base.errors import LogboomError, NotControllerError
+from logboom.broker.raft.ports import ProposalLostError, ProposalRejectedError
+from logboom.raft import Entry, EntryId, Index
+
+Waiter = asyncio.Future[Index]
+
+
+class Proposals:
+    """Proposals on their way: given to the node, then in its log, in the order of the log, then applied."""
+
+    def __init__(self) -> None:
+        self._proposed: set[Waiter] = set()
+        self._waiting: deque[tuple[EntryId, Waiter]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._proposed) + len(self._waiting)
+
+    def proposed(self, waiter: Waiter) -> None:
+        """It is given to the node. The waiter is its token, too."""
+        self._proposed.add(waiter)
+
+    def appended(self, token: object, entry_id: EntryId) -> None:
+        """It is the last entry of the log now."""
+        assert isinstance(token, asyncio.Future)
+        self._proposed.discard(token)
+        self._waiting.append((entry_id, token))
+
+    def dropped(self, token: object, reason: str) -> None:
+        """It did not get into the log."""
+        assert isinstance(token, asyncio.Future)
+        self._proposed.discard(token)
+        fail(token, ProposalRejectedError(f"this broker is not the controller, or not at the moment: {reason}"))
+
+    def applied(self, entry: Entry) -> None:
+        """An entry was applied. Its proposal is answered; what was proposed in an earlier term and stands behind it is
+        lost, because terms only rise along the log."""
+        while self._waiting:
+            entry_id, waiter = self._waiting[0]
+            if entry_id.index > entry.index and entry_id.term >= entry.term:
+                return
+            self._waiting.popleft()
+            if entry_id == entry.id:
+                answer(waiter, entry.index)
+            else:
+                fail(waiter, ProposalLostError("another controller was elected before the change was committed"))
+
+    def restored(self, index: Index, error: LogboomError) -> None:
+        """A snapshot has taken the place of all entries up to `index`: `error` for what was proposed among them."""
+        waiting, self._waiting = self._waiting, deque()
+        for entry_id, waiter in waiting:
+            if entry_id.index <= index:
+                fail(waiter, error)
+            else:
+                self._waiting.append((entry_id, waiter))
+
+    def end(self, error: LogboomError) -> None:
+        """Nothing more will be applied here."""
+        for waiter in self._proposed:
+            fail(waiter, error)
+        self._proposed.clear()
+        while self._waiting:
+            fail(self._waiting.popleft()[1], error)
+
+
+class Reads:
+    """Readers who want to know that this node leads. One question is under way at a time; all who come meanwhile share
+    the next one, since an answer is worth something only to those who came before it was asked."""
+
+    def __init__(self, ask: Callable[[int], None], timeout_s: float) -> None:
+        """`ask` puts the question of that number to the group; after `timeout_s` without an answer it is put again."""
+        self._ask = ask
+        self._timeout_s = timeout_s
+        self._number = 0
+        self._asked: list[Waiter] = []
+        self._next: list[Waiter] = []
+        self._confirmed: list[tuple[Index, Waiter]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, waiter: Waiter) -> None:
+        """A reader came."""
+        self._next.append(waiter)
+        if not self._asked:
+            self._put()
+
+    def _put(self) -> None:
+        self._asked.extend(waiter for waiter in self._next if not waiter.done())
+        self._next.clear()
+        self._stop_timer()
+        if self._asked:
+            self._number += 1
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._put)
+            self._ask(self._number)
+
+    def answered(self, number: int, index: Index, applied: Index) -> None:
+        """This node led when the question of that number was asked, and `index` was committed then."""
+        if number != self._number or not self._asked:
+            return  # it was asked again
+        asked, self._asked = self._asked, []
+        self._confirmed.extend((index, waiter) for waiter in asked)
+        self.applied(applied)
+        self._put()
+
+    def applied(self, applied: Index) -> None:
+        """Everything up to `applied` is applied: readers of an index up to there are answered."""
+        if not self._confirmed:
+            return
+        for index, waiter in self._confirmed:
+            if index <= applied:
+                answer(waiter, index)
+        self._confirmed = [(index, waiter) for index, waiter in self._confirmed if index > applied]
+
+    def leadership_lost(self) -> None:
+        """Nobody will answer. Who was answered and waits for an index still gets it."""
+        self._refuse(NotControllerError("this broker is not the controller any more"))
+
+    def end(self, error: LogboomError) -> None:
+        """Nothing more will be applied here."""
+        self._refuse(error)
+        for _, waiter in self._confirmed:
+            fail(waiter, error)
+        self._confirmed.clear()
+
+    def _refuse(self, error: LogboomError) -> None:
+        self._stop_timer()
+        for waiter in (*self._asked, *self._next):
+            fail(waiter, error)
+        self._asked.clear()
+        self._next.clear()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def answer(waiter: Waiter, index: Index) -> None:
+    """Answer a waiter, if it still waits."""
+    if not waiter.done():
+        waiter.set_result(index)
+
+
+def fail(waiter: Waiter, error: LogboomError) -> None:
+    """Disappoint a waiter, if it still waits."""
+    if not waiter.done():
+        waiter.set_exception(error)
