@@ -12,7 +12,7 @@ from tests.support.clock import ManualClock
 
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
-from logboom.broker.groups.service import OFFSETS_STREAM
+from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
 from logboom.broker.groups.shard import GroupShard
 from logboom.broker.partition.replica import Partition
 from logboom.groups import (
@@ -115,6 +115,8 @@ def test_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
 
 def test_requests_are_refused_while_groups_load_but_heartbeats_are_accepted(tmp_path: Path) -> None:
     async def body() -> None:
+        async with running(tmp_path, **QUICK):
+            pass  # it creates the stream
         async with running(tmp_path, **QUICK) as broker:
             loading = CoordinatorLoadInProgressError
             groups = broker.groups
@@ -134,6 +136,8 @@ def test_requests_are_refused_while_groups_load_but_heartbeats_are_accepted(tmp_
 
 def test_a_broker_that_stops_while_groups_load_serves_none(tmp_path: Path) -> None:
     async def body() -> None:
+        async with running(tmp_path, **QUICK):
+            pass
         broker = await start(tmp_path, **QUICK)
         broker.groups.resign()
         await broker.groups.loaded()
@@ -501,6 +505,7 @@ def test_after_the_loop_was_blocked_heartbeats_are_read_before_sessions_end(tmp_
                 clock=clock,
                 log=broker.log,
                 max_decompressed_bytes=1 << 20,
+                may_act=lambda: True,
                 on_stall=stalls.append,
             )
             await shard.load(frozenset)

@@ -72,11 +72,10 @@ Rooms, lowest first; each imports only those before it:
     quotas         how much clients have used of their quotas
     partition/     one partition: append queue, leader, acks, reads, deletion of old records
     disk/          the flusher, the data directory, directories of partitions, background work on logs
-    raft/          the consensus group of the metadata on this broker: its files, and the driver of its node
     metadata_log   the commit port on a local log
     catalog        the image, commands, producer ids
     replicas       the partitions of this broker, kept as the image says
-    groups/        coordinators of consumer groups on `__consumer_offsets`
+    groups/        coordinators of the consumer groups that this broker leads, on `__consumer_offsets`
     health         what is offline and why
     broker         wiring, start, stop
     limits         how near each limit is, for /metrics

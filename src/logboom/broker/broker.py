@@ -110,14 +110,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.catalog, self._config)
         self.quotas = self._quota_manager(config)
         self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
-        self.groups = GroupService(
-            self._config,
-            find_partition=self.replicas.find,
-            ensure_stream=self.catalog.ensure_internal_stream,
-            stream_names=lambda: self.catalog.streams().keys(),
-            runtime=runtime,
-            log=log,
-        )
+        self.groups = self._group_service()
         self.catalog.attach(self)
         self._background: list[asyncio.Task[None]] = []
         self._config.subscribe(self._settings_changed)
@@ -134,6 +127,18 @@ class Broker:
             read_cache=self._read_cache,
             window_memory=self.window_memory,
             open_files=self.open_files,
+        )
+
+    def _group_service(self) -> GroupService:
+        return GroupService(
+            self._config,
+            broker_id=self.identity.broker_id,
+            image=lambda: self.catalog.image,
+            find_partition=self.replicas.find,
+            ensure_stream=self.catalog.ensure_internal_stream,
+            holds_lease=lambda: True,
+            runtime=self.runtime,
+            log=self.log,
         )
 
     def _quota_manager(self, config: BrokerConfig) -> ClientQuotaManager:
@@ -235,12 +240,12 @@ class Broker:
         await self.replicas.abandon(delta)
 
     async def apply(self, delta: ImageDelta) -> None:
-        """After the commit. Settings come first, because partitions read them; groups drop offsets of what is gone."""
+        """After the commit. Settings come first, because partitions read them; groups follow the partitions' roles."""
         if delta.broker_configs_changed:
             await self._apply_settings(delta.after)
+        self.groups.let_go(delta)
         await self.replicas.apply(delta)
-        if delta.deleted:
-            self.groups.streams_deleted(frozenset(stream.name for stream in delta.deleted))
+        self.groups.follow(delta)
 
     async def _apply_settings(self, image: Image) -> None:
         before = _partition_settings(self.config)

@@ -44,6 +44,7 @@ from logboom.metadata import (
     create_stream,
     delete_stream,
     delta_of,
+    replication_factor_max,
 )
 
 Result = TypeVar("Result")
@@ -194,12 +195,18 @@ class Catalog:
 
         return await self._in_order(change)
 
-    async def ensure_internal_stream(self, name: str, *, partitions: int, config: Mapping[str, str]) -> Stream:
-        """The broker's own stream of a name with these settings; created where there is none. The number of partitions
-        stays, and the settings where they cannot be written now: the next start tries again."""
+    async def ensure_internal_stream(
+        self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]
+    ) -> Stream:
+        """The broker's own stream of a name with these settings; created where there is none, with so many replicas or
+        as many as there can be. The number of partitions stays, and the settings where they cannot be written now: the
+        next start tries again."""
         if self.stream(name) is None:
+            factor = min(replication_factor, replication_factor_max(self._image.brokers))
             try:
-                return await self.create_stream(name, partitions=partitions, config=dict(config), internal=True)
+                return await self.create_stream(
+                    name, partitions=partitions, replication_factor=factor, config=dict(config), internal=True
+                )
             except StreamExistsError:  # another caller created it while this one waited for its turn
                 pass
         try:

@@ -149,6 +149,12 @@ class GroupsConfig(Settings):
     # partition that was written, stays cheap however many groups commit. Groups are placed by hash, so it stays.
     offsets_partitions: Annotated[int, Field(ge=1, le=1_000), Static("offsets.topic.num.partitions")] = 8
     """Partitions of `__consumer_offsets`; fixed once it was created (`offsets.topic.num.partitions`)."""
+    offsets_replication_factor: Annotated[int, Field(ge=1, le=32), Static("offsets.topic.replication.factor")] = 3
+    """Replicas of each partition of `__consumer_offsets`, or as many as there are brokers when it is created."""
+    offsets_commit_timeout_ms: Annotated[
+        DurationMs, Field(ge=1, le=_INT32_MAX), Static("offsets.commit.timeout.ms")
+    ] = 5 * SECOND_MS
+    """How long a commit waits for its replicas before it is answered COORDINATOR_NOT_AVAILABLE."""
     offsets_segment_bytes: Annotated[
         SizeBytes, Field(ge=16 * KIB, le=_INT32_MAX), Static("offsets.topic.segment.bytes")
     ] = 4 * MIB

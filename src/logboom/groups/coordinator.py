@@ -26,6 +26,7 @@ from logboom.groups.events import (
     Request,
     RequestBody,
     Resign,
+    Resumed,
     StreamsDeleted,
     Sync,
     Tick,
@@ -154,6 +155,8 @@ class Coordinator:
                 self._offsets.streams_deleted(streams)
             case Resign():
                 self._resign()
+            case Resumed():
+                self._resume()
         return self._context.finish()
 
     def _request(self, token: Token, body: RequestBody) -> None:
@@ -203,6 +206,11 @@ class Coordinator:
         for group in self._context.groups.values():
             self._rebalance.resign(group)
         self._context.timers.clear()
+
+    def _resume(self) -> None:
+        for group in self._context.groups.values():
+            self._rebalance.restart_timers(group)
+        self._tick()  # what has no member to give time to is due
 
     def deadline_ms(self) -> int | None:
         """When the next Tick is due, on the monotonic clock; None while no timer runs."""

@@ -174,7 +174,13 @@ class Resign:
     """This broker stops coordinating: pending requests are answered NOT_COORDINATOR."""
 
 
-Event: TypeAlias = Request | Persisted | StreamsDeleted | Tick | Resign
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """This broker may serve again, after a time in which it refused requests, heartbeats too: sessions and the phases
+    of rebalances begin anew."""
+
+
+Event: TypeAlias = Request | Persisted | StreamsDeleted | Tick | Resign | Resumed
 
 
 # --- answers ----------------------------------------------------------------------------------------------------

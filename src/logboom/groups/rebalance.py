@@ -226,9 +226,19 @@ class Rebalance:
 
         self._context.persist(group, (LogRecord(encode_group_key(group.group_id), value),), done)
 
+    def restart_timers(self, group: Group) -> None:
+        """Give members and phases their whole time again: nobody could reach the coordinator for a while."""
+        for member in group.members.values():
+            if not member.is_new:
+                self.expect_heartbeat(group, member)
+        if group.is_in(State.PREPARING_REBALANCE) and group.group_id not in self._initial_delays:
+            self._context.set_timer(group.rebalance_timeout_ms, JOIN, group.group_id)
+        if group.pending_syncs:
+            self._context.set_timer(group.rebalance_timeout_ms, SYNC, group.group_id)
+
     def resign(self, group: Group) -> None:
         """Answer all held requests of a group NOT_COORDINATOR."""
-        error = NotCoordinatorError("this broker is stopping")
+        error = NotCoordinatorError("this broker does not coordinate the group any more")
         for member in group.members.values():
             self.answer_join(group, member, JoinReply(error=error, member_id=member.member_id))
             self.answer_sync(member, SyncReply(error=error))

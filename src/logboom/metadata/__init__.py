@@ -46,6 +46,7 @@ from logboom.metadata.commands import (
 from logboom.metadata.delta import ImageDelta, delta_of
 from logboom.metadata.image import BROKERS_OWN, BrokerConfigs, Image, Stream, apply, apply_all
 from logboom.metadata.limits import Limits
+from logboom.metadata.placement import replication_factor_max
 from logboom.metadata.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -155,5 +156,6 @@ __all__ = [
     "quota_entity",
     "quota_for",
     "refused_settings",
+    "replication_factor_max",
     "stream_setting",
 ]

@@ -49,7 +49,7 @@ def place(
 
     Raises InvalidReplicationFactorError where there are not as many failure domains as replicas.
     """
-    candidates = [one for one in brokers.values() if not (one.draining or one.shutting_down)]
+    candidates = _candidates(brokers)
     domains = {one.domain for one in candidates}
     if not 1 <= replication_factor <= len(domains):
         raise InvalidReplicationFactorError(_too_many(replication_factor, len(candidates), len(domains)))
@@ -61,6 +61,15 @@ def place(
         load.add(replicas)
         placed.append(replicas)
     return placed
+
+
+def replication_factor_max(brokers: Mapping[BrokerId, Broker]) -> int:
+    """The most replicas that a new partition can have: one where no broker has registered yet."""
+    return max(len({one.domain for one in _candidates(brokers)}), 1)
+
+
+def _candidates(brokers: Mapping[BrokerId, Broker]) -> list[Broker]:
+    return [one for one in brokers.values() if not (one.draining or one.shutting_down)]
 
 
 def start(replicas: Replicas, brokers: Mapping[BrokerId, Broker]) -> Assignment:

@@ -1,26 +1,27 @@
 """Consumer groups as the doors call them: finds the shard of a group and passes the request on.
 
 Groups and their offsets are stored in the internal stream `__consumer_offsets`, each group in the partition that Kafka
-would choose; every partition has one shard. Requests of members never raise: a shard that loads, failed or resigned is
-an error in the answer.
+would choose. Whoever leads that partition coordinates the group; `shards` has those of this broker. Requests of members
+never raise: a shard that is elsewhere, loads, failed or resigned is an error in the answer.
 
-Life: created with the broker; `start` once its partitions are open (shards load in the background); `stop` before they
-close.
+Life: created with the broker; `start` once its partitions are open (shards load in the background); `let_go` and
+`follow` with every change of the metadata; `stop` before the partitions close.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Final, Protocol
+from typing import Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerId
 from logboom.broker.config import BrokerConfig, GroupsConfig
-from logboom.broker.groups.shard import STALL_GRACE_S, GroupShard
+from logboom.broker.groups.offsets_stream import OFFSETS_STREAM, stream_settings
+from logboom.broker.groups.shards import Shards
 from logboom.broker.partition.replica import Partition
 from logboom.broker.runtime import Runtime
 from logboom.groups import (
@@ -39,21 +40,24 @@ from logboom.groups import (
     JoinReply,
     Leave,
     LeaveReply,
-    StreamsDeleted,
     Sync,
     SyncReply,
-    partition_of_group,
 )
 from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
-from logboom.metadata import Stream
+from logboom.metadata import Image, ImageDelta, Stream
 
-OFFSETS_STREAM: Final = "__consumer_offsets"
+__all__ = ["OFFSETS_STREAM", "GroupService"]
+
+Result = TypeVar("Result")
 
 
 class EnsureStream(Protocol):
-    """Gives the internal stream of a name with these settings; creates it where there is none."""
+    """Gives the internal stream of a name with these settings; creates it where there is none, with so many replicas
+    of each partition, or as many as the brokers there are can hold."""
 
-    async def __call__(self, name: str, *, partitions: int, config: Mapping[str, str]) -> Stream: ...
+    async def __call__(
+        self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]
+    ) -> Stream: ...
 
 
 class GroupService:
@@ -63,100 +67,95 @@ class GroupService:
         self,
         config: Current[BrokerConfig],
         *,
+        broker_id: BrokerId,
+        image: Callable[[], Image],
         find_partition: Callable[[str, int], Partition],
         ensure_stream: EnsureStream,
-        stream_names: Callable[[], Collection[str]],
+        holds_lease: Callable[[], bool],
         runtime: Runtime,
         log: FilteringBoundLogger,
     ) -> None:
-        """`find_partition` raises LogboomError where there is no such partition; `stream_names` gives all there are."""
+        """`find_partition` raises LogboomError where there is no such partition here; `holds_lease` says whether this
+        broker may act as a leader at this moment."""
         self._config = config
-        self._find_partition = find_partition
-        self._ensure_stream = ensure_stream
-        self._stream_names = stream_names
+        self._broker_id = broker_id
+        self._image = image
+        self._ensure = ensure_stream
         self._runtime = runtime
-        self._log = log
-        self._shards: list[GroupShard] = []
-        self._loading: list[asyncio.Task[None]] = []
-        self._stall_logged_until_s = 0.0
+        self._shards = Shards(
+            config,
+            broker_id=broker_id,
+            image=image,
+            find_partition=find_partition,
+            holds_lease=holds_lease,
+            runtime=runtime,
+            log=log,
+        )
 
     # --- life ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Create the stream of offsets where there is none, and start loading the shards."""
-        config = self._config.now.groups
-        stream = await self.offsets_stream()
-        self._shards = [
-            GroupShard(
-                partial(self._find_partition, OFFSETS_STREAM, index),
-                config.as_limits(),
-                clock=self._runtime.clock,
-                log=self._log.bind(offsets_partition=index),
-                max_decompressed_bytes=self._config.now.max_decompressed_bytes,
-                on_stall=self._log_stall,
-            )
-            for index in range(stream.partitions)
-        ]
-        self._loading = [asyncio.create_task(shard.load(self._existing_streams)) for shard in self._shards]
+        """Begin to load what this broker coordinates.
+
+        A broker that is alone creates the stream of offsets where there is none, and gives it the settings that are
+        configured now. In a cluster the first group creates it: then it has replicas on the brokers that there are.
+        """
+        if len(self._image().brokers) <= 1:
+            await self._make_stream()
+        self._shards.follow(self._stream)
 
     async def offsets_stream(self) -> Stream:
-        """The stream that groups are kept in; created where there is none."""
+        """The stream that groups are kept in; created where there is none. Raises what the creation raises."""
+        return self._stream or await self._make_stream()
+
+    async def _make_stream(self) -> Stream:
         config = self._config.now.groups
-        settings = {
-            "cleanup.policy": "compact",
-            "logboom.flush": "commit",
-            "max.message.bytes": str(config.offsets_max_message_bytes),
-            "message.timestamp.type": "CreateTime",
-            # A segment that is written to is not compacted, and is loaded whole: smaller ones make a quick start.
-            "segment.bytes": str(config.offsets_segment_bytes),
-        }
-        return await self._ensure_stream(OFFSETS_STREAM, partitions=config.offsets_partitions, config=settings)
+        return await self._ensure(
+            OFFSETS_STREAM,
+            partitions=config.offsets_partitions,
+            replication_factor=config.offsets_replication_factor,
+            config=stream_settings(config),
+        )
+
+    @property
+    def _stream(self) -> Stream | None:
+        return self._image().by_name.get(OFFSETS_STREAM)
+
+    def let_go(self, delta: ImageDelta) -> None:
+        """Resign what this broker does not lead any more. Before its partitions take other roles: nothing is answered
+        from memory from then on."""
+        self._shards.let_go(delta.after.by_name.get(OFFSETS_STREAM))
+
+    def follow(self, delta: ImageDelta) -> None:
+        """Coordinate what this broker leads now, and drop offsets of streams that are gone. Once its partitions have
+        taken their roles."""
+        self._shards.follow(delta.after.by_name.get(OFFSETS_STREAM))
+        if delta.deleted:
+            self._shards.streams_deleted(frozenset(stream.name for stream in delta.deleted))
+
+    def lease_changed(self, *, held: bool) -> None:
+        """This broker has lost its lease, or has one again."""
+        self._shards.lease_changed(held=held)
 
     def configure(self, config: GroupsConfig) -> None:
         """Apply other settings; those of the stream itself are applied at the start."""
-        for shard in self._shards:
-            shard.configure(config.as_limits())
-
-    def _log_stall(self, late_ms: int) -> None:
-        """Every shard notices; one of them tells it."""
-        now_s = self._runtime.clock.monotonic_s()
-        if now_s >= self._stall_logged_until_s:
-            self._stall_logged_until_s = now_s + STALL_GRACE_S
-            self._log.warning("the event loop was blocked", late_ms=late_ms)
-
-    def _existing_streams(self) -> frozenset[str]:
-        return frozenset(self._stream_names())
+        self._shards.configure(config)
 
     async def loaded(self) -> None:
         """Return when every shard has loaded, or failed to."""
-        await asyncio.gather(*self._loading)
+        await self._shards.loaded()
 
     def resign(self) -> None:
         """Answer held requests NOT_COORDINATOR and refuse new ones. Requests with a pending write are still answered.
 
         Called before a door waits for its last answers, because a JoinGroup can be held for minutes.
         """
-        for shard in self._shards:
-            shard.resign()
+        self._shards.resign()
 
     async def stop(self) -> None:
         """Resign, if that was not done, and wait for pending writes."""
-        for task in self._loading:
-            task.cancel()
-        await asyncio.gather(*self._loading, return_exceptions=True)
         self.resign()
-        for shard in self._shards:
-            await shard.drain()
-
-    def streams_deleted(self, names: frozenset[str]) -> None:
-        """Delete all offsets of deleted streams."""
-        for shard in self._shards:
-            shard.process_if_serving(StreamsDeleted(names))
-
-    def _shard(self, group_id: str) -> GroupShard:
-        if not self._shards:
-            raise CoordinatorNotAvailableError("groups are not served yet")
-        return self._shards[partition_of_group(group_id, len(self._shards))]
+        await self._shards.drain()
 
     # --- members ------------------------------------------------------------------------------------------------
 
@@ -164,7 +163,7 @@ class GroupService:
         """JoinGroup; answered when the whole group has joined."""
         try:
             named = replace(join, unique_id=str(self._runtime.ids.uuid()))
-            reply: JoinReply = await self._shard(join.group_id).submit(named)
+            reply: JoinReply = await self._shards.find(join.group_id).submit(named)
         except LogboomError as error:
             return JoinReply(error=error, member_id=join.member_id)
         return reply
@@ -172,7 +171,7 @@ class GroupService:
     async def sync(self, sync: Sync) -> SyncReply:
         """SyncGroup; answered when the leader's assignment is committed."""
         try:
-            reply: SyncReply = await self._shard(sync.group_id).submit(sync)
+            reply: SyncReply = await self._shards.find(sync.group_id).submit(sync)
         except LogboomError as error:
             return SyncReply(error=error)
         return reply
@@ -180,7 +179,7 @@ class GroupService:
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
         """Heartbeat; accepted unchecked while groups are being loaded, as in Kafka."""
         try:
-            reply: HeartbeatReply = await self._shard(heartbeat.group_id).submit(heartbeat)
+            reply: HeartbeatReply = await self._shards.find(heartbeat.group_id).submit(heartbeat)
         except CoordinatorLoadInProgressError:
             return HeartbeatReply()
         except LogboomError as error:
@@ -190,7 +189,7 @@ class GroupService:
     async def leave(self, leave: Leave) -> LeaveReply:
         """LeaveGroup."""
         try:
-            reply: LeaveReply = await self._shard(leave.group_id).submit(leave)
+            reply: LeaveReply = await self._shards.find(leave.group_id).submit(leave)
         except LogboomError as error:
             return LeaveReply(error=error)
         return reply
@@ -198,9 +197,9 @@ class GroupService:
     # --- offsets and groups -------------------------------------------------------------------------------------
 
     async def commit(self, commit: Commit) -> CommitReply:
-        """OffsetCommit; answered when the offsets are committed."""
+        """OffsetCommit; answered when the offsets are committed, or have not been for too long: they may yet be."""
         try:
-            reply: CommitReply = await self._shard(commit.group_id).submit(commit)
+            reply: CommitReply = await self._in_time(self._shards.find(commit.group_id).submit(commit))
         except LogboomError as error:
             return CommitReply(results=tuple(error for _ in commit.offsets))
         return reply
@@ -208,7 +207,7 @@ class GroupService:
     async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsReply:
         """OffsetDelete."""
         try:
-            reply: DeleteOffsetsReply = await self._shard(request.group_id).submit(request)
+            reply: DeleteOffsetsReply = await self._in_time(self._shards.find(request.group_id).submit(request))
         except LogboomError as error:
             return DeleteOffsetsReply(error=error)
         return reply
@@ -216,31 +215,40 @@ class GroupService:
     async def delete_group(self, request: DeleteGroup) -> DeleteGroupReply:
         """One group of DeleteGroups."""
         try:
-            reply: DeleteGroupReply = await self._shard(request.group_id).submit(request)
+            reply: DeleteGroupReply = await self._in_time(self._shards.find(request.group_id).submit(request))
         except LogboomError as error:
             return DeleteGroupReply(error=error)
         return reply
+
+    async def _in_time(self, answer: Awaitable[Result]) -> Result:
+        """The answer to a request that waits for nothing but its write."""
+        timeout_ms = self._config.now.groups.offsets_commit_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await answer
+        except TimeoutError:
+            raise CoordinatorNotAvailableError(f"not committed within {timeout_ms} ms; it may yet be") from None
 
     # --- queries ------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """Committed offsets of a group, by stream and partition. Raises GroupError while the shard does not serve."""
-        return self._shard(group_id).coordinator.committed(group_id)
+        return self._shards.find(group_id).coordinator.committed(group_id)
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """A group; None where there is none. Raises GroupError while the shard does not serve."""
-        return self._shard(group_id).coordinator.describe(group_id)
+        return self._shards.find(group_id).coordinator.describe(group_id)
 
     def overview(self) -> list[GroupOverview]:
-        """All groups. Raises GroupError while any shard does not serve: clients would take a partial list for all."""
-        return [group for shard in self._shards for group in shard.coordinator.overview()]
+        """All groups that this broker coordinates. Raises GroupError while any of its shards does not serve: clients
+        would take a partial list for all."""
+        return [group for shard in self._shards.all() for group in shard.coordinator.overview()]
 
     def usage(self) -> tuple[int, int]:
         """The most groups in any partition of the offsets stream, and the most members in any group."""
-        sizes = [shard.coordinator.usage() for shard in self._shards if shard.serves]
+        sizes = [shard.coordinator.usage() for shard in self._shards.serving()]
         return max((groups for groups, _ in sizes), default=0), max((members for _, members in sizes), default=0)
 
     def states(self) -> Mapping[str, int]:
         """The number of loaded groups by state."""
-        serving = [shard.coordinator for shard in self._shards if shard.serves]
-        return Counter(group.state for coordinator in serving for group in coordinator.overview())
+        return Counter(group.state for shard in self._shards.serving() for group in shard.coordinator.overview())

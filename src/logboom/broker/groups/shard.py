@@ -7,8 +7,13 @@ effects of the current one. Appends are not waited for, so no group waits for an
 group keep their order because a partition appends in order.
 
 States: LOADING (requests are answered COORDINATOR_LOAD_IN_PROGRESS) -> SERVING, or FAILED for good -> RESIGNED.
+A resigned shard writes nothing any more, whatever the outcomes of its last writes make its coordinator want: the next
+shard of the partition reads the log up to where it ends at that moment, and must miss nothing that comes behind it.
 
-Life: created; `load`; any number of `submit` and `process`; `resign`, then `drain`.
+Time stands still while the broker may not act, having no lease: members whose heartbeats it refuses do not lose their
+sessions by that.
+
+Life: one leadership. Created; `load`; any number of `submit` and `process`; `resign`, then `drain`.
 """
 
 import asyncio
@@ -39,6 +44,7 @@ from logboom.groups import (
     Request,
     RequestBody,
     Resign,
+    Resumed,
     StreamsDeleted,
     Tick,
     Ticket,
@@ -54,6 +60,8 @@ from logboom.groups.errors import (
 _STALL_MS: Final = 1_000
 STALL_GRACE_S: Final = 0.5
 """How long after such a stall sessions are let live, at least."""
+_PAUSE_POLL_S: Final = 0.25
+"""How often a shard looks whether it may act again."""
 _REPLAY_SLICE: Final = 1_000
 _DRAIN_S: Final = 2.0
 
@@ -76,9 +84,12 @@ class GroupShard:
         clock: Clock,
         log: FilteringBoundLogger,
         max_decompressed_bytes: int,
+        may_act: Callable[[], bool],
         on_stall: Callable[[int], None],
     ) -> None:
-        """`on_stall` is told by how many milliseconds a timer was late because nothing ran for a while."""
+        """`may_act` says whether this broker has a lease; `on_stall` is told by how many milliseconds a timer was late
+        because nothing ran for a while."""
+        self._may_act = may_act
         self._on_stall = on_stall
         self._find_partition = find_partition
         self._clock = clock
@@ -96,6 +107,7 @@ class GroupShard:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._in_grace = False
+        self._is_paused = False
 
     def configure(self, limits: GroupLimits) -> None:
         """Apply other limits from now on."""
@@ -162,7 +174,7 @@ class GroupShard:
             case _Phase.FAILED:
                 return CoordinatorNotAvailableError("groups could not be loaded; the broker's log says why")
             case _Phase.RESIGNED:
-                return NotCoordinatorError("this broker is stopping")
+                return _resigned()
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -190,11 +202,6 @@ class GroupShard:
             self._stepping = False
         self._set_timer()
 
-    def process_if_serving(self, event: Event) -> None:
-        """As `process`, while the shard serves; otherwise the event is dropped."""
-        if self.serves:
-            self.process(event)
-
     def _now(self) -> Now:
         return Now(int(self._clock.monotonic_s() * 1_000), self._clock.wall_ms())
 
@@ -205,6 +212,8 @@ class GroupShard:
                     future = self._waiting.pop(token)
                     if not future.done():  # cancelled when its connection was lost
                         future.set_result(answer)
+                case Persist(ticket, _) if self._phase is _Phase.RESIGNED:
+                    self._written(ticket, _resigned())
                 case Persist(ticket, records):
                     self._writer.write(records, partial(self._written, ticket))
                 case Note(text, group_id, details):
@@ -230,6 +239,14 @@ class GroupShard:
 
     def _timer_fired(self) -> None:
         self._timer = None
+        if not self._may_act():
+            self._is_paused = True
+            self._timer = asyncio.get_running_loop().call_later(_PAUSE_POLL_S, self._timer_fired)
+            return
+        if self._is_paused:
+            self._is_paused = self._in_grace = False
+            self.process(Resumed())
+            return
         late_ms = self._now().monotonic_ms - self._timer_ms
         if late_ms > _STALL_MS and not self._in_grace:
             # The process was suspended, or its loop was blocked. Heartbeats that members sent meanwhile wait in socket
@@ -256,7 +273,11 @@ class GroupShard:
         """Wait for pending writes and their answers, for at most _DRAIN_S; then fail what is left."""
         if self._waiting:
             await asyncio.wait(self._waiting.values(), timeout=_DRAIN_S)
-        error = NotCoordinatorError("this broker is stopping")
+        error = _resigned()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
+
+
+def _resigned() -> NotCoordinatorError:
+    return NotCoordinatorError("this broker does not coordinate the group any more")

@@ -1,0 +1,208 @@
+"""The shards of this broker: one for each partition of `__consumer_offsets` that it leads, for one leadership each.
+
+`follow` compares what the image says with what there is, so it may be called as often as anybody likes and with any
+number of changes at once. A leadership that was won gets a new shard, which loads in the background; one that is lost,
+or replaced by a later one of the same broker, has its shard resign, whose state is forgotten. Nothing is handed over
+from one to the next but the log.
+
+A leader acts under a lease only. While it has none another broker may lead, and know later offsets: nothing is answered
+from memory then. Its shards keep their state for _LEASE_GRACE_S, because the controller may only have moved; after that
+those that still wait for an answer are sent elsewhere.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.ids import BrokerId, Epoch
+from logboom.broker.config import BrokerConfig, GroupsConfig
+from logboom.broker.groups.offsets_stream import OFFSETS_STREAM, leaderships
+from logboom.broker.groups.shard import STALL_GRACE_S, GroupShard
+from logboom.broker.partition.replica import Partition
+from logboom.broker.runtime import Runtime
+from logboom.groups import Resumed, StreamsDeleted, partition_of_group
+from logboom.groups.errors import CoordinatorNotAvailableError, NotCoordinatorError
+from logboom.metadata import Image, Stream
+
+_LEASE_GRACE_S: Final = 5.0
+
+
+class _Led(NamedTuple):
+    """One leadership of this broker."""
+
+    epoch: Epoch
+    shard: GroupShard
+    loading: asyncio.Task[None]
+
+
+class Shards:
+    """See the module. Life: `follow` any number of times, then `resign` for good, then `drain`. On the loop."""
+
+    def __init__(
+        self,
+        config: Current[BrokerConfig],
+        *,
+        broker_id: BrokerId,
+        image: Callable[[], Image],
+        find_partition: Callable[[str, int], Partition],
+        holds_lease: Callable[[], bool],
+        runtime: Runtime,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._config = config
+        self._broker_id = broker_id
+        self._image = image
+        self._find_partition = find_partition
+        self._holds_lease = holds_lease
+        self._runtime = runtime
+        self._log = log
+        self._stream: Stream | None = None
+        self._led: dict[int, _Led] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Shards that have resigned and wait for their last writes."""
+        self._has_ended = False
+        self._lease_timer: asyncio.TimerHandle | None = None
+        self._stall_logged_until_s = 0.0
+
+    # --- leaderships --------------------------------------------------------------------------------------------
+
+    def let_go(self, stream: Stream | None) -> None:
+        """Resign what this broker does not lead any more, under the same epoch, as `stream` says."""
+        led = leaderships(stream, self._broker_id)
+        for index, one in list(self._led.items()):
+            if led.get(index) != one.epoch:
+                self._resign(index)
+
+    def follow(self, stream: Stream | None) -> None:
+        """Coordinate what this broker leads as `stream` says; its partitions have taken these roles."""
+        if self._has_ended:
+            return
+        self.let_go(stream)
+        self._stream = stream
+        for index, epoch in leaderships(stream, self._broker_id).items():
+            if index not in self._led:
+                self._led[index] = self._load(index, epoch)
+
+    def _load(self, index: int, epoch: Epoch) -> _Led:
+        config = self._config.now
+        shard = GroupShard(
+            partial(self._find_partition, OFFSETS_STREAM, index),
+            config.groups.as_limits(),
+            clock=self._runtime.clock,
+            log=self._log.bind(offsets_partition=index),
+            max_decompressed_bytes=config.max_decompressed_bytes,
+            may_act=self._holds_lease,
+            on_stall=self._log_stall,
+        )
+        loading = asyncio.create_task(shard.load(self._existing_streams))
+        loading.add_done_callback(self._load_ended)
+        return _Led(epoch, shard, loading)
+
+    def _load_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._log.error("groups could not be loaded on an internal error", exc_info=fault)
+
+    def _existing_streams(self) -> frozenset[str]:
+        """All streams. The image has every stream for which a coordinator before could take an offset: it took none
+        any more once the image that made this broker the leader had reached it."""
+        return frozenset(self._image().by_name)
+
+    def _resign(self, index: int) -> None:
+        one = self._led.pop(index)
+        one.loading.cancel()
+        one.shard.resign()
+        leaving = asyncio.create_task(one.shard.drain())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    def resign(self) -> None:
+        """Resign all, for good. Writes under way are still answered."""
+        self._has_ended = True
+        self._forget_lease_timer()
+        for index in list(self._led):
+            self._resign(index)
+
+    async def drain(self) -> None:
+        """Wait for writes under way, after `resign`."""
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    async def loaded(self) -> None:
+        """Return when every shard that there is now has loaded, or failed to, or resigned."""
+        loading = [one.loading for one in self._led.values()]
+        if loading:
+            await asyncio.wait(loading)
+
+    # --- the lease ----------------------------------------------------------------------------------------------
+
+    def lease_changed(self, *, held: bool) -> None:
+        """This broker has lost its lease, or has one again."""
+        self._forget_lease_timer()
+        if held:
+            for shard in self.serving():
+                shard.process(Resumed())
+            self.follow(self._stream)
+        elif not self._has_ended:
+            self._lease_timer = asyncio.get_running_loop().call_later(_LEASE_GRACE_S, self._lease_stayed_away)
+
+    def _lease_stayed_away(self) -> None:
+        self._lease_timer = None
+        self._log.warning("groups given up, for want of a lease", partitions=len(self._led))
+        for index in list(self._led):
+            self._resign(index)
+
+    def _forget_lease_timer(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+            self._lease_timer = None
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> GroupShard:
+        """The shard of a group. Raises NotCoordinatorError, CoordinatorNotAvailableError."""
+        if self._has_ended:
+            raise NotCoordinatorError("this broker is stopping")
+        if self._stream is None:
+            raise CoordinatorNotAvailableError(f"there is no stream {OFFSETS_STREAM} yet")
+        led = self._led.get(partition_of_group(group_id, self._stream.partitions))
+        if led is None:
+            raise NotCoordinatorError(f"this broker does not coordinate group {group_id!r}")
+        self._check_lease()
+        return led.shard
+
+    def all(self) -> list[GroupShard]:
+        """All shards, to be asked for what they hold. Raises CoordinatorNotAvailableError without a lease."""
+        if self._led:
+            self._check_lease()
+        return [one.shard for one in self._led.values()]
+
+    def _check_lease(self) -> None:
+        if not self._holds_lease():
+            raise CoordinatorNotAvailableError("this broker has no lease: another one may coordinate by now")
+
+    def serving(self) -> Iterator[GroupShard]:
+        """The shards that have loaded."""
+        return (one.shard for one in self._led.values() if one.shard.serves)
+
+    # --- news ---------------------------------------------------------------------------------------------------
+
+    def configure(self, config: GroupsConfig) -> None:
+        """Apply other limits."""
+        for one in self._led.values():
+            one.shard.configure(config.as_limits())
+
+    def streams_deleted(self, names: frozenset[str]) -> None:
+        """Delete all offsets of deleted streams. Shards that load look for them at the end."""
+        for shard in self.serving():
+            shard.process(StreamsDeleted(names))
+
+    def _log_stall(self, late_ms: int) -> None:
+        """Every shard notices; one of them tells it."""
+        now_s = self._runtime.clock.monotonic_s()
+        if now_s >= self._stall_logged_until_s:
+            self._stall_logged_until_s = now_s + STALL_GRACE_S
+            self._log.warning("the event loop was blocked", late_ms=late_ms)
