@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -13,19 +14,18 @@ from tests.support.logs import Reports
 from logboom.base.errors import (
     CorruptBatchError,
     DiskFullError,
-    FencedLeaderEpochError,
     InvalidTimestampError,
     LogboomError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
-    UnknownLeaderEpochError,
 )
-from logboom.base.ids import BrokerId, Epoch, Offset
+from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex, StreamId
 from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.append_queue import AppendQueue
-from logboom.broker.partition.leader import Leader
+from logboom.broker.partition.leader import Leader, Leading
+from logboom.broker.partition.replication_port import NoReplication
 from logboom.broker.partition.validation import AppendRules
 from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, refused, tell_all
 from logboom.metadata import Flush, StreamConfig
@@ -65,7 +65,16 @@ class Bench:
         self.queue = AppendQueue(self.log, rules, conditions, clock, self.counters)
         self.readable = Readable()
         minimum = config.min_insync_replicas
-        self.leader = Leader("s-0", BrokerId(1), minimum, self.log.epochs, self.queue, self.readable)
+        self.leader = Leader(
+            "s-0",
+            (StreamId(UUID(int=1)), PartitionIndex(0)),
+            broker_id=BrokerId(1),
+            min_insync_replicas=minimum,
+            epochs=self.log.epochs,
+            queue=self.queue,
+            readable=self.readable,
+            replication=NoReplication(),
+        )
         self.told: list[tuple[str, list[Offset | LogboomError]]] = []
 
     def enqueue(self, name: str, *values: bytes, acks: int = -1, **how: object) -> None:
@@ -84,7 +93,7 @@ class Bench:
 @pytest.fixture
 def bench() -> Bench:
     made = Bench()
-    made.leader.start(Epoch(0), ALONE, Offset(0))
+    made.leader.start(Leading(Epoch(0), ALONE), Offset(0))
     return made
 
 
@@ -168,7 +177,7 @@ def test_closing_answers_what_waits_and_what_was_never_staged(bench: Bench) -> N
 
 def test_below_the_minimum_nothing_that_waits_for_commit_is_taken() -> None:
     bench = Bench(min_insync_replicas=2)
-    bench.leader.start(Epoch(3), ALONE, Offset(0))
+    bench.leader.start(Leading(Epoch(3), ALONE), Offset(0))
     bench.enqueue("refused", b"a")
     bench.enqueue("leader", b"b", acks=1)
     bench.queue.drain()
@@ -188,7 +197,7 @@ def test_below_the_minimum_nothing_that_waits_for_commit_is_taken() -> None:
 
 def test_a_stream_that_does_not_sync_is_safe_once_written() -> None:
     bench = Bench(flush=Flush.NONE)
-    bench.leader.start(Epoch(0), ALONE, Offset(0))
+    bench.leader.start(Leading(Epoch(0), ALONE), Offset(0))
     bench.enqueue("a", b"a")
     bench.queue.drain()
     bench.leader.local_end_moved(bench.log.flush(sync=False))
@@ -196,23 +205,17 @@ def test_a_stream_that_does_not_sync_is_safe_once_written() -> None:
     assert (bench.queue.safe_end, bench.log.durable_end) == (1, 0)
 
 
-def test_the_leadership_stamps_its_epoch_fences_clients_and_calls_watchers(bench: Bench) -> None:
+def test_the_leadership_stamps_its_epoch_and_calls_watchers(bench: Bench) -> None:
     calls: list[int] = []
     handle = bench.leader.watchers.add(lambda: calls.append(bench.readable.high_watermark))
-    bench.leader.start(Epoch(5), ALONE, Offset(0))
+    bench.leader.start(Leading(Epoch(5), ALONE), Offset(0))
     bench.enqueue("a", b"a")
     bench.queue.drain()
     bench.flush()
     data = bench.log.reader.read(Offset(0), 1, ceiling=Offset(1))
     assert data is not None
-    assert read_header(data).leader_epoch == bench.leader.epoch == 5
+    assert read_header(data).leader_epoch == 5
     assert calls == [1]
-    for known in (-1, 5):
-        bench.leader.check_epoch(known)
-    with pytest.raises(FencedLeaderEpochError):
-        bench.leader.check_epoch(4)
-    with pytest.raises(UnknownLeaderEpochError):
-        bench.leader.check_epoch(6)
     bench.leader.watchers.remove(handle)
     assert len(bench.leader.watchers) == 0
 

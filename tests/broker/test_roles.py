@@ -1,5 +1,6 @@
 """A partition's role: none while it is merely open, leader once the committed metadata says so."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,20 +14,32 @@ from tests.broker.node import append, batch, run, running, values_of
 from tests.support.logs import Reports
 
 from logboom.base.dynamic import Current
-from logboom.base.errors import LogboomError, NotLeaderError, UnknownStreamError
-from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset, PartitionIndex, StreamId, StreamName
+from logboom.base.errors import (
+    FencedLeaderEpochError,
+    LogboomError,
+    NotLeaderError,
+    OffsetNotAvailableError,
+    UnknownLeaderEpochError,
+    UnknownStreamError,
+)
+from logboom.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionIndex, StreamId, StreamName
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
+from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replica import AppendResult, Partition
+from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.partition.services import PartitionServices
 from logboom.host import SystemClock
 from logboom.metadata import Stream, StreamCreated, delta_of
-from logboom.records import read_header
+from logboom.records import patch_batch, read_header
+from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
+from logboom.replication.leadership import FollowerFetched
+from logboom.replication.reconciliation import EpochEnd
 from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, OpenFiles, PartitionLog
 
@@ -56,7 +69,29 @@ class ImmediateCommit:
         raise NotImplementedError
 
     async def run(self, function: Callable[[], Result]) -> Result:
-        raise NotImplementedError
+        return function()
+
+
+class Recorded:
+    """A replication that writes down what the partition asks of it."""
+
+    def __init__(self) -> None:
+        self.fetches: list[Fetch] = []
+        self.told: list[TellDurableEnd] = []
+        self.moves = 0
+        self.proposals = 0
+
+    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+        self.fetches.append(request)
+
+    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
+        self.told.append(told)
+
+    def moved(self, key: ReplicaKey) -> None:
+        self.moves += 1
+
+    def propose(self, key: ReplicaKey) -> None:
+        self.proposals += 1
 
 
 @pytest.fixture
@@ -65,13 +100,18 @@ def commit() -> ImmediateCommit:
 
 
 @pytest.fixture
-def partition(commit: ImmediateCommit) -> Iterator[Partition]:
+def replication() -> Recorded:
+    return Recorded()
+
+
+@pytest.fixture
+def partition(commit: ImmediateCommit, replication: Recorded) -> Iterator[Partition]:
     """A partition of broker 1 over a log with two records of epoch 3, in no role."""
     open_files, clock, counters = OpenFiles(), SystemClock(), Counters()
     log = PartitionLog.open(SimDisk(), "log", LogConfig(), now_ms=1_000, report=Reports(), open_files=open_files)
     log.append(records := batch(b"a", b"b"), ((0, read_header(records)),), leader_epoch=Epoch(3), now_ms=1_000)
     log.flush(sync=True)
-    config = Current(BrokerConfig())
+    config, logger = Current(BrokerConfig()), structlog.wrap_logger(structlog.testing.CapturingLogger())
     with ThreadPoolExecutor(1) as threads:
         services = PartitionServices(
             broker_id=BrokerId(1),
@@ -79,11 +119,13 @@ def partition(commit: ImmediateCommit) -> Iterator[Partition]:
             flusher=commit,
             readers=ReaderThreads(threads, clock),
             counters=counters,
-            rejections=WriteRejections(counters, clock, structlog.wrap_logger(structlog.testing.CapturingLogger())),
+            rejections=WriteRejections(counters, clock, logger),
             config=config,
             read_cache=ReadCache(0),
             window_memory=WindowMemory(config),
             open_files=open_files,
+            log=logger,
+            replication=replication,
         )
         stream = Stream(StreamName("orders"), StreamId(UUID(int=1)), 1, MappingProxyType({}), internal=False)
         yield Partition(stream, PartitionIndex(0), log, services)
@@ -111,7 +153,7 @@ def test_an_open_partition_without_a_role_takes_no_append_and_shows_no_record(
 def test_a_leader_serves_what_the_log_has_and_writes_its_own_epoch(
     partition: Partition, commit: ImmediateCommit
 ) -> None:
-    partition.lead(Epoch(7), ALONE)
+    partition.role.lead(Leading(Epoch(7), ALONE))
     assert (partition.leader_epoch, partition.high_watermark) == (7, 2)
     taken = outcome_of_append(partition, commit)
     assert isinstance(taken, AppendResult)
@@ -125,13 +167,122 @@ def test_a_leader_serves_what_the_log_has_and_writes_its_own_epoch(
 def test_a_leader_commits_nothing_that_another_member_of_the_isr_does_not_have(
     partition: Partition, commit: ImmediateCommit
 ) -> None:
-    partition.lead(Epoch(4), ALONE | {BrokerId(2)})
+    partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
     assert partition.high_watermark == 0, "what broker 2 has is not known"
     outcomes: list[AppendResult | LogboomError] = []
     partition.append(batch(b"c"), acks=-1, done=outcomes.append)
     commit.commit()
     assert not outcomes
     assert partition.log.durable_end == 3
+
+
+def leaders_batch(*values: bytes, offset: int, epoch: int) -> memoryview:
+    records = batch(*values)
+    patch_batch(records, 0, Offset(offset), Epoch(epoch))
+    return memoryview(records)
+
+
+def answer(replication: Recorded, high_watermark: int, diverging: EpochEnd | None = None) -> FetchAnswered:
+    return FetchAnswered(replication.fetches[-1].number, Offset(high_watermark), Offset(0), diverging=diverging)
+
+
+def test_the_end_of_a_leadership_answers_what_waits_and_refuses_what_comes(
+    partition: Partition, commit: ImmediateCommit, replication: Recorded
+) -> None:
+    async def body() -> None:
+        partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
+        outcomes: list[AppendResult | LogboomError] = []
+        news: list[Offset] = []
+        partition.watch(lambda: news.append(partition.high_watermark))
+        partition.append(batch(b"waits"), acks=-1, done=outcomes.append)
+        commit.commit()
+        partition.append(batch(b"queued"), acks=1, done=outcomes.append)
+        partition.role.follow(BrokerId(2), Epoch(5))
+        assert [type(outcome) for outcome in outcomes] == [NotLeaderError, NotLeaderError]
+        assert news, "whoever waits for records learns that the leader is another"
+        assert isinstance(outcome_of_append(partition, commit), NotLeaderError)
+        with pytest.raises(NotLeaderError):
+            await partition.deletion.delete_records(-1)
+        for epoch in (-1, 5):
+            partition.check_leader_epoch(epoch)
+        with pytest.raises(FencedLeaderEpochError):
+            partition.check_leader_epoch(4)
+        with pytest.raises(UnknownLeaderEpochError):
+            partition.check_leader_epoch(6)
+        (fetch,) = replication.fetches
+        assert (fetch.leader, fetch.epoch, fetch.offset, fetch.last_epoch) == (2, 5, 3, 4)
+        assert not partition.offline
+
+    run(body)
+
+
+def test_a_follower_takes_records_shows_what_is_safe_and_leads_from_there(
+    partition: Partition, commit: ImmediateCommit, replication: Recorded
+) -> None:
+    async def body() -> None:
+        partition.role.follow(BrokerId(2), Epoch(4))
+        partition.role.follower.answered(answer(replication, 2), leaders_batch(b"c", b"d", offset=2, epoch=4))
+        assert partition.high_watermark == 2
+        partition.role.follower.answered(answer(replication, 4), memoryview(b""))
+        assert partition.high_watermark == 2, "what is not written cannot be read"
+        commit.commit()
+        assert partition.high_watermark == 4
+        assert [told.durable_end for told in replication.told] == [4]
+        assert await values_of(partition) == [b"a", b"b", b"c", b"d"]
+        partition.role.rest()
+        partition.role.lead(Leading(Epoch(5), ALONE))
+        taken = outcome_of_append(partition, commit)
+        assert isinstance(taken, AppendResult)
+        assert (taken.base_offset, partition.log.epochs.entries) == (4, ((3, 0), (4, 2), (5, 4)))
+
+    run(body)
+
+
+def test_a_follower_cuts_its_log_where_the_leader_says(
+    partition: Partition, commit: ImmediateCommit, replication: Recorded
+) -> None:
+    async def body() -> None:
+        partition.role.follow(BrokerId(2), Epoch(9))
+        partition.role.follower.answered(answer(replication, 0, EpochEnd(Epoch(2), Offset(0))), memoryview(b""))
+        while len(replication.fetches) < 2:
+            await asyncio.sleep(0)
+        assert (replication.fetches[-1].offset, partition.log.log_end_offset) == (0, 0)
+        partition.role.follower.answered(answer(replication, 1), leaders_batch(b"other", offset=0, epoch=2))
+        commit.commit()
+        partition.role.follower.answered(answer(replication, 1), memoryview(b""))
+        assert await values_of(partition) == [b"other"]
+
+    run(body)
+
+
+def test_a_follower_waits_before_it_asks_again_for_bytes_that_are_no_batches(
+    partition: Partition, replication: Recorded
+) -> None:
+    async def body() -> None:
+        partition.role.follow(BrokerId(2), Epoch(4))
+        wrong = bytearray(leaders_batch(b"c", offset=2, epoch=4))
+        wrong[-1] ^= 1
+        partition.role.follower.answered(answer(replication, 2), memoryview(wrong))
+        assert len(replication.fetches) == 1
+        while len(replication.fetches) < 2:
+            await asyncio.sleep(0.01)
+        assert replication.fetches[-1].offset == 2
+        partition.role.rest()
+
+    run(body)
+
+
+def test_latest_is_not_known_until_what_an_earlier_leader_may_have_told_is_committed(
+    partition: Partition, commit: ImmediateCommit
+) -> None:
+    partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
+    with pytest.raises(OffsetNotAvailableError):
+        partition.role.leader.check_latest_known()
+    partition.role.leader.replication_step(
+        FollowerFetched(BrokerId(2), BrokerEpoch(7), Offset(2), partition.log_end_offset, 0.0)
+    )
+    partition.role.leader.check_latest_known()
+    assert partition.high_watermark == 2
 
 
 def test_a_new_partition_leads_only_once_its_stream_is_committed(tmp_path: Path) -> None:

@@ -108,3 +108,42 @@ def test_nothing_is_appended_while_a_log_is_truncated() -> None:
     assert refused
     assert all("is being truncated" in reason for reason in refused)
     assert append(log, batch(1, 10), leader_epoch=1).base_offset == 6
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 3), st.sampled_from([0, 0, 1])), min_size=1, max_size=15),
+    begin=st.integers(0, 60),
+    random=st.randoms(use_true_random=False),
+    cut_at=st.integers(0, 30),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_log_that_begins_anew_is_empty_or_has_some_of_its_records_after_a_power_cut(
+    steps: list[tuple[int, int]], begin: int, random: Random, cut_at: int
+) -> None:
+    disk = SimDisk()
+    log = led(steps, open_log(disk, CONFIG))
+    log.flush(sync=True)
+    batches, seen = read_batches(log, Offset(0)), list[SimDisk]()
+
+    def cut(operation: str, path: str) -> None:
+        nonlocal cut_at
+        cut_at -= 1
+        if cut_at == 0:
+            seen.append(disk.power_cut(random))
+
+    disk.fault = cut
+    assert log.truncate(Offset(begin), now_ms=1000, anew=True) == begin
+    disk.fault = lambda operation, path: None
+    empty: object = (begin, (), [], [])
+    assert known(log) == empty
+    assert (log.log_start_offset, log.durable_end) == (begin, begin)
+    for found in seen:
+        reports = Reports()
+        left = open_log(found, CONFIG, reports=reports)
+        assert not reports.damage
+        assert left.log_start_offset in (0, begin)
+        assert read_batches(left, left.log_start_offset) == batches[: len(read_batches(left, left.log_start_offset))]
+    again = open_log(disk.power_cut(random), CONFIG, reports=Reports())
+    assert known(again) == empty
+    assert append(again, batch(1, 10), leader_epoch=9).base_offset == begin
+    assert again.flush(sync=True) == begin + 1

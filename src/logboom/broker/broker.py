@@ -127,6 +127,7 @@ class Broker:
             read_cache=self._read_cache,
             window_memory=self.window_memory,
             open_files=self.open_files,
+            log=self.log,
         )
 
     def _group_service(self) -> GroupService:

@@ -281,6 +281,8 @@ class BrokerConfig(Settings):
     needs."""
     stream_defaults: StreamDefaults = StreamDefaults()
     """The settings of streams that have none of their own."""
+    replica_lag_max_ms: Annotated[DurationMs, Field(ge=100), Static("replica.lag.time.max.ms")] = 30 * SECOND_MS
+    """A follower that was not caught up for so long leaves the in-sync replicas."""
     cleaner: CleanerConfig = CleanerConfig()
     """Key compaction."""
     conditions: ConditionsConfig = ConditionsConfig()

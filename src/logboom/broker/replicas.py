@@ -13,6 +13,7 @@ from typing import Final
 from logboom.base.errors import LogboomError, NotLeaderError, StorageError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import BrokerId, Epoch, PartitionIndex, StreamId, StreamName
 from logboom.broker.disk.log_manager import Assigned, LogManager, PartitionKey, deleted_stream_error
+from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.replica import Partition
 from logboom.metadata import Image, ImageDelta, Stream
 
@@ -49,7 +50,7 @@ class Replicas:
 
     def _lead(self, partition: Partition, epoch: Epoch) -> None:
         """Become the leader; this broker is the only replica, and so the ISR."""
-        partition.lead(epoch, frozenset({self._broker_id}))
+        partition.role.lead(Leading(epoch, frozenset({self._broker_id})))
 
     # --- questions ----------------------------------------------------------------------------------------------
 

@@ -275,22 +275,24 @@ class PartitionLog:
             except OSError as error:
                 raise state.error_for(error) from error
 
-    def truncate(self, offset: Offset, *, now_ms: int) -> Offset:
+    def truncate(self, offset: Offset, *, now_ms: int, anew: bool = False) -> Offset:
         """Remove every batch that reaches to or above `offset`, staged ones first; durable on return.
+
+        With `anew` remove all of them, and let the empty log begin at `offset`, wherever that is.
 
         The new log end offset: whatever was read and kept elsewhere of offsets from there on is of batches that are
         gone. On any thread that may wait, while the loop appends nothing: an append in between is refused.
-        StorageError where the disk fails or the batch at `offset` is damaged.
+        StorageError where the disk fails or, without `anew`, the batch at `offset` is damaged.
         """
         state = self._state
         self.abandon_staged()
-        if offset >= state.written_end:
+        if offset >= state.written_end and not anew:
             return state.log_end_offset
         with self._io:
             state.check_writable()
             state.failure = f"The log {state.directory} is being truncated."
             try:
-                truncation.truncate(state, offset, now_ms)
+                (truncation.begin_anew if anew else truncation.truncate)(state, offset, now_ms)
             except OSError as error:  # half done, so not even a lack of room passes
                 raise state.fail(error) from error
             except StorageError:  # damage where the cut was to be: nothing was changed

@@ -64,8 +64,27 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     state.write_checkpoint(sync=False)
 
 
+def begin_anew(state: LogState, offset: Offset, now_ms: int) -> None:
+    """Remove every batch and every epoch; the log, empty, begins at `offset`. Nothing may be staged.
+
+    A crash in between leaves the first part of the log, or none of it, where it began before, or it is done.
+    """
+    start = state.segments[0].base
+    if state.written_end > start:
+        truncate(state, start, now_ms)
+    state.epochs.entries = ()
+    state.epochs.save()
+    state.unsettled = True
+    if offset != state.active.base:
+        _begin_at(state, offset)
+    state.log_start_offset = offset
+    drop_snapshots(state.disk, state.directory, Offset(-1))
+    state.producers.clear()
+    state.settle()
+
+
 def _begin_at(state: LogState, offset: Offset) -> None:
-    """The log, which is empty, begins again below its old start."""
+    """The log, which is empty, begins again at another place."""
     old, fresh = state.active, state.create_segment(offset)
     state.log_start_offset = offset
     state.note_shorter_end(offset, fresh, 0)

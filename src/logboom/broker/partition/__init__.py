@@ -8,7 +8,10 @@
     condition_scan   the same of an older part, read in slices on reader threads
     condition_check  puts these together: whether the conditions of a batch can be decided now, and whether they hold
     waiters          acks in the order of offsets, watchers; callbacks and nothing else
-    leader           performs the effects of the replication core: HW, epochs, acks
+    replication_port what a partition asks of the replication between brokers
+    leader           performs the effects of the replication core where this broker leads: HW, epochs, acks, proposals
+    follower         performs them where it follows: takes the leader's batches, cuts the log where the two part
+    role             lead, follow or rest, and what each change does to what waits
     reads            committed batches, from memory on the loop, from the disk on threads
     read_cache       recent reads, shared by consumers that ask for the same
     reader_threads   the threads for reads, and how long the oldest one has been running
@@ -16,7 +19,9 @@
     services         what all partitions of a broker share
 
 A partition is made in no role, around a log that is open: appends are refused and nothing is committed, so nothing can
-be read. `Partition.lead(epoch, isr)` begins a leadership: what is durable here is committed as far as the ISR allows.
+be read. `Partition.role` is what the metadata changes: `lead` begins a leadership, in which what is durable here is
+committed as far as the ISR allows; `follow` copies another broker's log; `rest` does neither. A partition has the same
+log, reads and watchers through all of them.
 
 An append passes through these states. It leaves each by exactly one of the arrows, and its callback is called once:
 

@@ -120,6 +120,11 @@ class AppendQueue:
         """Up to where this broker's own copy is as safe as the stream asks for."""
         return self._log.durable_end if self.rules.syncs else self._log.written_end
 
+    def begin(self, epoch: Epoch, committed: Offset) -> None:
+        """A leadership begins: its epoch, and up to where the log is committed. Nothing waits."""
+        self.leader_epoch = epoch
+        self._committed = committed
+
     # --- staging ------------------------------------------------------------------------------------------------
 
     def enqueue(self, run: Sequence[bytearray | memoryview], acks: int, done: RunDone) -> None:

@@ -6,11 +6,11 @@ beside everything else. Knows the log, the high-water mark and the group commit;
 
 from functools import partial
 
-from logboom.base.errors import OffsetOutOfRangeError
+from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError
 from logboom.base.ids import Offset
 from logboom.broker.group_commit import FlushTarget
-from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.reads import CommittedReads
+from logboom.broker.partition.role import Role
 from logboom.broker.partition.services import PartitionServices
 from logboom.metadata import StreamConfig
 from logboom.storage import DetachedSegments, PartitionLog, Retention
@@ -19,27 +19,28 @@ from logboom.storage import DetachedSegments, PartitionLog, Retention
 class RecordDeletion:
     """See the module. Life: that of the partition. On the loop."""
 
-    __slots__ = ("_log", "_queue", "_reads", "_services", "_target")
+    __slots__ = ("_log", "_reads", "_role", "_services", "_target")
 
     def __init__(
         self,
         target: FlushTarget,
         log: PartitionLog,
-        queue: AppendQueue,
+        role: Role,
         reads: CommittedReads,
         services: PartitionServices,
     ) -> None:
         self._target = target
         self._log = log
-        self._queue = queue
+        self._role = role
         self._reads = reads
         self._services = services
 
     async def delete_records(self, offset: int) -> Offset:
         """Delete committed records below `offset` (-1: all of them) for a client; the log start offset after it.
 
-        Raises OffsetOutOfRangeError above the high-water mark, StorageError.
+        Raises NotLeaderError, OffsetOutOfRangeError above the high-water mark, StorageError.
         """
+        self._role.check_leads()
         high_watermark = self._reads.high_watermark
         wanted = high_watermark if offset == -1 else offset
         if not 0 <= wanted <= high_watermark:
@@ -56,8 +57,8 @@ class RecordDeletion:
         `why` names the counter. Returns once the new start survives a power failure and the files are gone. Raises
         StorageError.
         """
-        if self._queue.refusal is not None:
-            raise self._queue.refusal.with_traceback(None)
+        if self._role.failure is not None:
+            raise self._role.failure.with_traceback(None)
         detached = await self._services.flusher.run(partial(self._detach_before, offset))
         segments = detached.segments
         if segments:
@@ -72,6 +73,8 @@ class RecordDeletion:
         # Streams with flush=none may have committed what is not synced yet, and the start never passes the durable end.
         if self._log.durable_end < offset:
             self._log.flush(sync=True)
+        if self._log.durable_end < offset:  # a copy may have been cut back meanwhile
+            raise RetriableStorageError(f"{self._target} ends at {self._log.durable_end}, before offset {offset}")
         return self._log.detach_before(offset)
 
     async def enforce_retention(self, config: StreamConfig) -> int:
@@ -89,7 +92,7 @@ class RecordDeletion:
         # Only whole segments are removed, and the last one is still written to: a stream that fell silent would keep it
         # for ever. Where even its newest record is too old it ends here, unless something was appended meanwhile.
         unchanged = reads.high_watermark == end == log.log_end_offset
-        if all_expired and unchanged and self._queue.refusal is None and log.roll():
+        if all_expired and unchanged and self._role.failure is None and log.roll():
             await self._services.flusher.flush(self._target)
         # The search may read indexes from the disk, so it runs on a reader's thread; committed segments do not change.
         find = partial(log.reader.retained_from, retention, now_ms=now_ms, high_watermark=reads.high_watermark)

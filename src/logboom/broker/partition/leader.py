@@ -1,30 +1,59 @@
 """This broker's leadership of one partition: the replication core's effects, performed.
 
-Knows the core, the log's epochs and what an effect is for: the append queue's acks, the ceiling of reads, watchers.
-Every change goes one way: event -> `PartitionLeadership.step` -> effects, in order. On the loop, but for `start`.
+Knows the core, the log's epochs and what an effect is for: the append queue's acks, the ceiling of reads, watchers,
+proposals. Every change goes one way: event -> `PartitionLeadership.step` -> effects, in order. On the loop, but for
+`start`.
 """
 
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logboom.base.errors import (
-    FencedLeaderEpochError,
+    LogboomError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
-    UnknownLeaderEpochError,
+    OffsetNotAvailableError,
 )
-from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.broker.partition.append_queue import AppendQueue
+from logboom.broker.partition.replication_port import ReplicaKey, Replication
 from logboom.broker.partition.waiters import Watchers
-from logboom.replication import (
+from logboom.metadata.leadership import IsrProposal
+from logboom.replication.leadership import (
+    LAG_MAX_S,
     BelowMinimum,
     DurableEndMoved,
     Effect,
     EpochStarted,
+    Event,
     HighWatermarkMoved,
+    IsrChanged,
+    LeadershipEnded,
     LeadershipStarted,
+    LeaseEnded,
+    LeaseRenewed,
     MinimumChanged,
     PartitionLeadership,
+    ProposeIsr,
 )
+
+_NO_PARTITION_EPOCH: Final = PartitionEpoch(-1)
+_ZERO: Final = Offset(0)
+
+
+class BrokerEpochs(Protocol):
+    """The broker epochs that the metadata has."""
+
+    def __call__(self, broker: BrokerId, /) -> BrokerEpoch: ...
+
+
+class Leading(NamedTuple):
+    """What the metadata says of a leadership."""
+
+    epoch: Epoch
+    isr: frozenset[BrokerId]
+    replicas: frozenset[BrokerId] = frozenset()
+    """All replicas; empty: the ISR is all there are."""
+    partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
 
 
 class LeaderEpochs(Protocol):
@@ -40,53 +69,153 @@ class Readable(Protocol):
 
 
 class Leader:
-    """See the module. Life: that of the partition; each `start` begins a leadership."""
+    """See the module. Life: that of the partition; each `start` begins a leadership, `end` ends it."""
 
-    __slots__ = ("_broker_id", "_core", "_epochs", "_name", "_queue", "_readable", "watchers")
+    __slots__ = (
+        "_broker_id",
+        "_core",
+        "_epochs",
+        "_has_followers",
+        "_key",
+        "_name",
+        "_queue",
+        "_readable",
+        "_replication",
+        "watchers",
+    )
 
     def __init__(
         self,
         name: str,
+        key: ReplicaKey,
+        *,
         broker_id: BrokerId,
         min_insync_replicas: int,
         epochs: LeaderEpochs,
         queue: AppendQueue,
         readable: Readable,
+        replication: Replication,
     ) -> None:
         self.watchers = Watchers()
         """Called whenever the high-water mark moved; the partition calls them on other news."""
         self._name = name
+        self._key = key
         self._broker_id = broker_id
         self._epochs = epochs
         self._queue = queue
         self._readable = readable
+        self._replication = replication
+        self._has_followers = False
         self._core = PartitionLeadership(broker_id, min_insync_replicas=min_insync_replicas)
 
-    @property
-    def epoch(self) -> Epoch:
-        """The leader epoch in force."""
-        return self._core.epoch
+    # --- what it is ---------------------------------------------------------------------------------------------
 
-    def start(self, epoch: Epoch, isr: frozenset[BrokerId], log_end: Offset) -> None:
-        """Begin a leadership of a log that is durable up to `log_end`. What could be read before can be read still."""
-        self._perform(self._core.step(LeadershipStarted(epoch, isr, log_end, self._readable.high_watermark)))
+    @property
+    def has_followers(self) -> bool:
+        """Whether there are other replicas."""
+        return self._has_followers
+
+    @property
+    def isr(self) -> frozenset[BrokerId]:
+        """The committed in-sync replicas; empty where this broker does not lead."""
+        return self._core.isr
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything below is committed, as far as this leadership knows."""
+        return self._core.high_watermark
+
+    def check_latest_known(self) -> None:
+        """OffsetNotAvailableError as long as the high-water mark may lie below what an earlier leader has told
+        (KIP-207)."""
+        if not self._core.knows_latest:
+            raise OffsetNotAvailableError(f"{self._name} has a new leader, which does not know yet what is committed")
+
+    # --- its beginning and end ----------------------------------------------------------------------------------
+
+    def start(
+        self,
+        leading: Leading,
+        log_end: Offset,
+        high_watermark: Offset = _ZERO,
+        *,
+        lag_max_s: float = LAG_MAX_S,
+        now_s: float = 0.0,
+    ) -> None:
+        """Begin a leadership of a log that is durable up to `log_end`, and committed at least to `high_watermark`."""
+        had_lease, minimum = self._core.has_lease, self._core.min_insync_replicas
+        # A new core for each: the high-water mark of an earlier leadership says nothing after an unclean election.
+        self._core = PartitionLeadership(self._broker_id, min_insync_replicas=minimum, lag_max_s=lag_max_s)
+        self._has_followers = len(leading.replicas | leading.isr) > 1
+        mark = min(high_watermark, log_end)
+        self._readable.high_watermark = mark
+        self._queue.begin(leading.epoch, mark)
+        if not had_lease:
+            self._core.step(LeaseEnded())
+        self._step(
+            LeadershipStarted(
+                epoch=leading.epoch,
+                isr=leading.isr,
+                log_end=log_end,
+                high_watermark=mark,
+                replicas=leading.replicas,
+                partition_epoch=leading.partition_epoch,
+                now_s=now_s,
+            )
+        )
+
+    def end(self) -> None:
+        """Another broker leads, or none. Whoever waits for an ack is answered by the queue."""
+        self._core.step(LeadershipEnded())
+        if self._has_followers:
+            self._replication.moved(self._key)
+        self._has_followers = False
+
+    # --- events -------------------------------------------------------------------------------------------------
 
     def local_end_moved(self, end: Offset) -> None:
         """This broker's own copy is as safe as the stream asks for below `end`."""
         self._queue.local_end_moved(end)
         self._perform(self._core.step(DurableEndMoved(self._broker_id, end)))
+        if self._has_followers:
+            self._replication.moved(self._key)
 
     def minimum_changed(self, min_insync_replicas: int) -> None:
         """`min.insync.replicas` of the stream has this value."""
-        self._perform(self._core.step(MinimumChanged(min_insync_replicas)))
+        self._step(MinimumChanged(min_insync_replicas))
 
-    def check_epoch(self, epoch: int) -> None:
-        """Fence a client whose knowledge of the leadership is older or newer (KIP-320); -1 is no knowledge."""
-        current = self._core.epoch
-        if epoch in (NO_EPOCH, current):
-            return
-        kind = FencedLeaderEpochError if epoch < current else UnknownLeaderEpochError
-        raise kind(f"{self._name} is at leader epoch {current}, the request at {epoch}")
+    def lease_changed(self, held: bool) -> None:
+        """This broker has lost its lease, or has it again."""
+        self._step(LeaseRenewed() if held else LeaseEnded())
+
+    def isr_changed(self, leading: Leading) -> None:
+        """The controller has committed this ISR, in the leadership that there is."""
+        self._has_followers = len(leading.replicas | leading.isr) > 1
+        self._step(
+            IsrChanged(leading.isr, partition_epoch=leading.partition_epoch, replicas=leading.replicas),
+        )
+
+    def replication_step(self, event: Event) -> None:
+        """What replication has seen of the followers, or the outcome of a proposal."""
+        self._step(event)
+
+    def proposal(self, own: BrokerEpoch, registered: BrokerEpochs) -> IsrProposal | None:
+        """The ISR to ask the controller for, if any; each member with the process that was seen, else as registered."""
+        wanted = self._core.proposal
+        if wanted is None:
+            return None
+        isr = {one: self._epoch_of(one, own, registered) for one in sorted(wanted.isr)}
+        stream, index = self._key
+        return IsrProposal(stream, index, self._core.epoch, wanted.partition_epoch, isr)
+
+    def _epoch_of(self, replica: BrokerId, own: BrokerEpoch, registered: BrokerEpochs) -> BrokerEpoch:
+        if replica == self._broker_id:
+            return own
+        seen = self._core.broker_epoch(replica)
+        return registered(replica) if seen is None else seen
+
+    def _step(self, event: Event) -> None:
+        self._perform(self._core.step(event))
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         self._queue.commit_refusal = None if self._core.has_minimum else self._not_enough_replicas()
@@ -97,9 +226,12 @@ class Leader:
                     self._readable.high_watermark = offset
                     self._queue.committed(offset)
                     self.watchers.call()
+                    if self._has_followers:
+                        self._replication.moved(self._key)
                 case EpochStarted(epoch, start_offset):
                     self._epochs.begin(epoch, start_offset)
-                    self._queue.leader_epoch = epoch
+                case ProposeIsr():
+                    self._replication.propose(self._key)
                 case BelowMinimum():
                     # The records are in the log and may be committed later, which the error of Kafka says too.
                     self._queue.fail_uncommitted(
@@ -109,8 +241,9 @@ class Leader:
                         )
                     )
 
-    def _not_enough_replicas(self) -> NotEnoughReplicasError:
+    def _not_enough_replicas(self) -> LogboomError:
         there, wanted = len(self._core.isr), self._core.min_insync_replicas
         return NotEnoughReplicasError(
-            f"{self._name} has {there} in-sync replica, min.insync.replicas asks for {wanted}"
+            f"{self._name} has {there} in-sync replica{'' if there == 1 else 's'}, "
+            f"min.insync.replicas asks for {wanted}"
         )

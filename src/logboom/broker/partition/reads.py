@@ -236,6 +236,10 @@ class CommittedReads:
         if self._closed is not None:
             raise self._closed.with_traceback(None)
 
+    def forget(self) -> None:
+        """Records that were read before are in the log no more: keep nothing of them."""
+        self._cache.forget(self)
+
     def close(self, error: LogboomError) -> None:
         """Answer every read with `error` from now on."""
         self._closed = error

@@ -4,22 +4,24 @@ The way of an append is straight: `append_run` -> AppendQueue -> (end of the tur
 Leader -> high-water mark -> acks and watchers. Everything here runs on the loop. Knows nothing of requests and
 connections.
 
-Life: made around an open log, in no role; `lead`s once the committed metadata says so, and takes appends from then on
-until it goes offline (reads go on) or is closed for good.
+Life: made around an open log, in no role; `role` leads, follows or rests as the committed metadata says, any number of
+times, until the partition goes offline (reads go on) or is closed for good.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from zlib import crc32
 
-from logboom.base.errors import LogboomError, NotLeaderError, RetriableStorageError
-from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex
+from logboom.base.errors import LogboomError, RetriableStorageError
+from logboom.base.ids import Epoch, Offset, PartitionIndex
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.deletion import RecordDeletion
+from logboom.broker.partition.follower import Follower
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.reads import CommittedReads
+from logboom.broker.partition.role import Role
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.partition.validation import AppendRules
 from logboom.broker.partition.waiters import AppendResult, Done, RunDone, RunResult, single
@@ -52,6 +54,7 @@ class Partition:
 
     __slots__ = (
         "_conditions",
+        "_follower",
         "_leader",
         "_queue",
         "_services",
@@ -60,6 +63,7 @@ class Partition:
         "index",
         "log",
         "reads",
+        "role",
         "stream",
     )
 
@@ -86,21 +90,41 @@ class Partition:
             resume=partial(services.flusher.enqueue, self, 0),
         )
         self._queue = AppendQueue(log, rules, self._conditions, services.clock, services.counters)
-        self._queue.refusal = NotLeaderError(f"this broker does not lead {self}")
-        self._leader = Leader(
-            str(self), services.broker_id, self.config.min_insync_replicas, log.epochs, self._queue, self.reads
+        self._leader = self._new_leader()
+        self._follower = Follower(
+            self,
+            (stream.id, index),
+            log,
+            shown=self.reads,
+            safe_end=lambda: self._queue.safe_end,
+            on_news=self._leader.watchers.call,
+            services=services,
         )
-        self.deletion = RecordDeletion(self, log, self._queue, self.reads, services)
+        self.role = Role(
+            str(self),
+            log,
+            leader=self._leader,
+            follower=self._follower,
+            queue=self._queue,
+            reads=self.reads,
+            conditions=self._conditions,
+            services=services,
+        )
+        """Whether this broker leads the partition or copies it, and the change from one to the other."""
+        self.deletion = RecordDeletion(self, log, self.role, self.reads, services)
 
-    def lead(self, epoch: Epoch, isr: frozenset[BrokerId]) -> None:
-        """Take appends as the leader of `epoch`, which is above every earlier one. `isr` has this broker in it.
-
-        On the loop, or on the thread that opened the log, before anything else has the partition. Does not wait for the
-        disk: where the epoch is not saved yet, the flush of its first batch saves it before it writes that batch.
-        """
-        self._conditions.forget()  # another leader may have written meanwhile
-        self._leader.start(epoch, isr, self.log.durable_end)
-        self._queue.refusal = None
+    def _new_leader(self) -> Leader:
+        services = self._services
+        return Leader(
+            str(self),
+            (self.stream.id, self.index),
+            broker_id=services.broker_id,
+            min_insync_replicas=self.config.min_insync_replicas,
+            epochs=self.log.epochs,
+            queue=self._queue,
+            readable=self.reads,
+            replication=services.replication,
+        )
 
     def configure(self, stream: Stream) -> None:
         """Take the stream's settings, or the broker's, which changed."""
@@ -131,17 +155,17 @@ class Partition:
     @property
     def leader_epoch(self) -> Epoch:
         """The leader epoch in force."""
-        return self._leader.epoch
+        return self.role.epoch
 
     @property
     def refusal(self) -> LogboomError | None:
-        """Why it takes no more appends, if so."""
-        return self._queue.refusal
+        """Why it takes no more writes, whoever leads, if so."""
+        return self.role.failure
 
     @property
     def offline(self) -> bool:
-        """Whether it takes no more appends."""
-        return self._queue.refusal is not None
+        """Whether it takes no more writes, whoever leads."""
+        return self.role.failure is not None
 
     # --- appends ------------------------------------------------------------------------------------------------
 
@@ -167,12 +191,14 @@ class Partition:
 
     def drain(self) -> int:
         """`FlushTarget`: stage what was enqueued."""
-        return self._queue.drain()
+        staged = self._queue.drain()
+        # Where another broker leads that has refused what was enqueued; what was copied from that one is staged already.
+        return staged if self.role.leads else self._follower.drain()
 
     def flushed(self, end: Offset) -> None:
         """`FlushTarget`: everything below `end` is as safe here as the stream asks for."""
         self._services.rejections.clear()
-        self._leader.local_end_moved(end)
+        self.role.local_end_moved(end)
 
     def flush_failed(self, error: LogboomError) -> None:
         """`FlushTarget`: what is staged is lost."""
@@ -183,19 +209,20 @@ class Partition:
         # onto the disk before the lack is acked as ever.
         self._services.rejections.record(str(self), error)
         self.log.abandon_staged()
-        self._leader.local_end_moved(self._queue.safe_end)
+        self.role.local_end_moved(self._queue.safe_end)
         self._queue.fail_staged(error)
+        self._follower.flush_lacked_room()
 
     # --- leadership ---------------------------------------------------------------------------------------------
 
     @property
     def leads(self) -> bool:
         """Whether this broker leads it; a leader whose log dir is offline is one still."""
-        return not isinstance(self._queue.refusal, NotLeaderError)
+        return self.role.leads
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Fence a client whose knowledge of the leadership is older or newer (KIP-320); -1 is no knowledge."""
-        self._leader.check_epoch(epoch)
+        self.role.check_epoch(epoch)
 
     def end_of_epoch(self, epoch: Epoch) -> tuple[Epoch, Offset]:
         """The latest epoch not above `epoch` and where it ends (KIP-101, KIP-279)."""
@@ -213,23 +240,25 @@ class Partition:
 
     def refuse_appends(self, error: LogboomError) -> None:
         """Take no more appends; queued ones complete normally. The first reason stays."""
-        if self._queue.refusal is None:
-            self._queue.refusal = error
+        self.role.fail(error)
 
     def go_offline(self, error: LogboomError) -> None:
         """Take no more appends and answer all that wait with the reason; reads go on."""
-        self._end(self._queue.refusal or error, error)
+        self.role.fail(error)
+        self._end(error)
 
     def close(self, error: LogboomError) -> None:
         """Answer everything with `error` from now on, for good. Threads may read the log until `reads.ended`."""
         self.reads.close(error)
-        self._end(error, error)
+        self.role.failure = error
+        self.role.fail(error)
+        self._end(error)
 
-    def _end(self, refusal: LogboomError, error: LogboomError) -> None:
+    def _end(self, error: LogboomError) -> None:
         try:
             self._queue.close(error)
         finally:
-            self._queue.refusal = refusal
+            self._queue.refusal = self.role.failure
             self._leader.watchers.call()
 
     def __str__(self) -> str:

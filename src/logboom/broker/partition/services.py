@@ -1,6 +1,8 @@
 """What the partitions of one broker share: the group commit, threads, counters, caches and settings."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import RetriableStorageError
@@ -12,7 +14,10 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
+from logboom.broker.partition.replication_port import NoReplication, Replication
 from logboom.storage import OpenFiles
+
+_NO_REPLICATION: Final = NoReplication()
 
 
 class Rejections(Protocol):
@@ -38,3 +43,5 @@ class PartitionServices(NamedTuple):
     read_cache: ReadCache
     window_memory: WindowMemory
     open_files: OpenFiles
+    log: FilteringBoundLogger
+    replication: Replication = _NO_REPLICATION

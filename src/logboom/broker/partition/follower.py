@@ -1,0 +1,311 @@
+"""This broker's copy of a partition that another broker leads: the replication core's effects, performed.
+
+    Fetch            -> the replication between brokers, whose answer comes back to `answered` or `failed`
+    AppendRecords    -> the log takes the leader's batches as they are, and the group commit writes and syncs them
+    Truncate, StartAt -> the flusher's thread cuts the log
+    HighWatermarkMoved -> reads go up to it, as far as this log is safe
+
+What the disk has not written cannot be read, so reads stop at the safe end where the leader's mark is above it. Answers
+are checked before the core hears of them: bytes that are not what a leader's log holds are asked for again, later.
+
+On the loop. Knows nothing of requests and connections.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from logboom.base.errors import CorruptBatchError, InvalidRecordError, LogboomError, RetriableStorageError, StorageError
+from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset
+from logboom.base.units import MIB
+from logboom.broker.group_commit import FlushTarget
+from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.services import PartitionServices
+from logboom.records import BatchHeader, crc_ok, iter_batches
+from logboom.replication import following
+from logboom.replication.following import FetchAnswered, PartitionFollowing
+from logboom.replication.reconciliation import EpochEnd
+from logboom.storage import PartitionLog
+
+UNWRITTEN_BYTES_MAX: Final = 4 * MIB
+"""What is appended and not written yet of one partition, before the next request has to wait for the disk."""
+_RETRY_S: Final = 0.5
+"""After a full disk, or bytes that are no log: how long a partition waits before it asks again."""
+
+
+class Shown(Protocol):
+    """What readers see of the copy."""
+
+    high_watermark: Offset
+
+    def forget(self) -> None:
+        """Records that may be kept somewhere are not in the log any more."""
+
+
+class Follower:
+    """See the module. Life: that of the partition; each `start` begins to follow a leader, `stop` ends it."""
+
+    __slots__ = (
+        "_clock",
+        "_core",
+        "_flusher",
+        "_held",
+        "_key",
+        "_log",
+        "_logger",
+        "_on_news",
+        "_records",
+        "_replication",
+        "_retry",
+        "_safe_end",
+        "_shown",
+        "_staged_bytes",
+        "_target",
+        "_unwritten_bytes",
+    )
+
+    def __init__(
+        self,
+        target: FlushTarget,
+        key: ReplicaKey,
+        log: PartitionLog,
+        *,
+        shown: Shown,
+        safe_end: Callable[[], Offset],
+        on_news: Callable[[], None],
+        services: PartitionServices,
+    ) -> None:
+        """`safe_end`: up to where this copy is as safe as the stream asks for. `on_news` is called when readers may
+        read more."""
+        self._target = target
+        self._key = key
+        self._log = log
+        self._shown = shown
+        self._safe_end = safe_end
+        self._on_news = on_news
+        self._flusher = services.flusher
+        self._clock = services.clock
+        self._replication = services.replication
+        self._logger = services.log
+        self._core = PartitionFollowing(log.epochs)
+        self._records: tuple[memoryview, Sequence[tuple[int, BatchHeader]]] | None = None
+        self._held: following.Fetch | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._staged_bytes = 0
+        self._unwritten_bytes = 0
+
+    # --- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The leader's, as far as this log goes. Some of it may not be safe here yet."""
+        return self._core.high_watermark
+
+    @property
+    def leader(self) -> BrokerId:
+        """The broker that is followed; NO_BROKER while there is none."""
+        return self._core.leader
+
+    # --- its beginning and end ----------------------------------------------------------------------------------
+
+    def start(self, leader: BrokerId, epoch: Epoch, high_watermark: Offset) -> None:
+        """Follow `leader` in its epoch. `high_watermark`: what was known to be committed before."""
+        self._forget_retry()
+        self._unwritten_bytes = 0
+        self._step(
+            following.FollowingStarted(leader, epoch, self._log.log_end_offset, self._safe_end(), high_watermark)
+        )
+
+    def stop(self) -> None:
+        """There is no leader to follow, or this broker leads."""
+        self._step(following.FollowingStopped())
+        self._held = None
+        self._forget_retry()
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def answered(self, answer: FetchAnswered, records: memoryview) -> None:
+        """The leader's answer. Its `records_end` is found here, in the records."""
+        try:
+            headers = _checked(records)
+        except (CorruptBatchError, InvalidRecordError) as error:
+            self._logger.error("a leader's answer is not taken", partition=str(self._target), reason=str(error))
+            self.failed(answer.number, later=True)
+            return
+        if headers:
+            answer = self._placed(answer, headers)
+        if answer.records_end is not None:
+            self._records = records, headers
+        self._step(answer)
+        self._records = None
+
+    def _placed(self, answer: FetchAnswered, headers: Sequence[tuple[int, BatchHeader]]) -> FetchAnswered:
+        first, end = headers[0][1].base_offset, self._log.log_end_offset
+        if first >= end:
+            return FetchAnswered(
+                answer.number, answer.high_watermark, answer.log_start, records_end=headers[-1][1].next_offset
+            )
+        # Key compaction has put one batch in the place of several, and this log ends among those. They are committed
+        # and not lost by it: the batch comes whole once the log ends where it begins.
+        return FetchAnswered(
+            answer.number,
+            answer.high_watermark,
+            answer.log_start,
+            diverging=EpochEnd(self._log.epochs.latest, Offset(first)),
+        )
+
+    def failed(self, number: int, *, later: bool = False) -> None:
+        """The request of a number was refused or lost. `later`: wait a little before it is sent again."""
+        if later:
+            self._after_a_while(partial(self.failed, number))
+        else:
+            self._step(following.FetchFailed(number))
+
+    def _after_a_while(self, action: Callable[[], None]) -> None:
+        self._forget_retry()
+        self._retry = asyncio.get_running_loop().call_later(_RETRY_S, action)
+
+    def _forget_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _start_later(self, leader: BrokerId, epoch: Epoch) -> None:
+        if self._flusher.failure is None:
+            self._after_a_while(partial(self.start, leader, epoch, self._core.high_watermark))
+
+    # --- the group commit ---------------------------------------------------------------------------------------
+
+    def drain(self) -> int:
+        """The bytes that were staged since the last time."""
+        staged, self._staged_bytes = self._staged_bytes, 0
+        return staged
+
+    def local_end_moved(self, end: Offset) -> None:
+        """This copy is as safe as the stream asks for below `end`."""
+        self._unwritten_bytes = 0
+        self._step(following.DurableEndMoved(end))
+        self._show()
+        held, self._held = self._held, None
+        if held is not None:
+            self._replication.fetch(self._key, held)
+
+    def flush_lacked_room(self) -> None:
+        """What was staged is taken back: begin again from where the log ends, a little later."""
+        leader, epoch = self._core.leader, self._core.epoch
+        if leader == NO_BROKER:
+            return
+        self.stop()
+        self._start_later(leader, epoch)
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _step(self, event: following.Event) -> None:
+        for effect in self._core.step(event):
+            match effect:
+                case following.Fetch():
+                    self._fetch(effect)
+                case following.AppendRecords():
+                    self._append()
+                case following.HighWatermarkMoved():
+                    self._show()
+                case following.TellDurableEnd():
+                    self._replication.tell(self._key, effect)
+                case following.Truncate(offset, below_high_watermark):
+                    self._truncate(offset, below_high_watermark)
+                case following.StartAt(offset):
+                    self._logger.info("a copy begins anew", partition=str(self._target), offset=offset)
+                    self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms(), anew=True))
+
+    def _fetch(self, request: following.Fetch) -> None:
+        if self._unwritten_bytes > UNWRITTEN_BYTES_MAX:
+            self._held = request
+        else:
+            self._replication.fetch(self._key, request)
+
+    def _append(self) -> None:
+        assert self._records is not None
+        records, headers = self._records
+        try:
+            end = self._log.append_replicated(records, headers, now_ms=self._clock.wall_ms())
+        except (InvalidRecordError, StorageError) as error:
+            self._logger.error("a leader's records are not taken", partition=str(self._target), reason=str(error))
+            self._begin_again()
+            return
+        self._staged_bytes += len(records)
+        self._unwritten_bytes += len(records)
+        self._flusher.enqueue(self._target, len(records))
+        self._step(following.Appended(end))
+
+    def _begin_again(self) -> None:
+        """The core waits for a change of the log that did not happen: tell it where that ends, and ask again later."""
+        leader, epoch = self._core.leader, self._core.epoch
+        self.stop()
+        self._step(following.Appended(self._log.log_end_offset))
+        if leader != NO_BROKER:
+            self._start_later(leader, epoch)
+
+    def _truncate(self, offset: Offset, below_high_watermark: bool) -> None:
+        told = self._logger.warning if below_high_watermark else self._logger.info
+        told(
+            "truncated to where the leader's log goes on",
+            partition=str(self._target),
+            offset=offset,
+            log_end_offset=self._log.log_end_offset,
+            below_high_watermark=below_high_watermark,
+        )
+        self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms()))
+
+    def _cut(self, cut: Callable[[], object]) -> None:
+        """Cut the log on the flusher's thread, then tell the core."""
+        task = asyncio.ensure_future(self._flusher.run(partial(_attempt, cut)))
+        task.add_done_callback(self._was_cut)
+
+    def _was_cut(self, task: "asyncio.Future[LogboomError | None]") -> None:
+        if task.cancelled():
+            return
+        fault = task.exception() or task.result()
+        if fault is not None:
+            # The log dir failed, or there is damage where the cut was to be. Nothing is fetched until another start.
+            self._logger.error("a copy cannot be cut", partition=str(self._target), reason=str(fault))
+            self._begin_again()
+            return
+        self._shown.forget()
+        self._show()
+        self._step(following.Truncated(self._log.log_end_offset))
+
+    def _show(self) -> None:
+        """Let readers read up to the mark, as far as this copy is safe."""
+        if self._core.leader == NO_BROKER:
+            return
+        mark = min(self._core.high_watermark, self._safe_end())
+        if mark != self._shown.high_watermark:
+            self._shown.high_watermark = mark
+            self._on_news()
+
+
+def _attempt(cut: Callable[[], object]) -> LogboomError | None:
+    """Cut; damage where the cut was to be is an answer, since it concerns this log and not the log dir."""
+    try:
+        cut()
+    except RetriableStorageError:
+        raise
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        return error
+    return None
+
+
+def _checked(records: memoryview) -> Sequence[tuple[int, BatchHeader]]:
+    """Position and header of each batch. Raises CorruptBatchError, InvalidRecordError."""
+    if not records:
+        return ()
+    headers = tuple(iter_batches(records))
+    for position, header in headers:
+        if not crc_ok(records, position, header):
+            raise CorruptBatchError(f"the batch at offset {header.base_offset} has a wrong CRC")
+    if not headers or headers[-1][0] + headers[-1][1].size_bytes != len(records):
+        raise CorruptBatchError("the records end inside a batch")
+    return headers

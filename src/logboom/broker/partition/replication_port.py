@@ -1,0 +1,41 @@
+"""What a partition asks of the replication between brokers (`broker.replication` performs it)."""
+
+from typing import Protocol, TypeAlias
+
+from logboom.base.ids import PartitionIndex, StreamId
+from logboom.replication.following import Fetch, TellDurableEnd
+
+ReplicaKey: TypeAlias = tuple[StreamId, PartitionIndex]
+
+
+class Replication(Protocol):
+    """See the module. On the loop."""
+
+    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+        """Ask the leader; the answer goes to `Follower.answered`, or `Follower.failed` is called."""
+
+    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
+        """Tell the leader how far this log is synced. May get lost: the next request says it too."""
+
+    def moved(self, key: ReplicaKey) -> None:
+        """A partition with followers, which this broker leads or led, has more records, another high-water mark, or
+        another leader."""
+
+    def propose(self, key: ReplicaKey) -> None:
+        """The leader of a partition has a proposal for the controller."""
+
+
+class NoReplication:
+    """Of a broker that is alone: no partition has another replica."""
+
+    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+        """Nobody leads what this broker follows."""
+
+    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
+        """As `fetch`."""
+
+    def moved(self, key: ReplicaKey) -> None:
+        """Nobody follows."""
+
+    def propose(self, key: ReplicaKey) -> None:
+        """There is no other member."""
