@@ -36,6 +36,7 @@ class Found:
     log_start_offset: int
     has_records: bool = False
     failed: bool = False
+    redirected: bool = False
 
 
 def ids() -> Iterator[int]:

@@ -156,7 +156,7 @@ def test_fetch_refuses_followers_and_epochs_not_heard_of(tmp_path: Path, version
             client.send(1, version, fetch_request(version, stream, {0: 0}, **fields))
             reply = await client.reply()
             (part,) = reply.responses[0].partitions
-            assert (part.error_code, len(part.records)) == (ErrorCode.not_leader_or_follower, 0)
+            assert (part.error_code, len(part.records)) == (ErrorCode.cluster_authorization_failed, 0)
             if version >= 9:
                 (old,) = await fetched(client, version, stream, {0: 0}, current_leader_epoch=0)
                 assert old.error_code is NONE

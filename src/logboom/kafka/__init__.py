@@ -37,6 +37,7 @@ Rooms, lowest first; each imports only those before it:
 
     config, errors, metrics, replies, rate_limited_log
     wire          the protocol's bytes: reading, writing, kio's schema
+    cluster       brokers and leaders as clients are told of them
     admin         what the administration APIs share
     fetch         one fetch, its sessions, the purgatory, its response
     handlers      what an API is: Handler, RequestContext, routes, templates

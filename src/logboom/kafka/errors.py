@@ -16,6 +16,10 @@ NO_TRANSACTIONS: Final = "this broker does not serve transactions: unset transac
 """Sent with UnsupportedTransactionError wherever a transactional producer may come first."""
 
 
+REPLICAS_ELSEWHERE: Final = "brokers replicate over a listener of their own, not over the one for clients"
+"""Sent with ReplicaRequestError."""
+
+
 class InvalidAcksError(LogboomError):
     """acks is none of -1, 0 and 1 (INVALID_REQUIRED_ACKS)."""
 
@@ -26,6 +30,14 @@ class RequestTimedOutError(LogboomError):
 
 class UnsupportedVersionError(LogboomError):
     """The request needs a newer version of the API (UNSUPPORTED_VERSION)."""
+
+
+class LeaderNotAvailableError(LogboomError):
+    """Nobody leads the partition now, or not for clients (LEADER_NOT_AVAILABLE)."""
+
+
+class ReplicaRequestError(LogboomError):
+    """A request that is for brokers alone came over the listener for clients (CLUSTER_AUTHORIZATION_FAILED)."""
 
 
 _TABLE: dict[type[BaseException], ErrorCode] = {
@@ -70,6 +82,8 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.UnknownProducerError: ErrorCode.unknown_producer_id,
     errors.StorageError: ErrorCode.kafka_storage_error,
     PeerUnavailableError: ErrorCode.network_exception,
+    LeaderNotAvailableError: ErrorCode.leader_not_available,
+    ReplicaRequestError: ErrorCode.cluster_authorization_failed,
     InvalidAcksError: ErrorCode.invalid_required_acks,
     RequestTimedOutError: ErrorCode.request_timed_out,
     UnsupportedVersionError: ErrorCode.unsupported_version,

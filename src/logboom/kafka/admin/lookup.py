@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from logboom.base.errors import UnknownStreamError, UnknownStreamIdError
+from logboom.base.errors import NotLeaderError, UnknownStreamError, UnknownStreamIdError
 from logboom.base.ids import StreamId
 
 if TYPE_CHECKING:
@@ -21,6 +21,14 @@ def find_partition(broker: Broker, topic: str | UUID | None, index: int) -> Part
     if topic is None:
         raise UnknownStreamIdError("the request names no stream id")
     return broker.replicas.find_by_id(StreamId(topic), index)
+
+
+def led_partition(broker: Broker, topic: str, index: int) -> Partition:
+    """A partition that this broker leads. Raises LogboomError."""
+    partition = broker.replicas.find(topic, index)
+    if not partition.leads:
+        raise NotLeaderError(f"this broker does not lead {partition}")
+    return partition
 
 
 def find_stream(broker: Broker, topic: str | UUID | None) -> Stream:

@@ -7,6 +7,7 @@ segment it lies in is removed once the rest of it may be too.
 from typing import Any, Final
 
 from logboom.base.errors import LogboomError
+from logboom.kafka.admin.lookup import led_partition
 from logboom.kafka.errors import error_code
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
@@ -30,7 +31,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
 async def _delete(context: RequestContext, name: str, wanted: Any) -> Entity:
     error, low_watermark = None, _NO_OFFSET
     try:
-        partition = context.broker.replicas.find(name, wanted.partition_index)
+        partition = led_partition(context.broker, name, wanted.partition_index)
         check_client_may_write(partition.stream)
         low_watermark = await partition.deletion.delete_records(wanted.offset)
         context.broker.log.info("records deleted", partition=str(partition), log_start_offset=low_watermark)

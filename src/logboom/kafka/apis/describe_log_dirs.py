@@ -47,7 +47,12 @@ def _partitions(context: RequestContext, cls: Any, name: str, indexes: Any) -> I
         except LogboomError:
             continue  # a partition that is not in a log dir is left out, as in Kafka
         yield make(
-            cls, partition_index=index, partition_size=partition.log.size_bytes, offset_lag=0, is_future_key=False
+            cls,
+            partition_index=index,
+            partition_size=partition.log.size_bytes,
+            # What this replica lacks of the committed records that it knows of.
+            offset_lag=max(0, partition.high_watermark - partition.log_end_offset),
+            is_future_key=False,
         )
 
 

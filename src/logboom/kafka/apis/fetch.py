@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
-from logboom.base.errors import LogboomError, NotLeaderError, UnknownLeaderEpochError
-from logboom.base.ids import NO_EPOCH
-from logboom.kafka.admin.lookup import find_partition
-from logboom.kafka.errors import error_code
+from logboom.kafka.errors import REPLICAS_ELSEWHERE, ReplicaRequestError, error_code
 from logboom.kafka.fetch.fetch import API_KEY, Fetch
 from logboom.kafka.fetch.partition_fetch import PartitionFetch
 from logboom.kafka.fetch.response import SESSION_ERRORS, encode_response, encode_session_error
 from logboom.kafka.fetch.sessions import FINAL_EPOCH, NO_SESSION, Key, Position, SessionError, SessionRequest
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Handler, Reply
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 _WITH_SESSIONS: Final = 7
 _WITH_EPOCH: Final = 9
@@ -52,7 +46,7 @@ def _is_from_replica(context: RequestContext, request: Any) -> bool:
         return False
     context.server.log.warning(
         "replica fetch",
-        "a broker tried to replicate from this one, which is a cluster of its own",
+        "a broker tried to replicate over the listener for clients",
         replica=replica,
         client=context.client_host,
     )
@@ -60,23 +54,11 @@ def _is_from_replica(context: RequestContext, request: Any) -> bool:
 
 
 def _refuse_replica(context: RequestContext, positions: list[Position]) -> Reply:
-    """Answer each partition as Kafka answers a broker that is no replica of it; versions before 7 have no other field
-    for an error."""
-    fetches = [PartitionFetch(position, None, _not_a_replica(context, position)) for position in positions]
-    errors = context.server.metrics.api(API_KEY).errors
-    for fetch in fetches:
-        errors[error_code(fetch.error).name] += 1
+    """Refuse each partition; versions before 7 have no other field for an error."""
+    error = ReplicaRequestError(REPLICAS_ELSEWHERE)
+    context.server.metrics.api(API_KEY).errors[error_code(error).name] += len(positions)
+    fetches = [PartitionFetch(position, None, error) for position in positions]
     return encode_response(context.api_version, NO_SESSION, fetches, committed_only=False)
-
-
-def _not_a_replica(context: RequestContext, position: Position) -> LogboomError:
-    try:
-        partition = find_partition(context.broker, cast("str | UUID | None", position.topic), position.index)
-        partition.check_leader_epoch(position.leader_epoch)
-    except LogboomError as error:
-        return error
-    error_type = NotLeaderError if position.leader_epoch == NO_EPOCH else UnknownLeaderEpochError
-    return error_type(f"{partition} has no other replica")
 
 
 def _positions(version: int, request: Any) -> list[Position]:

@@ -4,9 +4,15 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from logboom.base.errors import InvalidRequestError, LogboomError
-from logboom.kafka.admin.lookup import find_partition
-from logboom.kafka.errors import UnsupportedVersionError, error_code
+from logboom.base.errors import InvalidRequestError, LogboomError, OffsetNotAvailableError
+from logboom.kafka.admin.lookup import led_partition
+from logboom.kafka.errors import (
+    REPLICAS_ELSEWHERE,
+    LeaderNotAvailableError,
+    ReplicaRequestError,
+    UnsupportedVersionError,
+    error_code,
+)
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
@@ -30,6 +36,7 @@ _SINCE_VERSION: Final = {
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
+_WITH_NOT_AVAILABLE: Final = 5
 _PARALLEL: Final = 16
 """Lookups of one request that may wait for the disk at the same time."""
 
@@ -39,6 +46,8 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     cls = response_class(_API_KEY, context.api_version)
     topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
     gate = asyncio.Semaphore(_PARALLEL)
+    if request.replica_id >= 0:
+        return _refuse_replica(context, request)
     times = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
 
     async def look_up(name: str, part: Any) -> Entity:
@@ -58,14 +67,28 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     return make(cls, throttle_time=milliseconds(0), topics=tuple(topics))
 
 
+def _refuse_replica(context: RequestContext, request: Any) -> Reply:
+    cls = response_class(_API_KEY, context.api_version)
+    topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
+    error = ReplicaRequestError(REPLICAS_ELSEWHERE)
+    topics = tuple(
+        make(topic_cls, name=topic.name, partitions=tuple(_answer(part_cls, part, error) for part in topic.partitions))
+        for topic in request.topics
+    )
+    return make(cls, throttle_time=milliseconds(0), topics=topics)
+
+
 async def _look_up(context: RequestContext, part_cls: Any, name: str, part: Any) -> Entity:
-    error = None
+    error: LogboomError | None = None
     offset = timestamp_ms = epoch = _UNKNOWN
     try:
-        partition = find_partition(context.broker, name, part.partition_index)
+        partition = led_partition(context.broker, name, part.partition_index)
         if context.api_version >= 4:
             partition.check_leader_epoch(part.current_leader_epoch)
         offset, timestamp_ms, epoch = await _find(partition, part.timestamp, context.api_version)
+    except OffsetNotAvailableError as refused:
+        # Clients of before version 5 know the other code alone, and ask again for both (KIP-207).
+        error = refused if context.api_version >= _WITH_NOT_AVAILABLE else LeaderNotAvailableError(*refused.args)
     except LogboomError as refused:
         error = refused
     return _answer(part_cls, part, error, offset, timestamp_ms, epoch)

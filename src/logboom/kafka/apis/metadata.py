@@ -1,4 +1,4 @@
-"""Metadata: the broker, and the streams with their partitions; asking for an unknown stream may create it.
+"""Metadata: the brokers, and the streams with their partitions; asking for an unknown stream may create it.
 
 A stream that a request names several times is described once, as in Kafka: otherwise a short request could ask for a
 response of gigabytes.
@@ -133,15 +133,17 @@ def _response(context: RequestContext, request: Any, topics: int, data: bytes) -
     cls, version = response_class(_API_KEY, context.api_version), context.api_version
     with_cluster = _WITH_OPERATIONS <= version <= _LAST_WITH_CLUSTER_OPERATIONS
     cluster_requested = with_cluster and request.include_cluster_authorized_operations
-    host, port = context.server.advertised()
-    identity = context.broker.identity
+    cluster, broker_cls = context.server.cluster, nested(cls, "brokers")
     without_topics = encode(
         make(
             cls,
             throttle_time=milliseconds(0),
-            brokers=(make(nested(cls, "brokers"), node_id=identity.broker_id, host=host, port=port, rack=None),),
-            cluster_id=identity.cluster_id,
-            controller_id=identity.broker_id,
+            brokers=tuple(
+                make(broker_cls, node_id=one.id, host=one.host, port=one.port, rack=one.rack)
+                for one in cluster.nodes().values()
+            ),
+            cluster_id=context.broker.identity.cluster_id,
+            controller_id=cluster.controller(),
             topics=(),
             cluster_authorized_operations=authorized_operations(CLUSTER_OPERATIONS, requested=cluster_requested),
             error_code=error_code(None),

@@ -22,9 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
 from logboom.base.units import KIB
+from logboom.kafka.cluster.current_leader import CurrentLeaders
+from logboom.kafka.cluster.read_replica import preferred_read_replica
 from logboom.kafka.errors import error_code
 from logboom.kafka.fetch.partition_fetch import NO_RECORDS, ByteBudget, PartitionFetch, partition_fetch
-from logboom.kafka.fetch.response import SESSION_ERRORS, encode_response, encode_session_error, encode_throttled
+from logboom.kafka.fetch.response import (
+    LEADER_TAG,
+    SESSION_ERRORS,
+    encode_response,
+    encode_session_error,
+    encode_throttled,
+)
 from logboom.kafka.fetch.sessions import NO_SESSION
 from logboom.kafka.replies import DeferredReply
 from logboom.kafka.wire.messages import as_milliseconds
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
     from logboom.kafka.wire.encoded import EncodedResponse
 
 API_KEY: Final = 1
+_FROM_FOLLOWERS: Final = 11
+"""The first version whose clients may read from followers (KIP-392)."""
 _READ_AHEAD_FROM_BYTES: Final = 64 * KIB
 """Reading ahead costs more than it saves for smaller reads."""
 
@@ -66,7 +76,10 @@ class Fetch:
         self._services = services
         self._version = version
         self._plan = plan
-        self._partitions = [partition_fetch(broker, position) for position in plan.positions]
+        leader_only = version < _FROM_FOLLOWERS
+        self._partitions = [partition_fetch(broker, position, leader_only=leader_only) for position in plan.positions]
+        if not leader_only and request.rack_id:
+            self._redirect(request.rack_id)
         self._min_bytes: int = request.min_bytes
         self._max_bytes = max(0, min(request.max_bytes, config.max_fetch_bytes))
         self._quotas = services.quotas.of(client_id)
@@ -92,6 +105,13 @@ class Fetch:
         if found is None:
             self._read_from_disk()
         return reply
+
+    def _redirect(self, rack: str) -> None:
+        """Send the consumer to replicas in its own rack."""
+        cluster = self._services.cluster
+        for fetch in self._partitions:
+            if fetch.partition is not None:
+                fetch.read_replica = preferred_read_replica(cluster, fetch.partition, rack, fetch.position.offset)
 
     # --- reading ---
 
@@ -166,7 +186,9 @@ class Fetch:
         self._found_bytes = found.taken_bytes
         if not self._partitions:
             return True  # a request for no partition has nothing to wait for
-        return found.taken_bytes >= self._min_bytes or any(fetch.error is not None for fetch in self._partitions)
+        return found.taken_bytes >= self._min_bytes or any(
+            fetch.error is not None or fetch.redirected for fetch in self._partitions
+        )
 
     def _delay(self) -> bool:
         """Wait in the purgatory; False where no time or no place is left."""
@@ -257,7 +279,13 @@ class Fetch:
             metrics.fetched_bytes += size
             if size >= _READ_AHEAD_FROM_BYTES:
                 self._read_ahead(fetch)
-        return encode_response(version, response.session_id, response.partitions, committed_only=self._committed_only)
+        return encode_response(
+            version,
+            response.session_id,
+            response.partitions,
+            committed_only=self._committed_only,
+            leaders=CurrentLeaders(services.broker.catalog, services.cluster, tag=LEADER_TAG),
+        )
 
     def _read_ahead(self, fetch: PartitionFetch) -> None:
         """While this response is sent, read what the client will ask for next if it goes on as it did."""

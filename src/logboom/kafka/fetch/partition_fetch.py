@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from logboom.base.errors import LogboomError
-from logboom.base.ids import NO_EPOCH
+from logboom.base.errors import LogboomError, NotLeaderError
+from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId
 from logboom.kafka.admin.lookup import find_partition
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ class PartitionFetch:
     partition: Partition | None
     """None with an error."""
     error: LogboomError | None
+    leader_only: bool = False
+    """Whether the consumer is too old to read from followers."""
+    read_replica: BrokerId = NO_BROKER
+    """Where the consumer should read instead; then nothing is read here."""
     records: Bytes = NO_RECORDS
     high_watermark: int = -1
     log_start_offset: int = -1
@@ -46,9 +50,14 @@ class PartitionFetch:
     def failed(self) -> bool:
         return self.error is not None
 
+    @property
+    def redirected(self) -> bool:
+        return self.read_replica != NO_BROKER
+
     def fail(self, error: LogboomError) -> None:
         """Answer for this partition with an error."""
         self.error = error
+        self.read_replica = NO_BROKER
         self.records = NO_RECORDS
         self.high_watermark = self.log_start_offset = -1
 
@@ -60,6 +69,9 @@ class PartitionFetch:
         self.records = NO_RECORDS
         partition, position = self.partition, self.position
         if partition is None or self.error is not None:
+            return False
+        if self.leader_only and not partition.leads:
+            self.fail(NotLeaderError(f"this broker does not lead {partition}"))
             return False
         if position.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
             try:
@@ -73,7 +85,7 @@ class PartitionFetch:
         if note_size:
             self.last_segment = last = partition.log.segments[-1]
             self.last_segment_bytes = last.size_bytes
-        return offline or position.offset != high_watermark
+        return (offline or position.offset != high_watermark) and not self.redirected
 
     def grown_bytes(self) -> int | None:
         """How many bytes were written since `prepare`; None where that is not known, since a segment has ended.
@@ -85,13 +97,13 @@ class PartitionFetch:
         return last.size_bytes - self.last_segment_bytes if last is self.last_segment else None
 
 
-def partition_fetch(broker: Broker, position: Position) -> PartitionFetch:
+def partition_fetch(broker: Broker, position: Position, *, leader_only: bool) -> PartitionFetch:
     """The fetch of one position; one that cannot be read carries the error."""
     try:
         partition = find_partition(broker, cast("str | UUID | None", position.topic), position.index)
     except LogboomError as error:
         return PartitionFetch(position, None, error)
-    return PartitionFetch(position, partition, None)
+    return PartitionFetch(position, partition, None, leader_only)
 
 
 class ByteBudget:

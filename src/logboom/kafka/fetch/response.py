@@ -20,6 +20,7 @@ from logboom.kafka.wire.encoded import EncodedResponse
 
 if TYPE_CHECKING:
     from logboom.base.ports import Bytes
+    from logboom.kafka.cluster.current_leader import CurrentLeaders
     from logboom.kafka.fetch.partition_fetch import PartitionFetch
 
 SESSION_ERRORS: Final = {
@@ -35,7 +36,9 @@ _PART_V4: Final = Struct(">ihqqii")
 _PART_V5: Final = Struct(">ihqqqii")
 _PART_V11: Final = Struct(">ihqqqiii")
 _PART_V12: Final = Struct(">ihqqqBi")
-_NO_PREFERRED_REPLICA: Final = -1
+LEADER_TAG: Final = 1
+"""Of a partition's current leader (KIP-951)."""
+_WITH_LEADERS: Final = 16
 
 
 def encode_session_error(version: int, code: ErrorCode, session_id: int = NO_SESSION) -> EncodedResponse:
@@ -56,10 +59,18 @@ def _empty(version: int, throttle_ms: int, code: int, session_id: int) -> bytes:
 
 
 def encode_response(
-    version: int, session_id: int, fetches: Sequence[PartitionFetch], *, committed_only: bool
+    version: int,
+    session_id: int,
+    fetches: Sequence[PartitionFetch],
+    *,
+    committed_only: bool,
+    leaders: CurrentLeaders | None = None,
 ) -> EncodedResponse:
-    """The response body; `committed_only` is the request's isolation level."""
+    """The response body; `committed_only` is the request's isolation level, `leaders` are told with refusals, by
+    versions that can."""
     flexible = version >= 12
+    if version < _WITH_LEADERS:
+        leaders = None
     pieces: list[Bytes] = []
     # `own` collects the protocol's bytes up to the next records, which become a piece of their own.
     own = bytearray(_HEAD[version >= 7].pack(*((0, 0, session_id) if version >= 7 else (0,))))
@@ -74,13 +85,19 @@ def encode_response(
                 pieces += (own, fetch.records)
                 own = bytearray()
             if flexible:
-                own += b"\0"
+                own += _partition_tags(leaders, fetch)
         if flexible:
             own += b"\0"
     if flexible:
-        own += b"\0"
+        own += b"\0" if leaders is None else leaders.endpoints()
     pieces.append(own)
     return EncodedResponse(pieces, throttle_at=0)
+
+
+def _partition_tags(leaders: CurrentLeaders | None, fetch: PartitionFetch) -> bytes:
+    if leaders is None or fetch.error is None:
+        return b"\0"
+    return leaders.tags(fetch.position.topic, fetch.position.index, fetch.error)
 
 
 def _partition_head(version: int, fetch: PartitionFetch, committed_only: bool) -> bytes:
@@ -89,11 +106,11 @@ def _partition_head(version: int, fetch: PartitionFetch, committed_only: bool) -
     # There are no transactions, so the last stable offset is the high watermark and nothing was aborted: an empty list
     # for a client that reads committed records, null for others, as Kafka answers.
     if version >= 12:
-        head = _PART_V12.pack(index, code, end, end, start, 1 if committed_only else 0, _NO_PREFERRED_REPLICA)
+        head = _PART_V12.pack(index, code, end, end, start, 1 if committed_only else 0, fetch.read_replica)
         return head + encoding.uvarint(length + 1)
     aborted = 0 if committed_only else -1
     if version >= 11:
-        return _PART_V11.pack(index, code, end, end, start, aborted, _NO_PREFERRED_REPLICA, length)
+        return _PART_V11.pack(index, code, end, end, start, aborted, fetch.read_replica, length)
     if version >= 5:
         return _PART_V5.pack(index, code, end, end, start, aborted, length)
     return _PART_V4.pack(index, code, end, end, aborted, length)

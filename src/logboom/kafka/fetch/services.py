@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from logboom.base.dynamic import Current
     from logboom.broker.broker import Broker
     from logboom.broker.quotas.clients import ClientQuotaManager
+    from logboom.kafka.cluster.view import ClusterView
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.fetch.purgatory import FetchPurgatory
     from logboom.kafka.fetch.reply_budget import ReplyBudget
@@ -21,6 +22,7 @@ class FetchServices:
     """Made once per server."""
 
     broker: Broker
+    cluster: ClusterView
     config: Current[KafkaConfig]
     metrics: KafkaMetrics
     quotas: ClientQuotaManager

@@ -5,8 +5,9 @@ Pure: requests come in as positions, and a selection of the results goes out; th
 privileged, belong to replication and are not handled here.
 
 A full fetch (epoch 0) is answered whole and creates a session if there is room. An incremental fetch (epoch 1, 2, ...)
-is answered with the partitions that have records, whose offsets have changed, or that fail. A partition that had
-records is read last the next time, so that a busy partition cannot keep the others from the response's bytes.
+is answered with the partitions that have records, whose offsets have changed, that fail, or that the consumer should
+read from another replica. A partition that had records is read last the next time, so that a busy partition cannot keep
+the others from the response's bytes.
 """
 
 from bisect import bisect_left, insort
@@ -69,6 +70,10 @@ class PartitionResult(Protocol):
     @property
     def failed(self) -> bool:
         """Whether an error is sent."""
+
+    @property
+    def redirected(self) -> bool:
+        """Whether the consumer is told to read from another replica (KIP-392)."""
 
 
 F = TypeVar("F", bound=PartitionResult)
@@ -335,4 +340,4 @@ def _has_changed(positions: dict[Key, Position], result: PartitionResult) -> boo
         key = result.position.key
         positions[key] = positions.pop(key)
         return True
-    return changed or result.failed
+    return changed or result.failed or result.redirected

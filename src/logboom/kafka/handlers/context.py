@@ -6,7 +6,7 @@ besides the request and its reply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from logboom.base.dynamic import Current
     from logboom.broker.broker import Broker
     from logboom.kafka.admin.metadata_cache import MetadataCache
+    from logboom.kafka.cluster.view import ClusterView
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.fetch.services import FetchServices
     from logboom.kafka.metrics import KafkaMetrics
@@ -33,9 +34,8 @@ class ServerContext:
     metrics: KafkaMetrics
     log: RateLimitedLog
     fetches: FetchServices
+    cluster: ClusterView
     metadata_cache: MetadataCache
-    advertised: Callable[[], tuple[str, int]]
-    """Host and port that clients are told to connect to; known once the server listens."""
 
 
 @dataclass(frozen=True, slots=True)

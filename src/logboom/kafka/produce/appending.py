@@ -17,8 +17,9 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import StreamId
 from logboom.kafka.admin.lookup import find_partition
+from logboom.kafka.cluster.current_leader import CurrentLeaders
 from logboom.kafka.errors import InvalidAcksError, RequestTimedOutError, error_code
-from logboom.kafka.produce.response import API_KEY
+from logboom.kafka.produce.response import API_KEY, LEADER_TAG
 from logboom.metadata import check_client_may_write
 from logboom.records import Codec
 
@@ -49,6 +50,11 @@ def writable_partition(context: RequestContext, topic: Any, index: int) -> Parti
     partition = find_partition(context.broker, topic, index)
     check_client_may_write(partition.stream)
     return partition
+
+
+def current_leaders(context: RequestContext) -> CurrentLeaders:
+    """What a response tells with its refusals."""
+    return CurrentLeaders(context.broker.catalog, context.server.cluster, tag=LEADER_TAG)
 
 
 def is_zstd(records: memoryview) -> bool:

@@ -15,7 +15,14 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
 from logboom.broker.partition.replica import RunResult
 from logboom.kafka.errors import error_code
-from logboom.kafka.produce.appending import WITH_ZSTD, is_zstd, report_error, timed_out, writable_partition
+from logboom.kafka.produce.appending import (
+    WITH_ZSTD,
+    current_leaders,
+    is_zstd,
+    report_error,
+    timed_out,
+    writable_partition,
+)
 from logboom.kafka.produce.response import FLEXIBLE, WITH_ID, PartitionProduce, ResponseTemplate, encode_response
 from logboom.kafka.replies import Close, DeferredReply
 from logboom.kafka.wire import encoding
@@ -141,10 +148,10 @@ class ProduceTemplate:
             run.on_expired = run.expire
         return run
 
-    def error_response(self, error: LogboomError) -> bytes:
+    def error_response(self, context: RequestContext, error: LogboomError) -> bytes:
         """The response, behind its correlation id, to a request whose records were refused."""
         part = PartitionProduce(self.index, error)
-        (body,) = encode_response(self.version, [(self.topic, [part])]).pieces
+        (body,) = encode_response(self.version, [(self.topic, [part])], current_leaders(context)).pieces
         return (b"\0" if self._flexible else b"") + bytes(body)
 
 
@@ -178,7 +185,7 @@ class ProduceRun(DeferredReply):
     def _each(self, result: RunResult) -> Iterator[bytes]:
         for correlation_id, outcome in zip(self._correlation_ids, result.outcomes, strict=True):
             if isinstance(outcome, LogboomError):
-                response = self._template.error_response(outcome)
+                response = self._template.error_response(self._context, outcome)
                 yield _RESPONSE_HEAD.pack(len(response) + 4, correlation_id) + response
             else:
                 yield self._template.response.encode((correlation_id,), result._replace(outcomes=(outcome,)))

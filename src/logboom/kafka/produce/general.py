@@ -14,7 +14,14 @@ from logboom.base.errors import (
     UnsupportedTransactionError,
 )
 from logboom.kafka.errors import NO_TRANSACTIONS, InvalidAcksError, error_code
-from logboom.kafka.produce.appending import WITH_ZSTD, is_zstd, report_error, timed_out, writable_partition
+from logboom.kafka.produce.appending import (
+    WITH_ZSTD,
+    current_leaders,
+    is_zstd,
+    report_error,
+    timed_out,
+    writable_partition,
+)
 from logboom.kafka.produce.response import WITH_ID, PartitionProduce, Topics, encode_response
 from logboom.kafka.replies import Close, DeferredReply
 from logboom.kafka.wire.messages import as_milliseconds
@@ -55,7 +62,7 @@ class PendingProduce(DeferredReply):
             for part in parts:
                 if isinstance(part.result, LogboomError):
                     report_error(self.context, topic, part.index, part.result)
-        self.set(encode_response(self.context.api_version, self._topics))
+        self.set(encode_response(self.context.api_version, self._topics, current_leaders(self.context)))
 
     def _errors(self) -> Iterator[LogboomError]:
         return (part.result for _, parts in self._topics for part in parts if isinstance(part.result, LogboomError))

@@ -15,6 +15,7 @@ from logboom.kafka.wire.encoded import EncodedResponse
 
 if TYPE_CHECKING:
     from logboom.broker.partition.replica import RunResult
+    from logboom.kafka.cluster.current_leader import CurrentLeaders
 
 API_KEY: Final = 0
 WITH_ID: Final = 13
@@ -22,6 +23,9 @@ WITH_ID: Final = 13
 FLEXIBLE: Final = 9
 """The first version with compact lengths and tagged fields (KIP-482)."""
 
+LEADER_TAG: Final = 0
+"""Of a partition's current leader (KIP-951)."""
+_WITH_LEADERS: Final = 10
 _WITH_LOG_START: Final = 5
 _PART_V0: Final = Struct(">ihq")
 _PART_V2: Final = Struct(">ihqq")
@@ -44,23 +48,33 @@ Topics = Sequence[tuple[Any, Sequence[PartitionProduce]]]
 """(name or id of the topic, its partitions), in the order of the request."""
 
 
-def encode_response(version: int, topics: Topics) -> EncodedResponse:
-    """The response body; every partition must have its result."""
+def encode_response(version: int, topics: Topics, leaders: CurrentLeaders | None = None) -> EncodedResponse:
+    """The response body; every partition must have its result. Versions that can tell `leaders` with refusals."""
     flexible = version >= FLEXIBLE
+    if version < _WITH_LEADERS:
+        leaders = None
     out = bytearray(encoding.count(len(topics), flexible=flexible))
     for topic, parts in topics:
         out += encoding.uuid(topic) if version >= WITH_ID else encoding.string(topic, flexible=flexible)
         out += encoding.count(len(parts), flexible=flexible)
         for part in parts:
             out += _part(version, part)
+            if flexible:
+                out += _tags(topic, part, leaders)
         if flexible:
             out += b"\0"
     throttle_at = len(out) if version >= 1 else -1
     if version >= 1:
         out += _NO_THROTTLE
     if flexible:
-        out += b"\0"
+        out += b"\0" if leaders is None else leaders.endpoints()
     return EncodedResponse((out,), throttle_at)
+
+
+def _tags(topic: Any, part: PartitionProduce, leaders: CurrentLeaders | None) -> bytes:
+    if leaders is None or not isinstance(part.result, LogboomError):
+        return b"\0"
+    return leaders.tags(topic, part.index, part.result)
 
 
 def _part(version: int, part: PartitionProduce) -> bytes:
@@ -92,7 +106,7 @@ def _record_errors(
     encode = encoding.compact_nullable if flexible else encoding.nullable
     end = b"\0" if flexible else b""
     errors = [_INDEX.pack(one) + encode(text) + end for one, text in zip(indexes, messages, strict=True)]
-    return encoding.count(len(indexes), flexible=flexible) + b"".join(errors) + encode(message) + end
+    return encoding.count(len(indexes), flexible=flexible) + b"".join(errors) + encode(message)
 
 
 class ResponseTemplate:

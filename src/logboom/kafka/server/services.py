@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.kafka.admin.metadata_cache import MetadataCache
 from logboom.kafka.apis import load_handlers
+from logboom.kafka.cluster.view import ClusterView
 from logboom.kafka.connection.admission import Admission
 from logboom.kafka.connection.frames import SCRATCH_BYTES
 from logboom.kafka.connection.registry import ConnectionRegistry
@@ -50,8 +51,10 @@ def make_services(
     budget = RequestBudget(config, metrics, limited_log, broker.flusher)
     registry = ConnectionRegistry(budget, metrics)
     broker.quotas.add_door(registry.client_ids)
+    cluster = ClusterView(broker, advertised)
     fetches = FetchServices(
         broker=broker,
+        cluster=cluster,
         config=config,
         metrics=metrics,
         quotas=broker.quotas,
@@ -66,7 +69,7 @@ def make_services(
     )
     services = ConnectionServices(
         broker=broker,
-        server=ServerContext(config, metrics, limited_log, fetches, MetadataCache(broker), advertised),
+        server=ServerContext(config, metrics, limited_log, fetches, cluster, MetadataCache(broker.catalog, cluster)),
         routes=Routes(load_handlers(), metrics),
         templates=TemplateCache(),
         quotas=broker.quotas,

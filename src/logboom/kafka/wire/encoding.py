@@ -47,3 +47,8 @@ def count(value: int, *, flexible: bool) -> bytes:
 def uuid(value: UUID | None) -> bytes:
     """An id; zeros stand for none."""
     return _NO_UUID if value is None else value.bytes
+
+
+def tagged(tag: int, data: bytes) -> bytes:
+    """Tagged fields that are this one alone."""
+    return uvarint(1) + uvarint(tag) + uvarint(len(data)) + data

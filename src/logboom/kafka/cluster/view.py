@@ -1,0 +1,124 @@
+"""The brokers and the leaders of partitions, by the metadata image.
+
+What Kafka tells its clients: brokers that are not fenced, at their listener for clients; of a partition, its leader
+where that is such a broker, and as offline the replicas on brokers that are not.
+
+A broker that stands alone need not be registered: then it is the one broker there is, at its own address. And a stream
+of before replicas were written down has one replica of each partition, on this broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, PartitionIndex
+from logboom.kafka.errors import LeaderNotAvailableError
+from logboom.metadata.assignment import Assignment, Replicas
+
+if TYPE_CHECKING:
+    from logboom.broker.broker import Broker
+    from logboom.metadata import Image, Stream
+    from logboom.metadata.brokers import Broker as RegisteredBroker
+
+LISTENER: Final = "kafka"
+"""The name under which brokers register their listener for clients."""
+
+
+class Node(NamedTuple):
+    """A broker as clients connect to it."""
+
+    id: BrokerId
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition as clients are told of it."""
+
+    error: LogboomError | None
+    """Why it has no leader, where it has none."""
+    leader: BrokerId
+    assignment: Assignment
+    offline: Replicas
+    """Replicas that nobody can reach."""
+
+
+class ClusterView:
+    """See the module. One for a server; its answers are those of the image in force."""
+
+    def __init__(self, broker: Broker, advertised: Callable[[], tuple[str, int]]) -> None:
+        """`advertised` returns the address of this broker for clients."""
+        self._broker = broker
+        self._own = broker.identity.broker_id
+        self._advertised = advertised
+        self._image: Image | None = None
+        self._address = ("", 0)
+        self._nodes: Mapping[BrokerId, Node] = {}
+        self._alive: frozenset[BrokerId] = frozenset()
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> Mapping[BrokerId, Node]:
+        """The brokers that clients may use, by id."""
+        image, address = self._broker.catalog.image, self._advertised()
+        if image is not self._image or address != self._address:
+            self._image, self._address = image, address
+            nodes = {id_: node for id_, one in image.brokers.items() if not one.fenced and (node := self._node(one))}
+            if self._own not in image.brokers or not nodes:
+                nodes[self._own] = Node(self._own, *address, None)
+            self._nodes = dict(sorted(nodes.items()))
+            if self._nodes.keys() != self._alive:
+                self._alive = frozenset(self._nodes)
+        return self._nodes
+
+    @property
+    def alive(self) -> frozenset[BrokerId]:
+        """Their ids; the same object as long as they are the same, for caches."""
+        self.nodes()
+        return self._alive
+
+    def fenced(self) -> list[Node]:
+        """Registered brokers that clients may not use now, at the addresses they had."""
+        nodes = self.nodes()
+        brokers = self._broker.catalog.image.brokers.values()
+        return [node for one in brokers if one.id not in nodes and (node := self._node(one))]
+
+    def _node(self, one: RegisteredBroker) -> Node | None:
+        """None for one that listens for no clients."""
+        if (address := one.listeners.get(LISTENER)) is None and one.id == self._own:
+            address = self._advertised()
+        return None if address is None else Node(one.id, *address, one.rack)
+
+    def controller(self) -> BrokerId:
+        """A broker for requests to the controller. Every one passes them on, so any will do where it is not known."""
+        nodes, leader = self.nodes(), self._broker.quorum().leader
+        return leader if leader in nodes else next(iter(nodes))
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def assignment(self, stream: Stream, index: int) -> Assignment:
+        """Who holds a partition that the stream has."""
+        if stream.assignments:
+            return stream.assignments[index]
+        failed = (stream.name, PartitionIndex(index)) in self._broker.replicas.failed
+        epoch = NO_EPOCH if failed else self._broker.replicas.find(stream.name, index).leader_epoch
+        return Assignment(replicas=(self._own,), isr=(self._own,), leader=self._own, leader_epoch=epoch)
+
+    def partition(self, stream: Stream, index: int) -> PartitionView:
+        """A partition that the stream has."""
+        alive, assignment = self.alive, self.assignment(stream, index)
+        offline = tuple(one for one in assignment.replicas if one not in alive)
+        if (leader := assignment.leader) not in alive:
+            error = LeaderNotAvailableError(f"{stream.name}-{index} has no leader now")
+            return PartitionView(error, NO_BROKER, assignment, offline)
+        failure = self._broker.replicas.failed.get((stream.name, PartitionIndex(index)))
+        if failure is None or leader != self._own:
+            return PartitionView(None, leader, assignment, offline)
+        # Its files could not be opened here, so nobody leads it until the controller has chosen another.
+        isr = tuple(one for one in assignment.isr if one != leader)
+        return PartitionView(failure, NO_BROKER, replace(assignment, isr=isr), (*offline, leader))

@@ -1,0 +1,195 @@
+"""What clients are told of a cluster: its brokers, who leads, whose replicas are offline, who coordinates a group."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
+from tests.kafka.cluster import NOBODY, commit, elsewhere, fenced, here, placed, registered, three_brokers
+from tests.kafka.door import Client, running
+from tests.support.simulated import run
+
+from logboom.base.ids import BrokerId
+from logboom.broker.groups.service import OFFSETS_STREAM
+from logboom.groups import partition_of_group
+from logboom.kafka.apis import describe_cluster, find_coordinator, metadata
+from logboom.kafka.wire.messages import make, nested
+from logboom.metadata.assignment import PartitionChange
+from logboom.metadata.records import BrokerUnregistered, PartitionsChanged, PartitionsPlaced, StreamDeleted
+
+NONE = ErrorCode.none
+
+
+def versions(handler: Any) -> range:
+    return range(handler.min_version, handler.max_version + 1)
+
+
+async def described(client: Client, version: int, names: Sequence[str]) -> Any:
+    cls = load_request_schema(3, version)
+    topics = tuple(make(nested(cls, "topics"), name=name, topic_id=None) for name in names)
+    return await client.ask(
+        3,
+        version,
+        topics=topics,
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+
+
+@pytest.mark.parametrize("version", versions(metadata.HANDLER))
+def test_metadata_names_the_brokers_and_the_leaders(tmp_path: Path, version: int) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await three_brokers(node)
+            await here(node, "mine", placed((1, 2, 3), isr=(1, 3), epoch=4))
+            await elsewhere(node, "theirs", placed((2, 3), epoch=7), placed((3, 2), leader=NOBODY, isr=(3,)))
+            reply = await described(client, version, ["mine", "theirs"])
+            assert [(one.node_id, one.host, one.port) for one in reply.brokers] == [
+                (id_, f"host-{id_}", 9000 + id_) for id_ in (1, 2, 3)
+            ]
+            if version >= 1:
+                assert [one.rack for one in reply.brokers] == ["a", "b", "c"]
+                assert reply.controller_id == 1
+            mine, theirs = reply.topics
+            (part,) = mine.partitions
+            assert (part.error_code, part.leader_id, part.replica_nodes, part.isr_nodes) == (NONE, 1, (1, 2, 3), (1, 3))
+            led, headless = theirs.partitions
+            assert (led.error_code, led.leader_id) == (NONE, 2)
+            assert (headless.error_code, headless.leader_id) == (ErrorCode.leader_not_available, -1)
+            if version >= 5:
+                assert (part.offline_replicas, led.offline_replicas) == ((), ())
+            if version >= 7:
+                assert (part.leader_epoch, led.leader_epoch, headless.leader_epoch) == (4, 7, 0)
+
+    run(body)
+
+
+def test_metadata_follows_brokers_that_come_and_go(tmp_path: Path) -> None:
+    """What is encoded once is encoded anew when a broker is fenced, though the stream has not changed."""
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await three_brokers(node)
+            stream = await elsewhere(node, "s", placed((2, 3)))
+
+            async def told() -> tuple[list[int], Any]:
+                reply = await described(client, 12, ["s"])
+                return [one.node_id for one in reply.brokers], reply.topics[0].partitions[0]
+
+            brokers, part = await told()
+            assert (brokers, part.leader_id, part.offline_replicas) == ([1, 2, 3], 2, ())
+            await commit(node, fenced(3))
+            brokers, part = await told()
+            assert (brokers, part.leader_id, part.offline_replicas) == ([1, 2], 2, (3,))
+            await commit(node, fenced(2))
+            brokers, part = await told()
+            assert (brokers, part.leader_id, part.offline_replicas) == ([1], -1, (2, 3))
+            assert part.error_code is ErrorCode.leader_not_available
+            await commit(node, fenced(3, False), BrokerUnregistered(id=BrokerId(2)))
+            change = PartitionChange(index=0, leader=BrokerId(3), isr=(BrokerId(3),))
+            await commit(node, PartitionsChanged(id=stream.id, changes=(change,)))
+            brokers, part = await told()
+            assert (brokers, part.leader_id, part.leader_epoch, part.offline_replicas) == ([1, 3], 3, 1, (2,))
+            assert part.isr_nodes == (3,)
+
+    run(body)
+
+
+def test_brokers_without_a_listener_for_clients_are_not_told(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await commit(node, registered(1, kafka=False), fenced(1, False))
+            await commit(node, registered(2, kafka=False), fenced(2, False))
+            await elsewhere(node, "s", placed((2,)))
+            reply = await described(client, 12, ["s"])
+            (only,) = reply.brokers
+            assert (only.node_id, only.host, only.port, only.rack) == (1, *node.address, "a"), "its own it knows itself"
+            assert reply.topics[0].partitions[0].error_code is ErrorCode.leader_not_available
+
+    run(body)
+
+
+def test_a_broker_that_is_fenced_is_told_only_where_there_is_no_other(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await commit(node, registered(1))
+            assert [one.node_id for one in (await described(client, 12, [])).brokers] == [1]
+            await commit(node, registered(2), fenced(2, False))
+            reply = await described(client, 12, [])
+            assert [one.node_id for one in reply.brokers] == [2]
+            assert reply.controller_id == 2, "a broker that clients can reach"
+
+    run(body)
+
+
+@pytest.mark.parametrize("version", versions(describe_cluster.HANDLER))
+def test_describe_cluster_tells_fenced_brokers_on_request(tmp_path: Path, version: int) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await three_brokers(node)
+            await commit(node, fenced(2))
+            asked = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
+            reply = await client.ask(60, version, include_fenced_brokers=True, **asked)
+            brokers = {one.broker_id: one for one in reply.brokers}
+            assert brokers.keys() == ({1, 2, 3} if version >= 2 else {1, 3})
+            assert {(one.host, one.port, one.rack) for one in brokers.values()} == {
+                (f"host-{id_}", 9000 + id_, "abc"[id_ - 1]) for id_ in brokers
+            }
+            if version >= 2:
+                assert {id_ for id_, one in brokers.items() if one.is_fenced} == {2}
+                reply = await client.ask(60, version, include_fenced_brokers=False, **asked)
+                assert [one.broker_id for one in reply.brokers] == [1, 3]
+
+    run(body)
+
+
+async def coordinators(client: Client, version: int, *groups: str) -> list[tuple[ErrorCode, int, str, int]]:
+    found = []
+    if version >= 4:
+        found = (await client.ask(10, version, key_type=0, coordinator_keys=groups)).coordinators
+        assert tuple(one.key for one in found) == groups
+    else:
+        found = [await client.ask(10, version, key=group, key_type=0) for group in groups]
+    return [(one.error_code, one.node_id, one.host, one.port) for one in found]
+
+
+@pytest.mark.parametrize("version", versions(find_coordinator.HANDLER))
+def test_the_coordinator_of_a_group_leads_its_partition(tmp_path: Path, version: int) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            assert await coordinators(client, version, "g") == [(NONE, 1, *node.address)]
+            await three_brokers(node)
+            offsets = node.broker.catalog.stream(OFFSETS_STREAM)
+            assert offsets is not None
+            leaders = {"g": 2, "h": 3, "i": NOBODY}
+            spread = [placed((1, 2, 3)) for _ in range(offsets.partitions)]
+            for group, leader in leaders.items():
+                spread[partition_of_group(group, offsets.partitions)] = placed((1, 2, 3), leader=leader)
+            await commit(node, PartitionsPlaced(id=offsets.id, placed=tuple(spread)))
+            nobody = (ErrorCode.coordinator_not_available, -1, "", -1)
+            assert await coordinators(client, version, *leaders) == [
+                (NONE, 2, "host-2", 9002),
+                (NONE, 3, "host-3", 9003),
+                nobody,
+            ]
+            await commit(node, fenced(3))
+            assert await coordinators(client, version, "h") == [nobody]
+
+    run(body)
+
+
+def test_the_stream_of_groups_is_created_when_it_is_first_asked_for(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            offsets = node.broker.catalog.stream(OFFSETS_STREAM)
+            assert offsets is not None
+            await commit(node, StreamDeleted(id=offsets.id))
+            assert await coordinators(client, 6, "g", "h") == [(NONE, 1, *node.address)] * 2
+            again = node.broker.catalog.stream(OFFSETS_STREAM)
+            assert again is not None
+            assert again.partitions == offsets.partitions
+
+    run(body)
