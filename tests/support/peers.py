@@ -59,6 +59,16 @@ class MemoryPeers:
         self._requests: dict[FrameKind, RequestHandler] = {}
         self._posts: dict[FrameKind, PostHandler] = {}
 
+    @property
+    def address(self) -> Address:
+        """What `call_address` takes: the port is the broker's id."""
+        return Address("memory", self.identity.broker_id)
+
+    def identify(self, identity: PeerIdentity) -> None:
+        """Its ids are known from the start; the cluster's may come later."""
+        assert identity.broker_id == self.identity.broker_id
+        self.identity = identity
+
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         self._requests[kind] = handler
 

@@ -14,6 +14,7 @@ from logboom.base.settings import Problem, Settings, SettingsError, YamlDocument
 from logboom.broker.config import BrokerConfig
 from logboom.http.config import HttpConfig
 from logboom.kafka.config import KafkaConfig
+from logboom.peer.config import PeerConfig
 
 ENVIRONMENT_PREFIX: Final = "LOGBOOM_"
 _LEVEL_SEPARATOR: Final = "__"
@@ -58,6 +59,7 @@ class NodeConfig(Settings):
     broker: BrokerConfig = BrokerConfig()
     kafka: KafkaConfig = KafkaConfig()
     http: HttpConfig = HttpConfig()
+    peer: PeerConfig = PeerConfig()
     log: LogConfig = LogConfig()
 
 

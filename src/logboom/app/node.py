@@ -1,9 +1,10 @@
 """One node: a broker and its doors, from start to stop.
 
-Start: HTTP first, so that `/readyz` can say what the start waits for; then the broker, which recovers; then Kafka, so
-that no client connects before it can be served. Stop goes the other way: no new connections, accepted requests are
-answered, everything is flushed and closed. Knows the parts and their order; nothing of processes, signals, protocols or
-logs on disk. What the parts run on is handed in, so that `sim` runs a whole node.
+Start: HTTP first, so that `/readyz` can say what the start waits for; then the door to other brokers, which a broker
+may need while it starts; then the broker, which recovers; then Kafka, so that no client connects before it can be
+served. Stop goes the other way: no new connections, accepted requests are answered, everything is flushed and closed.
+Knows the parts and their order; nothing of processes, signals, protocols or logs on disk. What the parts run on is
+handed in, so that `sim` runs a whole node.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import importlib.metadata
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client.core import Metric
@@ -20,16 +22,21 @@ from structlog.typing import FilteringBoundLogger
 from logboom.app.config import LogLevel, NodeConfig
 from logboom.app.kafka_metrics import kafka_metrics
 from logboom.app.limit_metrics import limit_metrics
+from logboom.app.peer_metrics import peer_metrics
 from logboom.base.errors import LogboomError
+from logboom.base.ids import DirectoryId
 from logboom.base.ports import Disk
 from logboom.base.settings import join_address
 from logboom.broker.broker import Broker
 from logboom.broker.limits import broker_limit_hits, broker_limits
+from logboom.broker.peers import PeerIdentity
 from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
 from logboom.kafka.server.door import KafkaDoor
+from logboom.peer.door import PeerDoor
+from logboom.peer.key import read_cluster_key
 
 ANSWER_GRACE_S: Final = 2.5
 """How long accepted requests may take to be answered; with the flush that follows, a stop takes less than 5 s."""
@@ -46,6 +53,8 @@ class Ready:
     kafka: str
     http: str | None
     """None where the HTTP server is turned off."""
+    peer: str | None
+    """Where other brokers connect; None where this one is alone."""
     data: str
 
 
@@ -59,6 +68,7 @@ class Node:
         *,
         runtime: Runtime | None = None,
         open_disk: Callable[[str], Disk] = OsDisk,
+        read_key: Callable[[Path], bytes] = read_cluster_key,
         process_metrics: Sequence[Collector] = (),
         set_log_level: Callable[[LogLevel], None] = lambda level: None,
     ) -> None:
@@ -68,10 +78,12 @@ class Node:
         self._log = log
         self._runtime = runtime or Runtime()
         self._open_disk = open_disk
+        self._read_key = read_key
         self._process_metrics = process_metrics
         self._set_log_level = set_log_level
         self._sources: list[Source] = []
         self._http: HttpDoor | None = None
+        self._peer: PeerDoor | None = None
         self.broker: Broker | None = None
         """None before it has recovered, and after the stop."""
         self._kafka: KafkaDoor | None = None
@@ -81,7 +93,9 @@ class Node:
         """Start all parts. Raises LogboomError or OSError, after stopping the parts that were started."""
         try:
             await self._start_http()
+            await self._start_peer()
             self.broker = broker = await self._start_broker()
+            self._introduce(broker)
             self._follow_log_level(broker)
             version = importlib.metadata.version("logboom")
             self._sources.append(lambda: broker_metrics(broker, version, self._config.http.max_partition_series))
@@ -93,8 +107,14 @@ class Node:
         return Ready(
             kafka=kafka,
             http=self._http.address if self._http else None,
+            peer=self._peer.listening if self._peer else None,
             data=str(self._config.broker.data_dir.absolute()),
         )
+
+    def _introduce(self, broker: Broker) -> None:
+        if self._peer is not None:
+            own = broker.identity
+            self._peer.identify(PeerIdentity(own.broker_id, DirectoryId(own.directory_id), own.cluster_id))
 
     def _follow_log_level(self, broker: Broker) -> None:
         broker.dynamic_settings.add("http", self._config.http)
@@ -117,6 +137,16 @@ class Node:
             await door.start()
         self._http = door
 
+    async def _start_peer(self) -> None:
+        config = self._config.peer
+        if config.listen is None or config.key_file is None:
+            return
+        door = PeerDoor(config, self._read_key(config.key_file), runtime=self._runtime, log=self._log)
+        with _listening("other brokers", config.listen, "peer.listen"):
+            await door.start()
+        self._peer = door
+        self._sources.append(lambda: peer_metrics(door.metrics))
+
     async def _start_broker(self) -> Broker:
         config = self._config.broker
         try:
@@ -138,9 +168,10 @@ class Node:
     def _limit_metrics(self, broker: Broker, kafka: KafkaDoor) -> Iterable[Metric]:
         usages = [*broker_limits(broker), *kafka.limits()]
         hits = {**broker_limit_hits(broker), **kafka.limit_hits()}
-        if self._http is not None:
-            usages += self._http.limits()
-            hits |= self._http.limit_hits()
+        for door in (self._http, self._peer):
+            if door is not None:
+                usages += door.limits()
+                hits |= door.limit_hits()
         return limit_metrics(usages, hits)
 
     def _not_ready(self) -> str | None:
@@ -158,9 +189,11 @@ class Node:
         self._sources.clear()
         if self.broker is not None:
             await self.broker.stop()
+        if self._peer is not None:
+            await self._peer.stop()
         if self._http is not None:
             await self._http.stop()
-        self._kafka = self.broker = self._http = None
+        self._kafka = self.broker = self._peer = self._http = None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 A frame has a kind, which says what its bytes are; what they mean is known to the room that serves the kind. Most kinds
 are requests, which are answered or fail; those of `ONE_WAY` are not answered and may be lost at any time. Frames of one
 lane arrive in the order in which they were sent, as long as the connection lasts; nothing is known about the order of
-frames of two lanes, so that a megabyte of records never delays a heartbeat.
+frames of two lanes, so that a megabyte of records never delays a heartbeat. A body has at most `BODY_BYTES_MAX` bytes.
 
 Whoever sends is authenticated: a handler is told which broker it is, and with which data directory.
 """
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Bytes
+from logboom.base.units import MIB
 
 
 class FrameKind(IntEnum):
@@ -38,6 +39,7 @@ class Lane(IntEnum):
     RECORDS = 2
 
 
+BODY_BYTES_MAX: Final = 64 * MIB
 ONE_WAY: Final = frozenset({FrameKind.RAFT, FrameKind.DURABLE_END})
 LANES: Final = {
     FrameKind.RAFT: Lane.CONTROL,
@@ -60,6 +62,8 @@ class PeerIdentity:
 
     broker_id: BrokerId
     directory_id: DirectoryId
+    cluster_id: str = ""
+    """Empty where it belongs to no cluster yet."""
 
 
 class PeerUnavailableError(LogboomError):
@@ -72,11 +76,21 @@ RequestHandler: TypeAlias = Callable[[PeerIdentity, memoryview], Awaitable[Seque
 its class, text and fields."""
 
 PostHandler: TypeAlias = Callable[[PeerIdentity, memoryview], None]
-"""Takes a frame that is not answered."""
+"""Takes a frame that is not answered. Bodies of both kinds may be kept, and are the handler's to change."""
 
 
 class Peers(Protocol):
     """See the module. Everything is called on the broker's loop, and handlers run on it."""
+
+    @property
+    def address(self) -> Address | None:
+        """Where other brokers are to connect to this one; None where they cannot."""
+
+    def identify(self, identity: PeerIdentity) -> None:
+        """Who this broker is. Before that nobody is spoken to: what others ask, and what is asked of them, waits.
+
+        Called again with the cluster's id once a broker that had none has learned it; connections are made anew then.
+        """
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         """Answer requests of a kind with `handler`. Before that, they wait for it as long as their caller does."""
@@ -90,10 +104,11 @@ class Peers(Protocol):
 
     def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
         """Send a frame that is not answered. False where it was dropped at once: no address, no connection, or too much
-        waits to be sent; a connection is then tried in the background."""
+        waits to be sent; a connection is then tried in the background. The buffers must not change afterwards."""
 
     async def call(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float) -> memoryview:
-        """Send a request and wait for its answer. Raises PeerUnavailableError, or what the handler raised."""
+        """Send a request and wait for its answer. Raises PeerUnavailableError, or what the handler raised; and
+        InvalidRequestError where the body is too long. The buffers must not change afterwards."""
 
     async def call_address(
         self, address: Address, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float
@@ -103,6 +118,11 @@ class Peers(Protocol):
 
 class NoPeers:
     """The peers of a broker that listens for no others: it is alone."""
+
+    address: Address | None = None
+
+    def identify(self, identity: PeerIdentity) -> None:
+        """Nobody wants to know."""
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         """Nobody asks."""

@@ -86,6 +86,8 @@ def _announce(ready: Ready) -> None:
     typer.echo("Logboom is ready.")
     typer.echo(f"  Kafka  {ready.kafka}")
     typer.echo(f"  HTTP   http://{ready.http}/metrics" if ready.http else "  HTTP   none")
+    if ready.peer:
+        typer.echo(f"  peers  {ready.peer}")
     typer.echo(f"  data   {ready.data}")
     typer.echo(f"  stop   Ctrl-C, or kill {os.getpid()}")
     sys.stdout.flush()

@@ -35,7 +35,7 @@ closes its connection too, is logged as an error, and the broker goes on.
 
 Rooms, lowest first; each imports only those before it:
 
-    config, errors, metrics, replies, rate_limited_log
+    config, errors, metrics, replies
     wire          the protocol's bytes: reading, writing, kio's schema
     cluster       brokers and leaders as clients are told of them
     admin         what the administration APIs share

@@ -9,9 +9,9 @@ from logboom.kafka.connection.state import Pause
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
     from logboom.broker.disk.flusher import Flusher
+    from logboom.broker.rate_limited_log import RateLimitedLog
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.metrics import KafkaMetrics
-    from logboom.kafka.rate_limited_log import RateLimitedLog
 
 
 class RequestBudget:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
     from logboom.broker.partition.replica import Partition
+    from logboom.broker.rate_limited_log import RateLimitedLog
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.metrics import KafkaMetrics
-    from logboom.kafka.rate_limited_log import RateLimitedLog
 
 
 class DelayedOperation(Protocol):

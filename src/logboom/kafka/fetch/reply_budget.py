@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
+    from logboom.broker.rate_limited_log import RateLimitedLog
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.metrics import KafkaMetrics
-    from logboom.kafka.rate_limited_log import RateLimitedLog
 
 
 class ReplyBudget:

@@ -18,12 +18,12 @@ from logboom.kafka.errors import error_code
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
     from logboom.broker.broker import Broker
+    from logboom.broker.rate_limited_log import RateLimitedLog
     from logboom.kafka.admin.metadata_cache import MetadataCache
     from logboom.kafka.cluster.view import ClusterView
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.fetch.services import FetchServices
     from logboom.kafka.metrics import KafkaMetrics
-    from logboom.kafka.rate_limited_log import RateLimitedLog
 
 
 @dataclass(frozen=True, slots=True)

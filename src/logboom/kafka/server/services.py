@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.kafka.admin.metadata_cache import MetadataCache
 from logboom.kafka.apis import load_handlers
 from logboom.kafka.cluster.view import ClusterView
@@ -26,7 +27,6 @@ from logboom.kafka.handlers.context import ServerContext
 from logboom.kafka.handlers.route import Routes
 from logboom.kafka.handlers.template_cache import TemplateCache
 from logboom.kafka.metrics import KafkaMetrics
-from logboom.kafka.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

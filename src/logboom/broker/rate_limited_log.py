@@ -1,4 +1,4 @@
-"""Warnings that clients cause: at most one of a kind every ten seconds, so that no client can fill the log.
+"""Warnings that clients and other brokers cause: at most one of a kind every ten seconds, so that nobody fills the log.
 
 Knows the clock and the counters of limits; not what is warned about.
 """

@@ -1,0 +1,299 @@
+"""The handshake between two brokers: each proves to the other that it has the cluster's key, and who it is.
+
+    dialler -> listener   hello: magic, versions, nonce, lane, expected broker; its three ids, its address
+    listener -> dialler   hello: the same of its own, then its proof
+    dialler -> listener   its proof; frames may follow at once
+
+A proof is HMAC-SHA256 under the cluster's key over a label, different for each side, and all that was said before. Both
+nonces are in it, so that a handshake that was recorded is worth nothing; both sides and the lane are, so that nothing
+can be sent on to a broker that it was not meant for; the labels keep a side's own words from being given back to it.
+The keys of the frames are made the same way, one for each direction.
+
+It authenticates and does not encrypt: whoever is on the way can read all, and change nothing unnoticed.
+
+The form of the hello is the same in all versions; they differ in what follows it. Each message is two bytes of length
+and so many bytes. Pure: bytes in, bytes out. Nothing here trusts a length: a message has at most `MESSAGE_BYTES_MAX`.
+"""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerId, DirectoryId
+from logboom.base.ports import Bytes
+from logboom.broker.peers import Address, Lane, PeerIdentity
+
+MESSAGE_BYTES_MAX: Final = 1_024
+NONCE_BYTES: Final = 32
+ANY_BROKER: Final = BrokerId(-1)
+"""Stands for a broker whose id is not known to who dials it."""
+
+_VERSION: Final = 1
+_MAGIC: Final = b"logboom peer\0"
+_PROOF_BYTES: Final = 32
+_LENGTH: Final = Struct(">H")
+_ID_CHARS_MAX: Final = 128
+_HOST_CHARS_MAX: Final = 255
+_OTHER_PROTOCOLS: Final = {
+    b"GE": "HTTP",
+    b"PO": "HTTP",
+    b"HE": "HTTP",
+    b"PU": "HTTP",
+    b"OP": "HTTP",
+    b"SS": "SSH",
+    b"\x16\x03": "TLS",
+    b"\0\0": "the Kafka protocol",
+}
+
+
+class HandshakeError(LogboomError):
+    """The other side is not a broker of this cluster, or not the one that was meant; the text says what to do."""
+
+
+class _Hello(msgspec.Struct, array_like=True, frozen=True):
+    oldest_version: Annotated[int, Meta(ge=0, le=65_535)]
+    newest_version: Annotated[int, Meta(ge=0, le=65_535)]
+    nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+    lane: Annotated[int, Meta(ge=0, le=255)]
+    expected: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+    broker_id: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    directory_id: Annotated[str, Meta(min_length=1, max_length=_ID_CHARS_MAX)]
+    cluster_id: Annotated[str, Meta(max_length=_ID_CHARS_MAX)]
+    host: Annotated[str, Meta(max_length=_HOST_CHARS_MAX)]
+    port: Annotated[int, Meta(ge=0, le=65_535)]
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Hello)
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a broker says of itself."""
+
+    identity: PeerIdentity
+    address: Address
+    """Where it listens for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a handshake has led to."""
+
+    other: Introduction
+    lane: Lane
+    send_key: bytes
+    receive_key: bytes
+
+
+def check_introduction(own: Introduction) -> None:
+    """Raises HandshakeError where a broker's own ids or address are too long to be told to others."""
+    try:
+        _read_hello(_hello(own, bytes(NONCE_BYTES), Lane.CONTROL, ANY_BROKER))
+    except (ValueError, HandshakeError):
+        raise HandshakeError("the cluster's id, or the address that other brokers are told, is too long") from None
+
+
+def _hello(own: Introduction, nonce: bytes, lane: int, expected: BrokerId) -> bytes:
+    """The bytes of a hello; ValueError where they are too many."""
+    hello = _Hello(
+        oldest_version=_VERSION,
+        newest_version=_VERSION,
+        nonce=nonce,
+        lane=lane,
+        expected=expected,
+        broker_id=own.identity.broker_id,
+        directory_id=own.identity.directory_id,
+        cluster_id=own.identity.cluster_id,
+        host=own.address.host,
+        port=own.address.port,
+    )
+    data = _MAGIC + msgspec.msgpack.encode(hello)
+    if len(data) > MESSAGE_BYTES_MAX - _PROOF_BYTES:
+        raise ValueError("too long")
+    return data
+
+
+def _read_hello(data: bytes) -> _Hello:
+    if not data.startswith(_MAGIC):
+        raise HandshakeError("it does not speak the protocol between brokers of Logboom")
+    try:
+        return _DECODER.decode(data[len(_MAGIC) :])
+    except msgspec.MsgspecError as error:
+        raise HandshakeError(f"its introduction cannot be read: {error}") from None
+
+
+def _introduction(hello: _Hello) -> Introduction:
+    identity = PeerIdentity(BrokerId(hello.broker_id), DirectoryId(hello.directory_id), hello.cluster_id)
+    return Introduction(identity, Address(hello.host, hello.port))
+
+
+def _mac(key: bytes, label: str, *said: bytes) -> bytes:
+    parts = [f"logboom peer: {label}".encode(), *said]
+    return hmac.digest(key, b"".join(_LENGTH.pack(len(part)) + part for part in parts), "sha256")
+
+
+def _check(own: Introduction, hello: _Hello) -> Introduction:
+    """What both sides ask of the other's words, once they are proven. Raises HandshakeError."""
+    other = _introduction(hello)
+    if not hello.oldest_version <= _VERSION <= hello.newest_version:
+        raise HandshakeError(
+            f"broker {hello.broker_id} speaks versions {hello.oldest_version} to {hello.newest_version} of the protocol"
+            f" between brokers, this one {_VERSION}: update one version of Logboom at a time"
+        )
+    if other.identity.cluster_id and own.identity.cluster_id not in ("", other.identity.cluster_id):
+        raise HandshakeError(
+            f"broker {hello.broker_id} belongs to cluster {other.identity.cluster_id} and this one, broker "
+            f"{own.identity.broker_id}, to cluster {own.identity.cluster_id}: correct the addresses in broker.join, or "
+            "give the broker that is to move an empty data directory (broker.data_dir)"
+        )
+    if (hello.broker_id, hello.directory_id) == (own.identity.broker_id, own.identity.directory_id):
+        raise HandshakeError(f"this is the address of broker {hello.broker_id} itself")
+    return other
+
+
+class _Messages:
+    """Cuts bytes into messages, of which there is never more than the beginning of one and what the peer may send."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def add(self, data: Bytes) -> None:
+        self._data += data
+
+    def next(self) -> bytes | None:
+        """The next message, if it is whole. Raises HandshakeError."""
+        if len(self._data) < _LENGTH.size:
+            return None
+        (size,) = _LENGTH.unpack_from(self._data)
+        if not 0 < size <= MESSAGE_BYTES_MAX:
+            known = _OTHER_PROTOCOLS.get(self._data[: _LENGTH.size])
+            looks = f": this looks like {known}" if known else ""
+            raise HandshakeError(f"it does not speak the protocol between brokers of Logboom{looks}")
+        end = _LENGTH.size + size
+        if len(self._data) < end:
+            return None
+        message, self._data = self._data[_LENGTH.size : end], self._data[end:]
+        return message
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        rest, self._data = self._data, b""
+        return rest
+
+
+def _framed(message: bytes) -> bytes:
+    return _LENGTH.pack(len(message)) + message
+
+
+class DiallerHandshake:
+    """The side that has made the connection. `start` what it says; then `received` what comes, until `session`."""
+
+    def __init__(self, key: bytes, own: Introduction, nonce: bytes, lane: Lane, expected: BrokerId) -> None:
+        self._key = key
+        self._own = own
+        self._lane = lane
+        self._expected = expected
+        self._hello = _hello(own, nonce, lane, expected)
+        self._messages = _Messages()
+        self.session: Session | None = None
+
+    def start(self) -> bytes:
+        """What is sent first."""
+        return _framed(self._hello)
+
+    def received(self, data: Bytes) -> bytes:
+        """Bytes came: what to answer. Raises HandshakeError."""
+        self._messages.add(data)
+        message = self._messages.next()
+        if message is None:
+            return b""
+        said, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
+        hello = _read_hello(said)
+        if not hmac.compare_digest(proof, _mac(self._key, "proof of the listener", self._hello, said)):
+            raise HandshakeError(
+                "the broker there has not proven that it has this cluster's key: all brokers of a cluster need the"
+                " same peer.key_file"
+            )
+        other = _check(self._own, hello)
+        if hello.lane != self._lane:
+            raise HandshakeError("it speaks of another connection")
+        if self._expected not in (ANY_BROKER, hello.broker_id):
+            raise HandshakeError(f"broker {hello.broker_id} listens there, and not broker {self._expected}")
+        keys = _frame_keys(self._key, self._hello, message)
+        self.session = Session(other, self._lane, send_key=keys[0], receive_key=keys[1])
+        return _framed(_mac(self._key, "proof of the dialler", self._hello, message))
+
+    def rest(self) -> bytes:
+        """Bytes behind the handshake."""
+        return self._messages.rest()
+
+
+class ListenerHandshake:
+    """The side that was dialled. `received` what comes, until `session`."""
+
+    def __init__(self, key: bytes, own: Callable[[], Introduction | None], nonce: bytes) -> None:
+        """`own` may be None for a while; the dialler then waits, and `received` is called again once it is known."""
+        self._key = key
+        self._own = own
+        self._nonce = nonce
+        self._messages = _Messages()
+        self._first: bytes | None = None
+        self._said = b""
+        """What this side has answered."""
+        self.session: Session | None = None
+
+    def start(self) -> bytes:
+        """Nothing: the dialler speaks first."""
+        return b""
+
+    def received(self, data: Bytes) -> bytes:
+        """Bytes came: what to answer. Raises HandshakeError."""
+        self._messages.add(data)
+        own = self._own()
+        if not self._said:
+            return self._answer(own)
+        message = self._messages.next()
+        if message is None:
+            return b""
+        assert own is not None
+        assert self._first is not None
+        if not hmac.compare_digest(message, _mac(self._key, "proof of the dialler", self._first, self._said)):
+            raise HandshakeError("it has not proven that it has this cluster's key (peer.key_file)")
+        hello = _read_hello(self._first)
+        other = _check(own, hello)
+        if hello.lane not in Lane.__members__.values():
+            raise HandshakeError(f"it asks for lane {hello.lane}, which there is not")
+        keys = _frame_keys(self._key, self._first, self._said)
+        self.session = Session(other, Lane(hello.lane), send_key=keys[1], receive_key=keys[0])
+        return b""
+
+    def _answer(self, own: Introduction | None) -> bytes:
+        if self._first is None:
+            self._first = self._messages.next()
+            if self._first is None:
+                return b""
+            _read_hello(self._first)
+        if self._messages.rest():
+            raise HandshakeError("it speaks before it is its turn")
+        if own is None:
+            return b""
+        said = _hello(own, self._nonce, _read_hello(self._first).lane, ANY_BROKER)
+        self._said = said + _mac(self._key, "proof of the listener", self._first, said)
+        return _framed(self._said)
+
+    def rest(self) -> bytes:
+        """Bytes behind the handshake."""
+        return self._messages.rest()
+
+
+def _frame_keys(key: bytes, first: bytes, second: bytes) -> tuple[bytes, bytes]:
+    """The keys of the dialler's frames and of the listener's."""
+    return _mac(key, "frames of the dialler", first, second), _mac(key, "frames of the listener", first, second)
