@@ -192,7 +192,7 @@ class Partition:
     def drain(self) -> int:
         """`FlushTarget`: stage what was enqueued."""
         staged = self._queue.drain()
-        # Where another broker leads that has refused what was enqueued; what was copied from that one is staged already.
+        # Where another broker leads, that refused what was enqueued; what is copied from that one is staged already.
         return staged if self.role.leads else self._follower.drain()
 
     def flushed(self, end: Offset) -> None:

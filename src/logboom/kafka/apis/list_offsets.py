@@ -117,6 +117,7 @@ async def _find(partition: "Partition", wanted: int, version: int) -> tuple[int,
     if wanted < 0 and version < _SINCE_VERSION.get(wanted, version + 1):
         raise UnsupportedVersionError(f"ListOffsets version {version} has no special timestamp {wanted}")
     if wanted == _LATEST:
+        partition.role.leader.check_latest_known()
         return partition.high_watermark, _UNKNOWN, partition.leader_epoch
     if wanted in (_EARLIEST, _EARLIEST_LOCAL):
         return partition.log_start_offset, _UNKNOWN, partition.leader_epoch
@@ -126,6 +127,7 @@ async def _find(partition: "Partition", wanted: int, version: int) -> tuple[int,
         partition.reads.max_timestamp() if wanted == _MAX_TIMESTAMP else partition.reads.offset_for_time(wanted)
     )
     if found is None:
+        partition.role.leader.check_latest_known()  # it may be one of those that this leader does not show yet
         return _UNKNOWN, _UNKNOWN, _UNKNOWN
     return found.offset, found.timestamp_ms, found.leader_epoch
 

@@ -220,8 +220,9 @@ class Fetch:
             partition = fetch.partition
             if partition is None:
                 continue
-            if partition.offline != fetch.offline:
-                return True  # it failed or was deleted, which a read will report
+            role = partition.role
+            if role.failure is not fetch.failure or role.leads is not fetch.led:
+                return True  # it failed, was deleted or has another leader, which a read will report
             if partition.high_watermark != fetch.high_watermark:
                 if self._min_bytes <= 1:
                     return True

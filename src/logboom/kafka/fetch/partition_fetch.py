@@ -40,7 +40,9 @@ class PartitionFetch:
     """The segment that was written to when the partition was read, if the fetch waits for more than one byte."""
     last_segment_bytes: int = 0
     """Its size at that time: growth since then is new."""
-    offline: bool = False
+    failure: LogboomError | None = None
+    """Why the partition takes no more writes, if so, and whether this broker leads it: as of that time, too."""
+    led: bool = False
 
     @property
     def has_records(self) -> bool:
@@ -81,11 +83,12 @@ class PartitionFetch:
                 return False
         self.high_watermark = high_watermark = partition.high_watermark
         self.log_start_offset = partition.log_start_offset
-        self.offline = offline = partition.offline
+        role = partition.role
+        self.failure, self.led = role.failure, role.leads
         if note_size:
             self.last_segment = last = partition.log.segments[-1]
             self.last_segment_bytes = last.size_bytes
-        return (offline or position.offset != high_watermark) and not self.redirected
+        return (role.failure is not None or position.offset != high_watermark) and not self.redirected
 
     def grown_bytes(self) -> int | None:
         """How many bytes were written since `prepare`; None where that is not known, since a segment has ended.
