@@ -1,10 +1,14 @@
 """The files of one member of the group: hard state, snapshot, and the log as a `PartitionLog`.
 
-    hard-state       term and vote, and the commit index at that time; replaced whole whenever term or vote change
+    hard-state       term and vote, and the commit index at that time (`hard_state`)
     snapshot         the latest snapshot; replaced whole
     log-INDEX/       the entries from INDEX on: the record at offset 0 is the entry INDEX. Each entry is a batch of its
                      own, because a log is cut between batches, and an entry that was acknowledged must not be cut with
-                     its neighbour; its term is the batch's leader epoch, its key the commit index when it was written
+                     its neighbour; its key holds its term, and the commit index when it was written
+
+A full disk stops no election and none of the first changes after it: the hard state is written over in place, and the
+log keeps room in reserve, also while the broker does not run. So a term is not the batch's leader epoch: a log notes
+each of those in a file that it replaces, for which there may be no room.
 
 The commit index is durable together with each entry, although Raft itself could do without. A member counts with the
 configuration of the last change that it knows to be committed. A change is proposed only once the one before it is
@@ -17,8 +21,9 @@ reported as durable and is cut; where entries are replaced, the old ones are cut
 A snapshot of the leader is durable before the log that it replaces goes, and `open` knows a log that does not go with
 the snapshot: it lacks the entry at the snapshot's index, or has it with another term.
 
-A damaged hard state, snapshot or log cannot be made good from here: the member might vote twice or forget what it has
-acknowledged. It does not start. It is removed from the group, and its disk is added as a new member (`raft.Voter`).
+A lost hard state, or a damaged snapshot or log, cannot be made good from here: the member might vote twice or forget
+what it has acknowledged. It does not start. It is removed from the group, and its disk is added as a new
+member (`raft.Voter`).
 """
 
 from collections.abc import Callable
@@ -32,10 +37,13 @@ from logboom.base.errors import RetriableStorageError, StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Disk
 from logboom.base.units import MIB
+from logboom.broker.raft import hard_state
+from logboom.broker.raft.hard_state import HardStateFile
 from logboom.raft import Entry, EntryType, HardState, Index, Persist, Snapshot, Stored, Term
 from logboom.records import Record, build_batch, iter_batches, iter_records, read_header
 from logboom.storage import (
     Damage,
+    EpochHistory,
     LogConfig,
     Notice,
     PartitionLog,
@@ -46,14 +54,12 @@ from logboom.storage import (
     unframe,
 )
 
-HARD_STATE: Final = "hard-state"
 SNAPSHOT: Final = "snapshot"
 _LOG_PREFIX: Final = "log-"
-_HARD_STATE_TAG: Final = b"LBRH"
+_DELETED_SUFFIX: Final = ".deleted"
 _SNAPSHOT_TAG: Final = b"LBRS"
 _VERSION: Final = 1
-_COMMIT: Final = Struct(">Q")
-_HARD_STATE_FORM: Final = Struct(">QQQ")
+_KEY: Final = Struct(">QQ")  # term, commit index
 _SNAPSHOTS: Final = msgspec.msgpack.Decoder(Snapshot)
 _SEGMENT_BYTES: Final = 64 * MIB
 # Disk space is reserved ahead, so that metadata can still be changed after the disk has filled up.
@@ -61,6 +67,7 @@ _LOG_CONFIG: Final = LogConfig(segment_bytes=_SEGMENT_BYTES, segment_ms=2**62, p
 _READ_BYTES: Final = MIB
 _NO_TIME: Final = 0
 """Nothing here depends on when an entry was written."""
+_ONLY_EPOCH: Final = Epoch(0)
 
 Report = Callable[[Damage | Notice], None]
 
@@ -69,12 +76,25 @@ class RaftFiles:
     """See the module. Not on the loop, one call at a time. After any StorageError but a RetriableStorageError it writes
     nothing more."""
 
-    def __init__(self, disk: Disk, directory: str, stored: Stored, base: Index, log: PartitionLog) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        stored: Stored,
+        *,
+        hard_state: HardStateFile,
+        base: Index,
+        log: PartitionLog,
+    ) -> None:
         self._disk = disk
         self._directory = directory
+        self._hard_state_file = hard_state
         self._hard_state = stored.hard_state
         self._base = base
         self._log = log
+        self._terms = EpochHistory()
+        """The terms of the entries in the log, by offset."""
+        self._note_terms(stored.entries)
         self._failure: StorageError | None = None
 
     # --- beginning and end ---------------------------------------------------------------------------------------
@@ -90,7 +110,7 @@ class RaftFiles:
             disk.make_dir(directory)
             disk.sync_dir(_parent(directory))
             _write_snapshot(disk, directory, stored.snapshot)
-            _write_hard_state(disk, directory, stored.hard_state)
+            HardStateFile.create(disk, directory, stored.hard_state)
         except OSError as error:
             raise _error_for(error, directory) from error
 
@@ -101,29 +121,35 @@ class RaftFiles:
         Raises StorageError where the disk fails or the files are damaged.
         """
         try:
-            if not disk.exists(_path(directory, HARD_STATE)):
+            if not disk.exists(_path(directory, hard_state.NAME)):
                 if disk.exists(directory) and _log_bases(disk, directory):
                     raise _damaged(directory, "there is a log without a hard state")
                 return None
-            hard_state = _read_hard_state(disk, directory)
+            file = HardStateFile.open(disk, directory)
+            if file is None:
+                raise _damaged(directory, f"{hard_state.NAME} is garbled, cut or of another version")
+            # The process before may have replaced the snapshot and ended before the sync of its name.
+            disk.sync_dir(directory)
             snapshot = _read_snapshot(disk, directory)
             base, log, (entries, commit) = _open_log(disk, directory, snapshot, report)
         except OSError as error:
             raise _error_for(error, directory) from error
-        if entries and entries[-1].term > hard_state.term:
+        state = file.state
+        if entries and entries[-1].term > state.term:
             raise _damaged(directory, f"the log has entries of term {entries[-1].term}, the hard state is older")
         # Of entries that were written together with a commit index, the last ones may not have got to the disk.
         last = entries[-1].index if entries else snapshot.index
-        commit = min(max(commit, hard_state.commit, snapshot.index), last)
-        hard_state = HardState(hard_state.term, hard_state.vote, commit)
-        stored = Stored(hard_state, snapshot, entries)
-        return cls(disk, directory, stored, base, log), stored
+        commit = min(max(commit, state.commit, snapshot.index), last)
+        stored = Stored(HardState(state.term, state.vote, commit), snapshot, entries)
+        return cls(disk, directory, stored, hard_state=file, base=base, log=log), stored
 
     def close(self) -> None:
-        """Leave everything so that the next start has nothing to repair, and knows what is committed. Raises
-        StorageError."""
-        self._log.close()
-        self._guarded(lambda: _write_hard_state(self._disk, self._directory, self._hard_state))
+        """Release the files, and let the next start know what is committed. All writes have ended. Raises StorageError.
+
+        The log is not closed, which would give back the room that it reserved.
+        """
+        self._log.abandon()
+        self._guarded(lambda: self._hard_state_file.write(self._hard_state))
 
     def abandon(self) -> None:
         """Write nothing more, and release the files."""
@@ -161,6 +187,7 @@ class RaftFiles:
     def unstage(self) -> None:
         """Take back what is staged and not written. On the loop, as `stage`."""
         self._log.abandon_staged()
+        self._terms.truncate_end(self._log.log_end_offset)
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -188,7 +215,7 @@ class RaftFiles:
         known, state = self._hard_state, persist.hard_state or self._hard_state
         if (state.term, state.vote) != (known.term, known.vote):
             state = HardState(state.term, state.vote, max(state.commit, known.commit))
-            _write_hard_state(self._disk, self._directory, state)
+            self._hard_state_file.write(state)
         self._note_commit(persist)
         if persist.snapshot is not None:
             _write_snapshot(self._disk, self._directory, persist.snapshot)
@@ -206,6 +233,7 @@ class RaftFiles:
         self._log.abandon()
         self._base = Index(snapshot.index + 1)
         self._log = _new_log(self._disk, self._directory, self._base, _ignore)
+        self._terms = EpochHistory()
 
     def _append(self, entries: tuple[Entry, ...]) -> None:
         # What is there already stays: it may have been acknowledged, and would be gone between the cut and the write.
@@ -213,25 +241,32 @@ class RaftFiles:
         first = Offset((new[0].index if new else entries[-1].index + 1) - self._base)
         if first < self._log.log_end_offset:
             self._log.truncate(first, now_ms=_NO_TIME)
+            self._terms.truncate_end(first)
         assert self._log.log_end_offset == first, f"the log ends at {self._log.log_end_offset}, not at {first}"
         self._stage(new)
         try:
             self._log.flush(sync=True)
         except RetriableStorageError:
-            self._log.abandon_staged()
+            self.unstage()
             raise
 
     def _stage(self, entries: tuple[Entry, ...]) -> int:
         size_bytes = 0
         for entry in entries:
             batch = _batch_of(entry, self._hard_state.commit)
-            self._log.append(batch, ((0, read_header(batch)),), leader_epoch=Epoch(entry.term), now_ms=_NO_TIME)
+            self._log.append(batch, ((0, read_header(batch)),), leader_epoch=_ONLY_EPOCH, now_ms=_NO_TIME)
             size_bytes += len(batch)
+        self._note_terms(entries)
         return size_bytes
+
+    def _note_terms(self, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            if Epoch(entry.term) != self._terms.latest:
+                self._terms.begin(Epoch(entry.term), Offset(entry.index - self._base))
 
     def _has(self, entry: Entry) -> bool:
         offset = Offset(entry.index - self._base)
-        return offset < self._log.log_end_offset and self._log.epochs.at(offset) == Epoch(entry.term)
+        return offset < self._log.log_end_offset and self._terms.at(offset) == Epoch(entry.term)
 
     def _guarded(self, change: Callable[[], object]) -> None:
         """Run a change; once one has failed for good, no other is tried (rule 10: a failed sync is never repeated)."""
@@ -250,20 +285,7 @@ class RaftFiles:
             raise
 
 
-# --- hard state and snapshot -----------------------------------------------------------------------------------------
-
-
-def _write_hard_state(disk: Disk, directory: str, state: HardState) -> None:
-    payload = _HARD_STATE_FORM.pack(state.term, state.vote, state.commit)
-    replace_whole(disk, directory, HARD_STATE, frame(_HARD_STATE_TAG, _VERSION, payload), sync=True)
-
-
-def _read_hard_state(disk: Disk, directory: str) -> HardState:
-    payload = _payload(disk, directory, HARD_STATE, _HARD_STATE_TAG)
-    if len(payload) != _HARD_STATE_FORM.size:
-        raise _damaged(directory, f"{HARD_STATE} has the wrong length")
-    term, vote, commit = _HARD_STATE_FORM.unpack(payload)
-    return HardState(term, vote, commit)
+# --- the snapshot -----------------------------------------------------------------------------------------
 
 
 def _write_snapshot(disk: Disk, directory: str, snapshot: Snapshot) -> None:
@@ -272,19 +294,15 @@ def _write_snapshot(disk: Disk, directory: str, snapshot: Snapshot) -> None:
 
 
 def _read_snapshot(disk: Disk, directory: str) -> Snapshot:
-    payload = _payload(disk, directory, SNAPSHOT, _SNAPSHOT_TAG)
+    data = read_whole(disk, _path(directory, SNAPSHOT))
+    payload = None if data is None else unframe(_SNAPSHOT_TAG, _VERSION, data)
+    if payload is None:
+        reason = "missing" if data is None else "garbled, cut or of another version"
+        raise _damaged(directory, f"{SNAPSHOT} is {reason}")
     try:
         return _SNAPSHOTS.decode(payload)
     except msgspec.DecodeError as error:
         raise _damaged(directory, f"{SNAPSHOT} is garbled: {error}") from error
-
-
-def _payload(disk: Disk, directory: str, name: str, tag: bytes) -> bytes:
-    data = read_whole(disk, _path(directory, name))
-    payload = None if data is None else unframe(tag, _VERSION, data)
-    if payload is None:
-        raise _damaged(directory, f"{name} is {'missing' if data is None else 'garbled, cut or of another version'}")
-    return payload
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------
@@ -296,7 +314,7 @@ Entries = tuple[tuple[Entry, ...], Index]
 
 def _batch_of(entry: Entry, commit: Index) -> bytearray:
     value = bytes((entry.type,)) + entry.data
-    return build_batch([Record(Offset(0), _NO_TIME, _COMMIT.pack(commit), value, ())])
+    return build_batch([Record(Offset(0), _NO_TIME, _KEY.pack(entry.term, commit), value, ())])
 
 
 def _open_log(disk: Disk, directory: str, snapshot: Snapshot, report: Report) -> tuple[Index, PartitionLog, Entries]:
@@ -329,11 +347,20 @@ def _new_log(disk: Disk, directory: str, base: Index, report: Report) -> Partiti
 
 
 def _remove_logs(disk: Disk, directory: str, *, keep: Index | None) -> None:
-    gone = [base for base in _log_bases(disk, directory) if base != keep]
-    for base in gone:
-        disk.remove_tree(_log_path(directory, base))
-    if gone:
+    """Renamed first: a log of which only a part was removed would look damaged."""
+    _remove_renamed(disk, directory)
+    names = [_log_name(base) for base in _log_bases(disk, directory) if base != keep]
+    for name in names:
+        disk.rename(_path(directory, name), _path(directory, name + _DELETED_SUFFIX))
+    if names:
         disk.sync_dir(directory)
+        _remove_renamed(disk, directory)
+
+
+def _remove_renamed(disk: Disk, directory: str) -> None:
+    for name in disk.list(directory):
+        if name.startswith(_LOG_PREFIX) and name.endswith(_DELETED_SUFFIX):
+            disk.remove_tree(_path(directory, name))
 
 
 def _recover(disk: Disk, directory: str, base: Index, report: Report) -> tuple[PartitionLog, Entries]:
@@ -369,10 +396,11 @@ def _entries_of(log: PartitionLog, base: Index) -> Entries:
         for position, header in iter_batches(data):
             for record in iter_records(data, position, header, _SEGMENT_BYTES):
                 assert record.value, "an entry has at least its type"
-                assert record.key is not None, "an entry has a commit index"
-                commit = max(commit, Index(_COMMIT.unpack(record.key)[0]))
-                index, term = Index(base + record.offset), Term(header.leader_epoch)
-                entries.append(Entry(term, index, EntryType(record.value[0]), bytes(record.value[1:])))
+                assert record.key is not None, "an entry has its term and a commit index"
+                term, known = _KEY.unpack(record.key)
+                commit = max(commit, Index(known))
+                index = Index(base + record.offset)
+                entries.append(Entry(Term(term), index, EntryType(record.value[0]), bytes(record.value[1:])))
             offset = Offset(header.next_offset)
     return tuple(entries), commit
 
@@ -390,7 +418,11 @@ def _path(directory: str, name: str) -> str:
 
 
 def _log_path(directory: str, base: Index) -> str:
-    return _path(directory, f"{_LOG_PREFIX}{base:020d}")
+    return _path(directory, _log_name(base))
+
+
+def _log_name(base: Index) -> str:
+    return f"{_LOG_PREFIX}{base:020d}"
 
 
 def _parent(directory: str) -> str:
