@@ -71,7 +71,11 @@ async def supervised(programs: dict[int, str], *, restarts: bool = False) -> Asy
     """A supervisor of some programs, all ended afterwards."""
     seen = Seen()
     supervisor = Supervisor(
-        programs, lambda node_id: [sys.executable, "-c", programs[node_id]], seen.reports, restarts=restarts
+        programs,
+        lambda node_id: [sys.executable, "-c", programs[node_id]],
+        seen.reports,
+        restarts=restarts,
+        ready_max_s=WAIT_S,
     )
     try:
         yield supervisor, seen
@@ -215,7 +219,8 @@ import asyncio, sys
 from logboom.app.supervisor.supervisor import Reports, Supervisor
 async def main():
     reports = Reports(lambda *_: None, lambda *_: None, lambda: None)
-    supervisor = Supervisor((1, 2), lambda node_id: [sys.executable, "-c", {NODE!r}], reports, restarts=True)
+    command = [sys.executable, "-c", {NODE!r}]
+    supervisor = Supervisor((1, 2), lambda node_id: command, reports, restarts=True, ready_max_s=None)
     pids = [(await supervisor.start(each))["pid"] for each in (1, 2)]
     supervisor.pause(2)
     print(*pids, flush=True)

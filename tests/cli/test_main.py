@@ -9,7 +9,7 @@ from tests.cli.running import logboom, ok, refused
 from tests.support.server import free_port
 
 from logboom.cli.common import made_directory
-from logboom.cli.serve import node_config
+from logboom.cli.configuring import node_config
 
 COMMANDS = ["serve", "streams", "publish", "tail", "groups", "collect", "pipeline", "config"]
 

@@ -34,7 +34,14 @@ _LAGS_SHOWN: Final = 10
 _BAD: Final = ("fenced", "no leader", "below minimum", "killed", "down", "paused", "no controller", "does not answer")
 _DOUBTFUL: Final = ("not all in sync", "starting", "stopping")
 
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The folder of a cluster on this machine.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help=f"The folder of a cluster on this machine. (default: {FOLDER_DEFAULT}, if it is there)",
+    ),
+]
 ClusterBootstrap = Annotated[
     str | None,
     typer.Option(
@@ -52,7 +59,7 @@ Processes = dict[int, dict[str, Any]]
 
 def status(
     bootstrap: ClusterBootstrap = None,
-    data: Data = FOLDER_DEFAULT,
+    data: Data = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every second, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -71,7 +78,7 @@ def status(
         _watch(bootstrap, data)
 
 
-def _watch(bootstrap: str | None, data: Path) -> None:
+def _watch(bootstrap: str | None, data: Path | None) -> None:
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             try:
@@ -82,25 +89,32 @@ def _watch(bootstrap: str | None, data: Path) -> None:
             time.sleep(_WATCH_EVERY_S)
 
 
-def addresses(bootstrap: str | None, data: Path) -> list[str]:
-    """Whom to ask: whom the user names, else the nodes of the folder, else the broker at the usual place."""
-    if bootstrap is not None:
-        return [each.strip() for each in bootstrap.split(",")]
-    if data == FOLDER_DEFAULT and not (data / LIST_NAME).exists():
-        return [BOOTSTRAP_DEFAULT]
-    return [node["kafka"] for node in read_list(data)["nodes"]]
+def folder_of(bootstrap: str | None, data: Path | None) -> Path | None:
+    """The folder that is meant: the one that the user names, else, where no broker is named, the usual one if it is
+    there."""
+    if data is None and bootstrap is None and (FOLDER_DEFAULT / LIST_NAME).exists():
+        return FOLDER_DEFAULT
+    return data
 
 
-def _looked(bootstrap: str | None, data: Path) -> tuple[Cluster, Processes]:
-    asked = addresses(bootstrap, data)
+def addresses(bootstrap: str | None, data: Path | None) -> list[str]:
+    """Whom to ask: the nodes of the folder that is meant, else those that the user names, else the usual address."""
+    folder = folder_of(bootstrap, data)
+    if folder is not None:
+        return [node["kafka"] for node in read_list(folder)["nodes"]]
+    return [each.strip() for each in (bootstrap or BOOTSTRAP_DEFAULT).split(",")]
+
+
+def _looked(bootstrap: str | None, data: Path | None) -> tuple[Cluster, Processes]:
     try:
-        cluster, errors = look(asked)
+        cluster, errors = look(addresses(bootstrap, data))
     except ValueError as error:  # an address that is none
         fail(f"--bootstrap: {error}")
     if cluster is None:
         reasons = "; ".join(f"{address}: {reason}" for address, reason in errors.items())
         fail(f"no broker answers ({reasons}): `logboom cluster up` starts a cluster, --bootstrap names another")
-    listed = read_list(data)["nodes"] if bootstrap is None and (data / LIST_NAME).exists() else []
+    folder = folder_of(bootstrap, data)
+    listed = [] if folder is None else read_list(folder)["nodes"]
     return cluster, {node["id"]: node for node in listed}
 
 
@@ -163,7 +177,7 @@ def _node_lines(cluster: Cluster, processes: Processes) -> list[str]:
         "state",
         "metadata",
         "leads",
-        "of",
+        "preferred",
         "replicas",
         "lag",
         "size",

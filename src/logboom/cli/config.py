@@ -10,7 +10,7 @@ from logboom.app.reference import Section, reference_page
 from logboom.app.stream_reference import stream_settings
 from logboom.base.settings import Settings
 from logboom.cli.common import AsJson, print_json
-from logboom.cli.serve import ConfigFile, Setting, node_config
+from logboom.cli.configuring import ConfigFile, Setting, node_config
 from logboom.cli.settings import describe, set_, unset
 
 config = typer.Typer(no_args_is_help=True, help="Show, check and change the broker's configuration.")

@@ -4,24 +4,14 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from logboom.app.config import NodeConfig, load_node_config
 from logboom.app.node import Ready
 from logboom.app.process import run_node
-from logboom.base.settings import YamlDocument, parse_yaml
-from logboom.cli.common import fail, print_json, read_text
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="LOGBOOM_CONFIG", metavar="FILE", help="Configuration, as YAML."),
-]
-Setting = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as kafka.max_connections=100; may be repeated."),
-]
+from logboom.cli.common import print_json
+from logboom.cli.configuring import ConfigFile, Setting, node_config
 
 
 def serve(
@@ -43,6 +33,14 @@ def serve(
         int | None,
         typer.Option("--node-id", metavar="N", min=0, help="The broker's number in its cluster. (default: 1)"),
     ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option("--peer", metavar="HOST:PORT", help="Where other brokers come in. (default: this one is alone)"),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="FILE", help="The cluster's key; `logboom cluster key` makes one."),
+    ] = None,
     settings: Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready, for scripts.")] = False,
 ) -> None:
@@ -56,25 +54,10 @@ def serve(
         "broker.data_dir": data and str(data),
         "kafka.listen": kafka,
         "http.listen": http,
+        "peer.listen": peer,
+        "peer.key_file": key and str(key),
     }
     run_node(node_config(config, settings, flags), _announce_json if as_json else _announce)
-
-
-def node_config(file: Path | None, settings: list[str] | None, flags: dict[str, Any]) -> NodeConfig:
-    """The configuration of a command line. `flags`: by the name of their setting; None where the flag was not given."""
-    given = [setting.partition("=") for setting in settings or []]
-    for name, equals, _ in given:
-        if not equals:
-            fail(f"--set {name}: write it as KEY=VALUE, such as --set kafka.max_connections=100")
-    set_flags = {name.strip(): value.strip() for name, _, value in given}
-    # A flag that was not given must not hide what --set says of the same setting.
-    given_flags = {name: value for name, value in flags.items() if value is not None}
-    return load_node_config(read_document(file), os.environ, {**set_flags, **given_flags})
-
-
-def read_document(file: Path | None) -> YamlDocument | None:
-    """The configuration file, where one is named."""
-    return None if file is None else parse_yaml(read_text(file), str(file))
 
 
 def _announce_json(ready: Ready) -> None:

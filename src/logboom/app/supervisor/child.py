@@ -23,6 +23,8 @@ _CHUNK_BYTES: Final = 64 * KIB
 _LINE_MAX_BYTES: Final = MIB
 """A longer line of a log is passed on in pieces."""
 _REMEMBERED_LINES: Final = 10
+_NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
+"""The supervisor itself tells systemd when all nodes are ready."""
 _LAST_LINES_MAX_S: Final = 1.0
 """How long the log of a process that has ended is read: what it has written is there at once, but a process that it had
 started may hold the pipe open."""
@@ -59,6 +61,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name != _NOTIFY_SOCKET},
         )
         return cls(process, log_line)
 
@@ -72,12 +75,12 @@ class Child:
         """Whether the process is there, paused or not."""
         return not self._exit.done()
 
-    async def ready(self, timeout_s: float) -> dict[str, Any]:
+    async def ready(self, timeout_s: float | None) -> dict[str, Any]:
         """What the node says of itself, once it is ready. Raises NodeStartError."""
         try:
             return await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
         except TimeoutError:
-            raise NodeStartError(f"it was not ready after {timeout_s:.0f} s") from None
+            raise NodeStartError(f"it was not ready after {timeout_s:g} s") from None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; nothing, where the process has ended."""

@@ -22,9 +22,13 @@ from typing import Any, Final, Self
 
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address, split_address
+from logboom.peer.key import KEY_BYTES, format_cluster_key
 
 LIST_NAME: Final = "cluster.json"
 KEY_NAME: Final = "cluster.key"
+_LOCK_NAME: Final = ".cluster.lock"
+_BEFORE_THE_LIST: Final = (KEY_NAME, f".{KEY_NAME}.new", f".{LIST_NAME}.new", _LOCK_NAME)
+"""What is there where the first start did not come to its end."""
 _VERSION: Final = 1
 _PORT_TRIES: Final = 1_000
 _PORT_MIN: Final = 1_024
@@ -75,10 +79,10 @@ class Folder:
         OSError."""
         path = path.absolute()
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".cluster.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            told = read_list(path) if (path / LIST_NAME).exists() else {"nodes": [], "founded": False}
+            told = read_list(path) if (path / LIST_NAME).exists() else _new(path)
         except BlockingIOError:
             os.close(lock)
             raise FolderError(f"{path} is in use: its nodes run already; `logboom cluster status` shows them") from None
@@ -111,10 +115,15 @@ class Folder:
     def key_file(self) -> Path:
         """The cluster's key; made where it is missing. Raises OSError."""
         path = self.path / KEY_NAME
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(f"{secrets.token_hex(32)}\n")
+        if not path.exists():
+            fresh = self.path / f".{KEY_NAME}.new"
+            fresh.unlink(missing_ok=True)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(format_cluster_key(secrets.token_bytes(KEY_BYTES)))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
         return path
 
     def write(self, processes: dict[int, tuple[int | None, str]]) -> None:
@@ -147,6 +156,13 @@ def read_list(path: Path) -> dict[str, Any]:
         raise FolderError(f"{file} is no list of nodes that this version of Logboom can read") from None
     assert isinstance(told, dict)
     return told
+
+
+def _new(path: Path) -> dict[str, Any]:
+    strange = sorted(each.name for each in path.iterdir() if each.name not in _BEFORE_THE_LIST)
+    if strange:
+        raise FolderError(f"{path} holds {strange[0]} and is no folder of a cluster; --data names another")
+    return {"nodes": [], "founded": False}
 
 
 def places_of(told: dict[str, Any]) -> list[Place]:

@@ -77,7 +77,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, as
         writer.close()
 
 
-def ask_supervisor(folder: Path, what: str, node: int | None, timeout_s: float) -> dict[str, Any]:
+def ask_supervisor(folder: Path, what: str, node: int | None, timeout_s: float | None) -> dict[str, Any]:
     """The answer of a folder's supervisor. Raises LogboomError with its words where it refused, FolderError where none
     runs there or none answers."""
     request = json.dumps({"do": what, "node": node}).encode() + b"\n"
@@ -89,7 +89,7 @@ def ask_supervisor(folder: Path, what: str, node: int | None, timeout_s: float) 
             connection.sendall(request)
             answer = json.loads(_line(connection))
     except TimeoutError:
-        raise FolderError(f"the supervisor of {folder} did not answer in {timeout_s:.0f} s") from None
+        raise FolderError(f"the supervisor of {folder} did not answer in {timeout_s:g} s") from None
     except (OSError, ValueError):
         raise FolderError(f"no cluster runs in {folder}: `logboom cluster up` starts it") from None
     if "error" in answer:

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from logboom.app.notify import notify_systemd
 from logboom.app.supervisor.folder import Folder, Place
 from logboom.app.supervisor.remote import answering
-from logboom.app.supervisor.supervisor import READY_MAX_S, NodeState, Reports, Supervisor, SupervisorError
+from logboom.app.supervisor.supervisor import Member, NodeState, Reports, Supervisor, SupervisorError
 from logboom.base.errors import LogboomError
 
 _FORMED_MAX_S: Final = 60.0
@@ -40,6 +41,9 @@ class Plan:
     """Whether the first node joins a cluster elsewhere, in place of founding one."""
     restarts: bool
     """Whether a node that crashes is started again."""
+    ready_max_s: float | None
+    """How long a node may take to be ready; None: as long as it takes, since its cluster may be somewhere else and not
+    there yet."""
     missing: Callable[[], Awaitable[str | None]]
     """What the nodes lack to be a cluster, in words; None once they are one."""
     controller: Callable[[], Awaitable[int | None]]
@@ -78,7 +82,11 @@ class _Run:
         self._plan = plan
         self._show = show
         self._supervisor = Supervisor(
-            plan.node_ids, self._command, Reports(show.log_line, show.event, self._write), restarts=plan.restarts
+            plan.node_ids,
+            self._command,
+            Reports(show.log_line, show.event, self._write),
+            restarts=plan.restarts,
+            ready_max_s=plan.ready_max_s,
         )
         self._stop_requested = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -88,9 +96,11 @@ class _Run:
         async with answering(self._plan.folder.path, self._asked):
             try:
                 if await self._unless_stopped(self._start()):
+                    notify_systemd("READY=1")
                     self._show.ready({each.node_id: each.pid for each in self._members() if each.pid is not None})
                     await self._stop_requested.wait()
             finally:
+                notify_systemd("STOPPING=1")
                 await self._supervisor.stop_all(await self._last())
                 self._stopped.set()
 
@@ -132,7 +142,7 @@ class _Run:
         folder = self._plan.folder
         return self._plan.command(folder.place(node_id), self._plan.joins or folder.founded)
 
-    def _members(self) -> list[Any]:
+    def _members(self) -> list[Member]:
         return list(self._supervisor.members.values())
 
     def _write(self) -> None:
@@ -198,7 +208,3 @@ class _Run:
                 self._show.event(node_id, "goes on")
             case _:
                 raise SupervisorError(f"a supervisor cannot {what}")
-
-
-ANSWER_MAX_S: Final = READY_MAX_S + 10.0
-"""How long whoever asks may have to wait: as long as a start takes."""

@@ -12,9 +12,6 @@ from logboom.app.process import STOP_MAX_S
 from logboom.app.supervisor.child import Child, NodeStartError, how_it_ended
 from logboom.base.errors import LogboomError
 
-READY_MAX_S: Final = 120.0
-"""The longest time until a node is ready; recovery after a crash may take minutes, a start without it a second."""
-
 _STOP_GRACE_S: Final = 5.0
 """How much longer than its own bound a node may take to stop, on a busy machine, before it is killed."""
 
@@ -78,13 +75,15 @@ class Supervisor:
         reports: Reports,
         *,
         restarts: bool,
+        ready_max_s: float | None,
     ) -> None:
         """`command` gives the command line of a node, anew for each start. With `restarts` a node that crashes is
-        started again, sooner or later."""
+        started again, sooner or later. A node that is not ready in `ready_max_s` is ended."""
         self.members = {node_id: Member(node_id) for node_id in node_ids}
         self._command = command
         self._reports = reports
         self._restarts = restarts
+        self._ready_max_s = ready_max_s
         self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -124,7 +123,7 @@ class Supervisor:
         self._spawn(self._watch(member, child))
         self._reports.changed()
         try:
-            said = await child.ready(READY_MAX_S)
+            said = await child.ready(self._ready_max_s)
         except NodeStartError as error:
             child.signal(signal.SIGKILL)
             await child.ended
