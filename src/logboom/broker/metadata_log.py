@@ -18,26 +18,23 @@ from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Clock, Disk
 from logboom.base.units import MIB
 from logboom.broker.group_commit import GroupCommit
+from logboom.broker.raft.migration import OLD_SEGMENT_BYTES, old_log_damaged, read_old_log
 from logboom.metadata import (
     Image,
     MetadataRecord,
-    SnapshotBegun,
     apply_all,
-    decode,
     encode,
 )
-from logboom.records import Record, build_batch, iter_batches, iter_records, read_header
+from logboom.records import Record, build_batch, read_header
 from logboom.storage import Damage, LogConfig, Notice, PartitionLog
 
 # Disk space is reserved ahead, so that streams can still be deleted after they have filled the disk.
-_SEGMENT_BYTES: Final = 64 * MIB
 _LOG_CONFIG: Final = LogConfig(
-    segment_bytes=_SEGMENT_BYTES,
+    segment_bytes=OLD_SEGMENT_BYTES,
     segment_ms=2**62,
     preallocate_bytes=4 * MIB,
-    max_decompressed_bytes=_SEGMENT_BYTES,  # a snapshot is one batch
+    max_decompressed_bytes=OLD_SEGMENT_BYTES,  # a snapshot is one batch
 )
-_READ_BYTES: Final = MIB
 _SNAPSHOT_RATIO: Final = 4
 """Records kept for each one that a snapshot would hold, before a snapshot is taken."""
 
@@ -78,14 +75,14 @@ class MetadataLog:
 
         log = PartitionLog.open(disk, directory, _LOG_CONFIG, now_ms=clock.wall_ms(), report=take)
         if damages:
-            raise _damaged(damages[0])
+            raise old_log_damaged(damages[0])
         try:
-            records = _records(log)
+            records = read_old_log(log)
             image = apply_all(Image(), records)
         except FormatVersionError:
             raise
         except StorageError as error:
-            raise _damaged(error) from error
+            raise old_log_damaged(error) from error
         epoch = Epoch(log.epochs.latest + 1)
         log.epochs.begin(epoch, log.durable_end)
         log.epochs.try_save()  # on a full disk it is saved with the first commit
@@ -153,26 +150,3 @@ class MetadataLog:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
-
-
-def _damaged(reason: object) -> StorageError:
-    return StorageError(f"the metadata log is damaged: {reason} Restore the data directory from a copy.")
-
-
-def _records(log: PartitionLog) -> list[MetadataRecord]:
-    """The records from the last snapshot on. Those before it may be incomplete: segments are deleted one by one."""
-    records: list[MetadataRecord] = []
-    offset, end = log.log_start_offset, log.durable_end
-    while offset < end:
-        data = log.reader.read(offset, _READ_BYTES, ceiling=end)
-        assert data is not None
-        assert len(data) > 0, "whole batches up to the end"
-        for position, header in iter_batches(data):
-            for record in iter_records(data, position, header, _SEGMENT_BYTES):
-                assert record.value is not None, "a metadata record has a value"
-                decoded = decode(record.value)
-                if isinstance(decoded, SnapshotBegun):
-                    records.clear()
-                records.append(decoded)
-            offset = Offset(header.next_offset)
-    return records

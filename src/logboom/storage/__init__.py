@@ -72,7 +72,7 @@ from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOff
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import has_records, is_log, read_owner, write_owner
-from logboom.storage.format import FORMAT_VERSION, check_format, claim_format
+from logboom.storage.format import FORMAT_VERSION, check_format, claim_format, format_of, raise_format
 from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
 from logboom.storage.open_files import OpenFiles
@@ -111,9 +111,11 @@ __all__ = [
     "check_format",
     "claim_format",
     "first_copy",
+    "format_of",
     "frame",
     "has_records",
     "is_log",
+    "raise_format",
     "read_owner",
     "read_whole",
     "replace_whole",

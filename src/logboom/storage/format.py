@@ -22,8 +22,7 @@ def claim_format(disk: Disk, program: str) -> None:
     newer than this program or the file cannot be understood; nothing is touched then.
     """
     if not check_format(disk, program):
-        content = json.dumps({"format": FORMAT_VERSION, "written_by": program}) + "\n"
-        replace_whole(disk, ".", NAME, content.encode(), sync=True)
+        raise_format(disk, program, FORMAT_VERSION)
 
 
 def check_format(disk: Disk, program: str) -> bool:
@@ -38,6 +37,19 @@ def check_format(disk: Disk, program: str) -> bool:
             f"{FORMAT_VERSION}. Start it with {writer} or newer."
         )
     return True
+
+
+def format_of(disk: Disk) -> int:
+    """The format of a data directory that `claim_format` has checked or marked."""
+    data = read_whole(disk, NAME)
+    assert data is not None, "the format was not claimed"
+    return _parse(data)[0]
+
+
+def raise_format(disk: Disk, program: str, version: int) -> None:
+    """Mark the data directory as one of a newer format, which older programs refuse. Durable on return."""
+    content = json.dumps({"format": version, "written_by": program}) + "\n"
+    replace_whole(disk, ".", NAME, content.encode(), sync=True)
 
 
 def _parse(data: bytes) -> tuple[int, str]:

@@ -16,6 +16,7 @@ group               all of it together
 
 from logboom.broker.raft.files import RaftFiles
 from logboom.broker.raft.group import OpenedGroup, RaftGroup
+from logboom.broker.raft.migration import GROUP_FORMAT, open_member
 from logboom.broker.raft.ports import (
     GroupStatus,
     Leadership,
@@ -28,6 +29,7 @@ from logboom.broker.raft.ports import (
 from logboom.broker.raft.settings import RaftSettings, RaftTiming
 
 __all__ = [
+    "GROUP_FORMAT",
     "GroupStatus",
     "Leadership",
     "MemberStatus",
@@ -40,4 +42,5 @@ __all__ = [
     "RaftTiming",
     "RaftTransport",
     "StateMachine",
+    "open_member",
 ]

@@ -114,6 +114,11 @@ class RaftFiles:
         except OSError as error:
             raise _error_for(error, directory) from error
 
+    @staticmethod
+    def exist(disk: Disk, directory: str) -> bool:
+        """Whether `create` was completed there once. Raises OSError."""
+        return disk.exists(_path(directory, hard_state.NAME))
+
     @classmethod
     def open(cls, disk: Disk, directory: str, report: Report) -> "tuple[RaftFiles, Stored] | None":
         """Recover what is stored; None where `create` has not been completed.
@@ -121,7 +126,7 @@ class RaftFiles:
         Raises StorageError where the disk fails or the files are damaged.
         """
         try:
-            if not disk.exists(_path(directory, hard_state.NAME)):
+            if not cls.exist(disk, directory):
                 if disk.exists(directory) and _log_bases(disk, directory):
                     raise _damaged(directory, "there is a log without a hard state")
                 return None
