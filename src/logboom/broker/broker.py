@@ -20,7 +20,7 @@ from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Disk
 from logboom.broker.catalog import Catalog, ProducerIds, settings_layers
 from logboom.broker.config import BrokerConfig
-from logboom.broker.disk import maintenance
+from logboom.broker.disk import high_watermarks, maintenance
 from logboom.broker.disk.data_dir import METADATA_DIR, DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_cleaner import LogCleaner
@@ -92,6 +92,8 @@ class Broker:
         self.replicas = Replicas(
             LogManager(disk, runtime, self.flusher, services, log, open_threads=config.open_threads),
             self.identity.broker_id,
+            flusher=self.flusher,
+            log=log,
         )
         self.cleaner = LogCleaner(
             self.replicas.__iter__, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
@@ -200,7 +202,8 @@ class Broker:
 
     async def _begin(self) -> None:
         try:
-            await self.replicas.open(self.catalog.image)
+            marks = await asyncio.to_thread(high_watermarks.load, self._disk)
+            await self.replicas.open(self.catalog.image, marks)
             for work, interval_s in _BACKGROUND:
                 pause = maintenance.Pause(self._config, interval_s)
                 self._start_background(work(self.replicas.__iter__, self.flusher, pause, self.log))

@@ -1,56 +1,96 @@
 """The partitions that this broker holds: opened at the start, then kept as the committed metadata says.
 
 `prepare` makes the directories of new partitions durable, `apply` gives the partitions their role and takes them into
-service, reconfigures those whose stream changed and drops those whose stream is deleted. The log manager opens a log
-without a role; which partitions this broker holds (`_assigned`) and which role it has in each (`_lead`) is decided
-here, from the image. With one broker that is every partition, as its leader. Knows no command and no protocol.
+service, reconfigures those whose stream changed and drops those that are deleted or held by others. The log manager
+opens a log without a role; which partitions are here and in which role is in the image (`assignments`), and
+`role_keeper` gives them that role. Knows no command and no protocol.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from structlog.typing import FilteringBoundLogger
+
 from logboom.base.errors import LogboomError, NotLeaderError, StorageError, UnknownStreamError, UnknownStreamIdError
-from logboom.base.ids import BrokerId, Epoch, PartitionIndex, StreamId, StreamName
-from logboom.broker.disk.log_manager import Assigned, LogManager, PartitionKey, deleted_stream_error
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionIndex, StreamId, StreamName
+from logboom.broker.assignments import assignment_of, held_by, is_here, may_be_new, others_have_all
+from logboom.broker.disk.log_manager import LogManager, MissingReplicaError, PartitionKey, deleted_stream_error
+from logboom.broker.group_commit import GroupCommit
+from logboom.broker.lost_replicas import LostReplicas, NoOtherReplicas, ReplicaLossPort
 from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.replica import Partition
+from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.role_keeper import RoleKeeper
 from logboom.metadata import Image, ImageDelta, Stream
 
 _PARTITIONS_PER_TURN: Final = 500
 _FIRST_EPOCH: Final = Epoch(0)
+_NO_LOSSES: Final = NoOtherReplicas()
+
+
+def _never_registered() -> None:
+    return None
 
 
 class Replicas:
     """See the module. Life: `open`ed once, then deltas one at a time, then `close`d. Everything on the loop."""
 
-    def __init__(self, logs: LogManager, broker_id: BrokerId) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        broker_id: BrokerId,
+        *,
+        flusher: GroupCommit,
+        log: FilteringBoundLogger,
+        own_epoch: Callable[[], BrokerEpoch | None] = _never_registered,
+        losses: ReplicaLossPort = _NO_LOSSES,
+    ) -> None:
+        """`own_epoch`: that of the registration of this process; None before it, or where there is no cluster."""
         self._logs = logs
         self._broker_id = broker_id
+        self._log = log
         self._image = Image()
         self._partitions: dict[PartitionKey, Partition] = {}
         self._failed: dict[PartitionKey, StorageError] = {}
         self._prepared: list[Partition] = []
+        self._lost = LostReplicas(losses, self._make_anew, log)
+        self._roles = RoleKeeper(
+            self._partitions, broker_id, flusher=flusher, own_epoch=own_epoch, lost=self._lost, log=log
+        )
+        self._has_lease = True
+        self._has_removed_moved = False
+        self._changing = asyncio.Lock()
+        logs.on_damage = self._found_damage
 
-    async def open(self, image: Image) -> None:
-        """Recover every partition of the image; where that fails, `find` gives the reason."""
-        self._image = image
-        self._partitions, self._failed = await self._logs.open_all(image, _assigned(image), self._lead_at_start)
+    async def open(self, image: Image, marks: Mapping[ReplicaKey, Offset]) -> None:
+        """Recover every partition that is here; where that fails, `find` gives the reason. `marks`: how far each was
+        known to be committed."""
+        async with self._changing:
+            self._image = image
+            assigned = held_by(image, self._broker_id)
+            opened, self._failed = await self._logs.open_all(
+                image, assigned, partial(self._opened, marks), partial(may_be_new, broker=self._broker_id)
+            )
+            self._partitions.update(opened)
+            for (name, index), error in self._failed.items():
+                make_anew = isinstance(error, MissingReplicaError)
+                self._found_lost(image.by_name[name], index, str(error), make_anew=make_anew)
+            await self._follow(self._roles.take(image, opened))
 
-    def _lead_at_start(self, partition: Partition) -> None:
-        """Each start is a leadership, also one that writes nothing: a client that has read records which a power
-        failure then took can tell by the epoch (KIP-320). On a thread; syncs.
-
-        On a full disk the epoch is saved with the first write there is room for: a leadership that wrote nothing leaves
-        no trace that could be mistaken for another's.
-        """
-        # The log counts the leaderships of a partition that has one replica.
-        self._lead(partition, Epoch(partition.log.epochs.latest + 1))
-        partition.log.epochs.try_save()
-
-    def _lead(self, partition: Partition, epoch: Epoch) -> None:
-        """Become the leader; this broker is the only replica, and so the ISR."""
-        partition.role.lead(Leading(epoch, frozenset({self._broker_id})))
+    def _opened(self, marks: Mapping[ReplicaKey, Offset], partition: Partition) -> None:
+        """On the thread that opened it; syncs."""
+        if not partition.stream.assignments:
+            # Each start is a leadership, also one that writes nothing: a client that has read records which a power
+            # failure then took can tell by the epoch (KIP-320). The log counts the leaderships of a partition that has
+            # one replica. On a full disk the epoch is saved with the first write there is room for: a leadership that
+            # wrote nothing leaves no trace that could be mistaken for another's.
+            _lead_alone(partition, self._broker_id, Epoch(partition.log.epochs.latest + 1))
+            partition.log.epochs.try_save()
+            return
+        mark = marks.get((partition.stream.id, partition.index), Offset(0))
+        partition.reads.high_watermark = min(mark, partition.log.durable_end)
 
     # --- questions ----------------------------------------------------------------------------------------------
 
@@ -92,7 +132,7 @@ class Replicas:
         return self._failed
 
     def offline(self) -> Mapping[PartitionKey, LogboomError]:
-        """Partitions that take no appends, those whose files could not be opened included, each with its reason."""
+        """Partitions that take no writes here, those whose files could not be opened included, each with its reason."""
         refusing = {key: partition.refusal for key, partition in self._partitions.items()}
         return {**self._failed, **{key: reason for key, reason in refusing.items() if reason is not None}}
 
@@ -106,10 +146,18 @@ class Replicas:
         assert not self._prepared
         try:
             for stream, indexes in delta.grown:
-                self._prepared += await self._logs.create(stream, indexes, _FIRST_EPOCH, delta.before.tombstones)
+                here = [index for index in indexes if is_here(stream, index, self._broker_id)]
+                self._prepared += await self._create(stream, here, delta.before)
         except BaseException:  # a cancelled caller too: directories without metadata are left by no failure
             await self.abandon(delta)
             raise
+
+    async def _create(self, stream: Stream, indexes: Sequence[int], image: Image) -> list[Partition]:
+        first_epoch = None if stream.assignments else _FIRST_EPOCH
+        made = await self._logs.create(stream, indexes, first_epoch, image.tombstones) if indexes else []
+        for partition in made:
+            partition.role.leader.lease_changed(self._has_lease)
+        return made
 
     async def abandon(self, delta: ImageDelta) -> None:
         """The delta was not committed: remove what was prepared for it."""
@@ -120,28 +168,109 @@ class Replicas:
     async def apply(self, delta: ImageDelta) -> None:
         """Follow a committed delta. `find` answers by it before the first wait; files of dropped ones go after."""
         self._image = delta.after
-        dropped = [(stream, self._forget(stream)) for stream in delta.deleted]
-        for partition in self._prepared:
-            self._lead(partition, _FIRST_EPOCH)
-            self._partitions[partition.stream.name, partition.index] = partition
-        self._prepared = []
-        for stream, partitions in dropped:
-            await self._logs.delete(partitions, deleted_stream_error(stream.name))
-        await self._configure(key for stream in delta.reconfigured for key in _keys(stream))
+        gone: list[tuple[LogboomError, list[Partition]]]
+        gone = [(deleted_stream_error(stream.name), self._remove(stream, _keys(stream))) for stream in delta.deleted]
+        for stream in delta.reassigned:
+            moved = [key for key in _keys(stream) if not is_here(stream, key[1], self._broker_id)]
+            gone.append((_moved_error(stream), self._remove(stream, moved)))
+        prepared, self._prepared = self._prepared, []
+        self._take(prepared)
+        grown = [stream for stream, _ in delta.grown]
+        changed = self._roles.take(
+            delta.after, [key for stream in (*delta.reassigned, *grown) for key in _keys(stream)]
+        )
+        async with self._changing:
+            for reason, partitions in gone:
+                await self._logs.delete(partitions, reason)
+            await self._make_missing(delta)
+            await self._follow(changed)
+        await self.reconfigure(key for stream in delta.reconfigured for key in _keys(stream))
 
-    def _forget(self, stream: Stream) -> list[Partition]:
-        keys = _keys(stream)
+    def _take(self, made: Iterable[Partition]) -> None:
+        """Take new partitions into service."""
+        for partition in made:
+            self._partitions[partition.stream.name, partition.index] = partition
+            if not partition.stream.assignments:
+                _lead_alone(partition, self._broker_id, _FIRST_EPOCH)
+
+    def _remove(self, stream: Stream, keys: Iterable[PartitionKey]) -> list[Partition]:
+        removed = []
         for key in keys:
             self._failed.pop(key, None)
-        return [self._partitions.pop(key) for key in keys if key in self._partitions]
+            self._lost.forget((stream.id, key[1]))
+            if key in self._partitions:
+                removed.append(self._partitions.pop(key))
+        return removed
 
-    async def reconfigure(self) -> None:
-        """The broker's own settings changed, those under every stream's settings among them."""
-        await self._configure(tuple(self._partitions))
+    async def _make_missing(self, delta: ImageDelta) -> None:
+        """Make the partitions that the image gives to this broker, and that nobody has prepared here."""
+        for stream in {one.id: one for one in (*(grown for grown, _ in delta.grown), *delta.reassigned)}.values():
+            missing = [
+                index
+                for name, index in _keys(stream)
+                if is_here(stream, index, self._broker_id)
+                and (name, index) not in self._partitions
+                and (name, index) not in self._failed
+            ]
+            try:
+                made = await self._create(stream, missing, delta.after)
+            except (StorageError, OSError) as error:
+                self._log.error("replicas cannot be made", stream=stream.name, partitions=missing, reason=str(error))
+                for index in missing:
+                    failure = MissingReplicaError(f"{stream.name}-{index} cannot be made: {error}")
+                    self._failed[stream.name, PartitionIndex(index)] = failure
+                    self._found_lost(stream, index, str(failure), make_anew=True)
+                continue
+            self._take(made)
 
-    async def _configure(self, keys: Iterable[PartitionKey]) -> None:
-        """Partitions take the settings in force; with very many of them the loop gets its turn in between."""
-        for number, key in enumerate(keys, 1):
+    async def _follow(self, keys: Sequence[PartitionKey]) -> None:
+        await self._roles.follow(keys)
+        if self._roles.knows_process and not self._has_removed_moved:
+            self._has_removed_moved = True
+            await self._logs.remove_moved_away(self._image, held_by(self._image, self._broker_id))
+
+    def lease_changed(self, held: bool) -> None:
+        """This broker has lost its lease with the controller, or has it again: what it leads stops to commit, or goes
+        on (rule 6)."""
+        self._has_lease = held
+        for partition in self._partitions.values():
+            partition.role.leader.lease_changed(held)
+
+    # --- lost replicas ------------------------------------------------------------------------------------------
+
+    def _found_damage(self, key: PartitionKey) -> None:
+        stream = self._image.by_name.get(key[0])
+        if stream is not None:
+            self._found_lost(stream, key[1], "its log is damaged", make_anew=True)
+
+    def _found_lost(self, stream: Stream, index: int, reason: str, *, make_anew: bool) -> None:
+        """This broker's copy cannot be relied on: where others have the records, it is to be replaced by theirs."""
+        assignment = assignment_of(stream, index)
+        if assignment is not None and others_have_all(assignment, self._broker_id):
+            self._lost.add((stream.id, PartitionIndex(index)), reason, make_anew=make_anew)
+
+    async def _make_anew(self, key: ReplicaKey) -> None:
+        """Empty a replica that nobody counts on any more, and let it follow."""
+        async with self._changing:
+            stream = self._image.by_id.get(key[0])
+            if stream is None or not is_here(stream, key[1], self._broker_id):
+                return
+            name = (stream.name, key[1])
+            partition = self._partitions.get(name)
+            if partition is None:
+                (self._partitions[name],) = await self._create(stream, [key[1]], self._image)
+                self._failed.pop(name, None)
+            else:
+                partition.role.rest()
+                await self._logs.empty(partition)
+            await self._follow((name,))
+
+    # --- settings -----------------------------------------------------------------------------------------------
+
+    async def reconfigure(self, keys: Iterable[PartitionKey] | None = None) -> None:
+        """The broker's own settings changed, those under every stream's settings among them: partitions take the
+        settings in force. With very many of them the loop gets its turn in between."""
+        for number, key in enumerate(tuple(self._partitions) if keys is None else keys, 1):
             partition = self._partitions.get(key)
             if partition is not None:
                 partition.configure(self._image.by_name[key[0]])
@@ -151,9 +280,10 @@ class Replicas:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def go_offline(self, error: StorageError) -> None:
-        """The log dir failed: take no appends any more, in any partition; reads go on."""
+        """The log dir failed: take no appends any more, in any partition; reads go on. Others take over (rule 10)."""
         for partition in self._partitions.values():
             partition.go_offline(error)
+            self._found_lost(partition.stream, partition.index, str(error), make_anew=False)
 
     def refuse_appends(self, reason: LogboomError) -> None:
         """The broker stops: answer appends with `reason` from now on; those under way are still completed."""
@@ -162,13 +292,19 @@ class Replicas:
 
     async def close(self, reason: LogboomError) -> None:
         """Close every log cleanly once no thread reads it; appends and reads that wait are answered with `reason`."""
+        await self._lost.stop()
         await self._logs.close_all(self._partitions.values(), reason)
 
 
-def _assigned(image: Image) -> list[Assigned]:
-    """The partitions of the image that this broker holds: all of them, since it is the only one."""
-    return [(stream, PartitionIndex(index)) for stream in image for index in range(stream.partitions)]
+def _lead_alone(partition: Partition, broker: BrokerId, epoch: Epoch) -> None:
+    """Become the leader of a stream that has no assignments; this broker is the only replica, and so the ISR."""
+    partition.role.lead(Leading(epoch, frozenset({broker})))
 
 
 def _keys(stream: Stream) -> list[PartitionKey]:
     return [(stream.name, PartitionIndex(index)) for index in range(stream.partitions)]
+
+
+def _moved_error(stream: Stream) -> NotLeaderError:
+    """The answer to everything that still asks for a partition which other brokers hold now."""
+    return NotLeaderError(f"this broker holds no replica of that partition of {stream.name} any more")

@@ -11,9 +11,12 @@ from logboom.base.ids import StreamId
 from logboom.metadata.image import Image, Stream, apply_all
 from logboom.metadata.records import (
     BrokerConfigChanged,
+    BrokerRegistered,
     ClientQuotasChanged,
     MetadataRecord,
     PartitionsAdded,
+    PartitionsChanged,
+    PartitionsPlaced,
     SnapshotBegun,
     StreamConfigChanged,
     StreamCreated,
@@ -31,9 +34,12 @@ class ImageDelta:
     """Streams with partitions that `before` does not have, new streams included: as they are after, and the indexes of
     those partitions."""
     reconfigured: tuple[Stream, ...]
-    """Streams that were there before and whose partitions or settings changed, as they are after."""
+    """Streams that were there before and whose number of partitions or settings changed, as they are after."""
     deleted: tuple[Stream, ...]
     """Streams that are gone, as they were before."""
+    reassigned: tuple[Stream, ...]
+    """Streams that were there before and of which at least one partition has another assignment (replicas, ISR, leader,
+    an epoch), as they are after."""
 
     quotas_changed: bool
     """Whether any client quota may differ."""
@@ -47,6 +53,7 @@ def delta_of(before: Image, records: Sequence[MetadataRecord]) -> ImageDelta:
     grown: list[tuple[Stream, range]] = []
     reconfigured: list[Stream] = []
     deleted: list[Stream] = []
+    reassigned: list[Stream] = []
     for stream_id in dict.fromkeys(_named(before, after, records)):
         old, new = before.by_id.get(stream_id), after.by_id.get(stream_id)
         if new is None:
@@ -56,14 +63,19 @@ def delta_of(before: Image, records: Sequence[MetadataRecord]) -> ImageDelta:
         known = 0 if old is None else old.partitions
         if new.partitions > known:
             grown.append((new, range(known, new.partitions)))
-        if old is not None and new != old:
+        if old is None:
+            continue
+        if (new.partitions, new.overrides) != (old.partitions, old.overrides):
             reconfigured.append(new)
+        if new.assignments != old.assignments:
+            reassigned.append(new)
     return ImageDelta(
         before=before,
         after=after,
         grown=tuple(grown),
         reconfigured=tuple(reconfigured),
         deleted=tuple(deleted),
+        reassigned=tuple(reassigned),
         quotas_changed=any(isinstance(record, ClientQuotasChanged | SnapshotBegun) for record in records),
         broker_configs_changed=any(isinstance(record, BrokerConfigChanged | SnapshotBegun) for record in records),
     )
@@ -73,8 +85,19 @@ def _named(before: Image, after: Image, records: Iterable[MetadataRecord]) -> It
     """Ids of all streams that the records may have changed."""
     for record in records:
         match record:
-            case StreamCreated() | PartitionsAdded() | StreamConfigChanged() | StreamDeleted():
+            case (
+                StreamCreated()
+                | PartitionsAdded()
+                | PartitionsPlaced()
+                | PartitionsChanged()
+                | StreamConfigChanged()
+                | StreamDeleted()
+            ):
                 yield record.id
+            case BrokerRegistered():  # raises the leader epochs of all that it leads
+                yield from (
+                    stream.id for stream in before if any(one.leader == record.id for one in stream.assignments)
+                )
             case SnapshotBegun():  # replaces the whole image
                 yield from before.by_id
                 yield from after.by_id

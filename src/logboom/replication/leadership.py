@@ -229,6 +229,10 @@ class PartitionLeadership:
         """The process of a follower whose fetches this leadership has seen last."""
         return self._followers.broker_epoch(replica)
 
+    def durable_end(self, replica: BrokerId) -> Offset | None:
+        """Up to where a replica is synced, as far as this leadership knows; None where it has not heard of it yet."""
+        return self._durable_ends.get(replica)
+
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event; give what must be done, in order."""
         match event:

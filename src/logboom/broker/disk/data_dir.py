@@ -4,6 +4,7 @@
     node.json     cluster id, broker id, directory id: made once, kept for life
     lock          locked by the running broker; its text is the process id, for people
     metadata/     the metadata log
+    high-watermarks  how far replicated partitions were committed, as a start (`high_watermarks`)
     streams/      one directory per partition, `<stream>-<partition>`; `*.deleted` ones wait for removal
 
 Knows these files, through the Disk port alone; not what is in the two directories, nor what a format holds (`storage`).
@@ -24,11 +25,14 @@ from logboom.storage import claim_format, read_whole, replace_whole
 
 METADATA_DIR: Final = "metadata"
 STREAMS_DIR: Final = "streams"
+HIGH_WATERMARKS_FILE: Final = "high-watermarks"
 _FORMAT_FILE: Final = "format.json"
 _NODE_FILE: Final = "node.json"
 _LOCK_FILE: Final = "lock"
 _LOST_AND_FOUND: Final = "lost+found"
-_ENTRIES: Final = frozenset({METADATA_DIR, STREAMS_DIR, _FORMAT_FILE, _NODE_FILE, _LOCK_FILE, _LOST_AND_FOUND})
+_ENTRIES: Final = frozenset(
+    {METADATA_DIR, STREAMS_DIR, HIGH_WATERMARKS_FILE, _FORMAT_FILE, _NODE_FILE, _LOCK_FILE, _LOST_AND_FOUND}
+)
 
 
 class DataDirError(StorageError):

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError, StorageError, UnknownStreamError
-from logboom.base.ids import Epoch, PartitionIndex, StreamId, StreamName
+from logboom.base.ids import Epoch, Offset, PartitionIndex, StreamId, StreamName
 from logboom.base.ports import Disk, SyncFailedError
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.broker.disk.flusher import Flusher
@@ -26,6 +26,7 @@ from logboom.broker.disk.ownership import (
     Mark,
     deleted_directory_of,
     directory_of,
+    is_moved_away,
     mark_of,
     read_mark,
     set_aside_directory_of,
@@ -45,6 +46,10 @@ Result = TypeVar("Result")
 PartitionKey = tuple[StreamName, PartitionIndex]
 Assigned = tuple[Stream, PartitionIndex]
 """A partition that this broker holds."""
+
+
+class MissingReplicaError(StorageError):
+    """A partition that this broker held has no directory any more."""
 
 
 class LogManager:
@@ -67,22 +72,33 @@ class LogManager:
         self._log = log
         self._openers = runtime.workers.pool("open", open_threads)
         self._removals: dict[asyncio.Task[None], Partition] = {}
+        self._loop = asyncio.get_running_loop()
+        self.on_damage: Callable[[PartitionKey], None] = _nobody_asks
+        """Called on the loop when damage was found below the durable end of a log."""
 
     # --- start --------------------------------------------------------------------------------------------------
 
     async def open_all(
-        self, image: Image, assigned: Sequence[Assigned], take_role: Callable[[Partition], None]
+        self,
+        image: Image,
+        assigned: Sequence[Assigned],
+        take_role: Callable[[Partition], None],
+        may_be_new: Callable[[Stream, PartitionIndex], bool],
     ) -> tuple[dict[PartitionKey, Partition], dict[PartitionKey, StorageError]]:
         """Recover the partitions that are assigned to this broker: those that are open, and why the others are not.
 
         `take_role` is called for each of them on the thread that opened it, where it may sync: a thousand syncs one
-        after the other on the loop would be most of a start. `image` explains the directories that are not assigned.
+        after the other on the loop would be most of a start. `may_be_new` tells whether one that has no directory is to
+        be made. `image` explains the directories that are not assigned.
         """
-        await self._on_openers(partial(self._remove_leftovers, image))
+        await self._on_openers(partial(self._remove_leftovers, image, _directories(assigned)))
         opened: dict[PartitionKey, Partition] = {}
         failed: dict[PartitionKey, StorageError] = {}
         started_s = logged_s = self._clock.monotonic_s()
-        futures = [self._on_openers(partial(self._try_open, stream, index, take_role)) for stream, index in assigned]
+        futures = [
+            self._on_openers(partial(self._try_open, stream, index, take_role, may_be_new))
+            for stream, index in assigned
+        ]
         for (stream, index), future in zip(assigned, futures, strict=True):
             result = await future
             if isinstance(result, StorageError):
@@ -101,16 +117,26 @@ class LogManager:
         return opened, failed
 
     def _try_open(
-        self, stream: Stream, index: PartitionIndex, take_role: Callable[[Partition], None]
+        self,
+        stream: Stream,
+        index: PartitionIndex,
+        take_role: Callable[[Partition], None],
+        may_be_new: Callable[[Stream, PartitionIndex], bool],
     ) -> Partition | StorageError:
         try:
             directory = directory_of(stream.name, index)
-            if not self._disk.exists(directory):
+            if self._disk.exists(directory):
+                self._check_mark(directory, mark_of(stream, index))
+                partition = self._open(stream, index)
+            elif may_be_new(stream, index):
+                partition = self._create(stream, index, first_epoch=None, deleted=())
+            else:
                 # It was durable before the stream was: an empty log in its place would hide that records are lost.
-                raise StorageError(f"the directory {directory} is missing; bring it back, or delete the stream")
-            self._check_mark(directory, mark_of(stream, index))
-            partition = self._open(stream, index)
+                raise MissingReplicaError(f"the directory {directory} is missing; bring it back, or delete the stream")
             take_role(partition)
+        except MissingReplicaError as error:
+            self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
+            return MissingReplicaError(f"{stream.name}-{index} cannot be opened: {error}")
         except (StorageError, OSError) as error:
             self._report_failed_sync(error)
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
@@ -145,14 +171,29 @@ class LogManager:
     def _report(self, name: StreamName, index: PartitionIndex, found: Damage | Notice) -> None:
         log = self._log.bind(stream=name, partition=index)
         if isinstance(found, Damage):
+            self._loop.call_soon_threadsafe(self.on_damage, (name, index))
             log.error(
                 "damaged batch", file=found.path, position=found.position, offset=found.offset, reason=found.reason
             )
         else:
             log.info("recovery", notice=str(found))
 
-    def _remove_leftovers(self, image: Image) -> None:
-        owned = {directory_of(stream.name, n) for stream in image for n in range(stream.partitions)}
+    async def remove_moved_away(self, image: Image, assigned: Iterable[Assigned]) -> None:
+        """Remove the directories of partitions that other brokers hold, as an image says that is not older than this
+        process: an earlier process has not finished that."""
+        await self._on_openers(partial(self._remove_moved_away, image, _directories(assigned)))
+
+    def _remove_moved_away(self, image: Image, owned: set[str]) -> None:
+        removed = 0
+        for name in self._disk.list(STREAMS_DIR):
+            if f"{STREAMS_DIR}/{name}" not in owned and is_moved_away(self._disk, name, image):
+                self._log.info("removing a replica that other brokers hold", directory=f"{STREAMS_DIR}/{name}")
+                self._disk.remove_tree(f"{STREAMS_DIR}/{name}")
+                removed += 1
+        if removed:
+            self._disk.sync_dir(STREAMS_DIR)
+
+    def _remove_leftovers(self, image: Image, owned: set[str]) -> None:
         deleted = frozenset(image.tombstones)
         unknown: list[str] = []
         removed = 0
@@ -162,7 +203,8 @@ class LogManager:
                 continue
             why = why_removable(self._disk, name, image, deleted)
             if why is None:
-                unknown.append(name)
+                if not is_moved_away(self._disk, name, image):
+                    unknown.append(name)
                 continue
             self._log.info("removing a leftover directory", directory=directory, reason=why)
             self._disk.remove_tree(directory)
@@ -190,11 +232,12 @@ class LogManager:
     # --- while running ------------------------------------------------------------------------------------------
 
     async def create(
-        self, stream: Stream, indexes: Sequence[int], first_epoch: Epoch, deleted: Container[StreamId] = ()
+        self, stream: Stream, indexes: Sequence[int], first_epoch: Epoch | None, deleted: Container[StreamId] = ()
     ) -> list[Partition]:
         """New partitions: empty, durable, in no role, `first_epoch` noted in each. On an error none of them is left.
 
-        What a stream in `deleted` left in their place is removed; anything else there is moved aside.
+        What an earlier replica of the same partition left in their place is used: a follower finds out what of it
+        holds. What a stream in `deleted` left is removed; anything else there is moved aside.
         """
         create = partial(self._create, stream, first_epoch=first_epoch, deleted=deleted)
         futures = [self._on_openers(partial(create, PartitionIndex(n))) for n in indexes]
@@ -211,16 +254,19 @@ class LogManager:
         raise fault
 
     def _create(
-        self, stream: Stream, index: PartitionIndex, *, first_epoch: Epoch, deleted: Container[StreamId]
+        self, stream: Stream, index: PartitionIndex, *, first_epoch: Epoch | None, deleted: Container[StreamId]
     ) -> Partition:
         directory = directory_of(stream.name, index)
         if self._disk.exists(directory):
+            if read_mark(self._disk, directory) == mark_of(stream, index):
+                return self._open(stream, index)
             self._free_directory(directory, stream, index, deleted)
         try:
             write_mark(self._disk, directory, mark_of(stream, index), sync=True)
             partition = self._open(stream, index)
-            partition.log.epochs.begin(first_epoch, partition.log.log_end_offset)
-            partition.log.epochs.try_save()
+            if first_epoch is not None:
+                partition.log.epochs.begin(first_epoch, partition.log.log_end_offset)
+                partition.log.epochs.try_save()
         except (StorageError, OSError):
             with contextlib.suppress(OSError):  # each retry of a client would leave one more
                 self._disk.remove_tree(directory)
@@ -251,6 +297,13 @@ class LogManager:
             aside = deleted_directory_of(partition.stream, partition.index)
             if await self._on_openers(partial(self._rename_deleted, partition, aside)):
                 self._remove_in_background(partition, aside)
+
+    async def empty(self, partition: Partition) -> None:
+        """Remove all records of a partition that has no role, durably; it begins at offset 0. Raises StorageError."""
+        cut = partial(partition.log.truncate, Offset(0), now_ms=self._clock.wall_ms(), anew=True)
+        await self._flusher.run(cut)
+        partition.reads.high_watermark = Offset(0)
+        partition.reads.forget()
 
     def _rename_deleted(self, partition: Partition, aside: str) -> bool:
         """Rename the directory, which frees the stream's name at once. False where that failed."""
@@ -321,3 +374,11 @@ def _creation_error(fault: OSError, stream: Stream) -> StorageError:
 def deleted_stream_error(name: str) -> UnknownStreamError:
     """The answer to everything that still asks for a partition of a deleted stream."""
     return UnknownStreamError(f"the stream {name!r} was deleted")
+
+
+def _directories(assigned: Iterable[Assigned]) -> set[str]:
+    return {directory_of(stream.name, index) for stream, index in assigned}
+
+
+def _nobody_asks(_: PartitionKey) -> None:
+    """Damage is reported and nothing else."""

@@ -28,7 +28,7 @@ def directory_of(name: str, index: int) -> str:
 
 
 def deleted_directory_of(stream: Stream, index: int) -> str:
-    """Where a deleted partition waits for its removal."""
+    """Where a partition that was deleted, or is held by other brokers now, waits for its removal."""
     return f"{STREAMS_DIR}/{stream.id.hex}-{index}{DELETED_SUFFIX}"
 
 
@@ -89,6 +89,18 @@ def why_removable(disk: Disk, name: str, image: Image, deleted: Container[Stream
         return None
     if id_ in deleted:
         return "its stream was deleted"
+    if renamed is not None and id_ in image.by_id:
+        return "this broker holds that partition no more"
     if mark is not None and id_ not in image.by_id and not has_records(disk, directory):
         return "its stream was never finished, and it is empty"
     return None
+
+
+def is_moved_away(disk: Disk, name: str, image: Image) -> bool:
+    """Whether a directory that is not assigned to this broker is of a stream that there is, under its right name: other
+    brokers hold the partition. Only to be asked with an image that is not older than this process."""
+    mark = read_mark(disk, f"{STREAMS_DIR}/{name}")
+    if mark is None or directory_of(mark.stream, mark.index) != f"{STREAMS_DIR}/{name}":
+        return False
+    stream = image.by_id.get(mark.id)
+    return stream is not None and 0 <= mark.index < len(stream.assignments)

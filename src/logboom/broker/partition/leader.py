@@ -125,6 +125,10 @@ class Leader:
         """Everything below is committed, as far as this leadership knows."""
         return self._core.high_watermark
 
+    def follower_end(self, replica: BrokerId) -> Offset | None:
+        """Up to where a follower is synced, as of its last fetch; None where this leadership has not heard of it."""
+        return self._core.durable_end(replica)
+
     def check_latest_known(self) -> None:
         """OffsetNotAvailableError as long as the high-water mark may lie below what an earlier leader has told
         (KIP-207)."""

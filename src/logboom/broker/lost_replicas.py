@@ -1,0 +1,104 @@
+"""Replicas of this broker that have lost records which other replicas have: told to the controller, then made anew.
+
+A copy whose directory is gone, or whose log has damage below its durable end, must not count any more. The controller
+takes it out of the ISR and of the eligible leaders, and elects another leader where this broker led. Once that is
+committed the copy begins empty and fetches everything from the leader (rule 9 of the design: nothing is silently
+truncated). Nothing of this is done where no other replica has the records: half a log is then better than none.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import PartitionIndex, StreamId
+from logboom.broker.partition.replication_port import ReplicaKey
+
+_RETRY_S: Final = 1.0
+
+
+class ReplicaLossPort(Protocol):
+    """The controller, for replicas that are lost."""
+
+    async def replicas_lost(self, lost: Sequence[tuple[StreamId, PartitionIndex]]) -> None:
+        """These replicas of this broker do not have their records any more. On return they are in no ISR and no ELR,
+        and this broker has applied that. Raises LogboomError where it is not known whether."""
+
+
+class NoOtherReplicas:
+    """Of a broker that is alone. It is never asked, since nobody else has what it lost."""
+
+    async def replicas_lost(self, lost: Sequence[tuple[StreamId, PartitionIndex]]) -> None:
+        """There is nobody to tell."""
+
+
+class LostReplicas:
+    """See the module. Life: that of the broker, from its start to `stop`. On the loop."""
+
+    def __init__(
+        self,
+        controller: ReplicaLossPort,
+        make_anew: Callable[[ReplicaKey], Awaitable[None]],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`make_anew` empties a replica and gives it the role that the image says."""
+        self._controller = controller
+        self._make_anew = make_anew
+        self._log = log
+        self._untold: dict[ReplicaKey, bool] = {}
+        self._known: set[ReplicaKey] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._known
+
+    def add(self, key: ReplicaKey, reason: str, *, make_anew: bool) -> None:
+        """A replica is lost. Idempotent until it is made anew; without `make_anew` that is left to an administrator,
+        who may bring its files back."""
+        if key in self._known:
+            return
+        self._known.add(key)
+        self._untold[key] = make_anew
+        self._log.error("a replica is lost, others have its records", stream=str(key[0]), partition=key[1], why=reason)
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._tell())
+            self._task.add_done_callback(self._told)
+
+    def forget(self, key: ReplicaKey) -> None:
+        """The replica is not here any more."""
+        self._known.discard(key)
+        self._untold.pop(key, None)
+
+    async def _tell(self) -> None:
+        while self._untold:
+            telling = dict(self._untold)
+            try:
+                await self._controller.replicas_lost(list(telling))
+            except LogboomError as error:
+                self._log.warning("lost replicas are not reported yet", count=len(telling), reason=str(error))
+                await asyncio.sleep(_RETRY_S)
+                continue
+            for key, make_anew in telling.items():
+                self._untold.pop(key, None)
+                if make_anew and key in self._known:
+                    self._known.discard(key)
+                    await self._restore(key)
+
+    async def _restore(self, key: ReplicaKey) -> None:
+        try:
+            await self._make_anew(key)
+        except LogboomError as error:
+            self._log.error("a replica cannot be made anew", stream=str(key[0]), partition=key[1], reason=str(error))
+
+    def _told(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._log.error("lost replicas are not reported, on an internal error", exc_info=fault)
+
+    async def stop(self) -> None:
+        """Report no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
