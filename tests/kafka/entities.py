@@ -37,6 +37,8 @@ def _primitive(annotation: Any, kafka_type: str, chance: random.Random) -> Any:
         high = 2 ** (_BITS[kafka_type] - 1)
         return chance.choice((0, 1, -1, chance.randrange(-4, 4), high - 1, -high))
     match kafka_type:
+        case "uint16":
+            return chance.choice((0, 1, 9092, 2**16 - 1))
         case "bool":
             return chance.random() < 0.5
         case "string":
