@@ -138,7 +138,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_sent() -> None:
             two.serve(FrameKind.CONTROL, echo)
             await one.call(TWO, FrameKind.CONTROL, [b"a"], timeout_s=5)
             too_long = [bytes(BODY_BYTES_MAX), b"1"]
-            with pytest.raises(InvalidRequestError, match="67108865"):
+            with pytest.raises(InvalidRequestError, match=str(BODY_BYTES_MAX + 1)):
                 await one.call(TWO, FrameKind.CONTROL, too_long, timeout_s=5)
             assert not one.post(TWO, FrameKind.RAFT, too_long)
             assert bytes(await one.call(TWO, FrameKind.CONTROL, [b"b"], timeout_s=5)) == b"1 directory-1: b"

@@ -167,3 +167,82 @@ def test_a_closed_server_takes_no_connections_and_its_port_is_free() -> None:
         assert (await loop.create_server(asyncio.Protocol, "here", 9092)).is_serving()
 
     simulation.run(main())
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), blocked_s=st.floats(0.01, 30), before=st.integers(0, 3_000))
+def test_what_is_sent_while_the_way_is_blocked_arrives_once_and_in_order_afterwards(
+    seed: int, blocked_s: float, before: int
+) -> None:
+    simulation = Simulation(seed)
+    sent = bytes(range(256)) * 20
+
+    async def main() -> tuple[bytes, float]:
+        _, address = await served(simulation, echo)
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(sent[:before])
+        simulation.network.split("director", "server")
+        writer.write(sent[before:])
+        got = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(blocked_s):
+                got += await reader.readexactly(len(sent))
+        assert got == b""
+        simulation.network.heal()
+        healed_s = asyncio.get_running_loop().time()
+        got = await reader.readexactly(len(sent))
+        writer.close()
+        await writer.wait_closed()
+        return got, asyncio.get_running_loop().time() - healed_s
+
+    got, took_s = simulation.run(main())
+    assert got == sent
+    assert took_s <= 2 * blocked_s + 1
+
+
+def test_a_blocked_direction_lets_the_other_one_pass_and_loses_resets() -> None:
+    simulation = Simulation(3)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"from there")
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+        ended.append(asyncio.get_running_loop().time())
+        writer.close()
+
+    ended: list[float] = []
+
+    async def main() -> None:
+        _, address = await served(simulation, talk)
+        reader, writer = await asyncio.open_connection(*address)
+        simulation.network.block("director", "server")
+        assert await reader.readexactly(10) == b"from there"
+        writer.transport.abort()
+        await asyncio.sleep(60)
+        assert not ended
+        simulation.network.heal()
+        # The other end learns of it only where it sends something itself.
+        await asyncio.sleep(60)
+        assert not ended
+
+    simulation.run(main())
+
+
+def test_a_connection_over_a_blocked_way_is_made_once_it_is_open() -> None:
+    simulation = Simulation(4)
+
+    async def main() -> None:
+        _, address = await served(simulation, echo)
+        simulation.network.block("server", "director")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(30):
+                await asyncio.open_connection(*address)
+        connecting = asyncio.ensure_future(asyncio.open_connection(*address))
+        await asyncio.sleep(10)
+        assert not connecting.done()
+        simulation.network.heal()
+        _, writer = await connecting
+        writer.close()
+        await writer.wait_closed()
+
+    simulation.run(main())

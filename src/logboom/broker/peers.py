@@ -39,7 +39,9 @@ class Lane(IntEnum):
     RECORDS = 2
 
 
-BODY_BYTES_MAX: Final = 64 * MIB
+BODY_BYTES_MAX: Final = 65 * MIB
+"""A snapshot of the metadata, or records, of 64 MiB, and what stands around them."""
+
 ONE_WAY: Final = frozenset({FrameKind.RAFT, FrameKind.DURABLE_END})
 LANES: Final = {
     FrameKind.RAFT: Lane.CONTROL,

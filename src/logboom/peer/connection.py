@@ -116,14 +116,20 @@ class Connection(asyncio.BufferedProtocol):
         self._user.unsent_changed(self, too_much=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._reason and isinstance(exc, OSError):
+            self._reason = exc.strerror or str(exc)
+        self._lost(self._reason or "it was closed")
+
+    def _lost(self, reason: str) -> None:
+        """Whoever used it is told once, at once: nothing may be sent on it any more."""
+        if self._ended:
+            return
         self._ended = True
         if self._deadline is not None:
             self._deadline.cancel()
         if self._counts is not None:
             self._counts.connections -= 1
-        if not self._reason and isinstance(exc, OSError):
-            self._reason = exc.strerror or str(exc)
-        self._user.lost(self, self._reason or "it was closed")
+        self._user.lost(self, reason)
 
     # --- handshake ----------------------------------------------------------------------------------------------
 
@@ -214,11 +220,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def end(self, reason: str) -> None:
         """Drop it now, with what is not sent yet. Idempotent."""
-        if not self._ended:
-            self._ended = True
-            self._reason = reason
-            if self._transport is not None:
-                self._transport.abort()
+        self._lost(reason)
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _size(part: Bytes) -> int:

@@ -24,8 +24,11 @@ def encode_failure(error: LogboomError) -> bytes:
 
 
 def decode_failure(data: Bytes) -> LogboomError:
-    """The error. Raises msgspec.DecodeError."""
-    names, text, fields = _DECODER.decode(data)
+    """The error. Raises ValueError where the bytes are none."""
+    try:
+        names, text, fields = _DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as fault:
+        raise ValueError(str(fault)) from None
     known: Mapping[str, type[LogboomError]] = {_name(one): one for one in _subclasses(LogboomError)}
     found = next((known[name] for name in names if name in known), LogboomError)
     # Not through __init__, which may want more than a text and a limit.

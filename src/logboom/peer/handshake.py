@@ -56,7 +56,7 @@ class HandshakeError(LogboomError):
     """The other side is not a broker of this cluster, or not the one that was meant; the text says what to do."""
 
 
-class _Hello(msgspec.Struct, array_like=True, frozen=True):
+class _Hello(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     oldest_version: Annotated[int, Meta(ge=0, le=65_535)]
     newest_version: Annotated[int, Meta(ge=0, le=65_535)]
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
@@ -124,7 +124,7 @@ def _read_hello(data: bytes) -> _Hello:
         raise HandshakeError("it does not speak the protocol between brokers of Logboom")
     try:
         return _DECODER.decode(data[len(_MAGIC) :])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: a text that is no UTF-8
         raise HandshakeError(f"its introduction cannot be read: {error}") from None
 
 

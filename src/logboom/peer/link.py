@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from logboom.base.errors import InvalidRequestError
 from logboom.base.ids import BrokerId
 from logboom.broker.peers import BODY_BYTES_MAX, Address, FrameKind, Lane, PeerIdentity, PeerUnavailableError
@@ -253,7 +251,7 @@ class Link:
             return
         try:
             answer.set_exception(decode_failure(frame.body))
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise FrameError(f"an error that cannot be read: {error}") from None
 
     def unsent_changed(self, connection: Connection, too_much: bool) -> None:

@@ -2,7 +2,8 @@
 
 A connection is a transport at each end, and what is on the way between them. Addresses are names and ports; there is
 no resolver. How long bytes take and into how many pieces they are cut is drawn from the seed; so is, where a test asks
-for it, when a connection breaks. Knows asyncio's protocols; not what the bytes say.
+for it, when a connection breaks. Directions between two machines can be blocked: nothing that is sent there arrives,
+and nobody is told. Knows asyncio's protocols; not what the bytes say.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from logboom.sim.scheduler import Scheduler
 from logboom.sim.transport import Link, LinkConfig, SimTransport
 
 _FIRST_FREE_PORT: Final = 20_000
+_DIAL_AGAIN_S: Final = 1.0
+"""How often a connection is tried while the way is blocked."""
 _ANY_HOSTS: Final = ("", "0.0.0.0", "::")  # noqa: S104 - simulated
 
 
@@ -73,6 +76,8 @@ class SimNetwork:
         self._servers: dict[int, SimServer] = {}
         self._next_port = _FIRST_FREE_PORT
         self._connections = 0
+        self._blocked: dict[tuple[str, str], float] = {}
+        """Directions between two machines, sender first, in which nothing arrives; and since when."""
 
     def listen(self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimServer:
         """A listener on a port, or on a free one. Raises OSError where the port is taken."""
@@ -95,17 +100,45 @@ class SimNetwork:
         if self._servers.get(port) is server:
             del self._servers[port]
 
+    def block(self, sender: str, receiver: str) -> None:
+        """From now on nothing arrives that one machine sends the other; the opposite direction is another matter."""
+        self._blocked.setdefault((sender, receiver), self._scheduler.now_s)
+
+    def split(self, one: str, other: str) -> None:
+        """Block both directions between two machines."""
+        self.block(one, other)
+        self.block(other, one)
+
+    def heal(self) -> None:
+        """Block nothing any more. What was sent meanwhile on connections that are still there arrives when TCP tries
+        again, which it does ever more rarely: that may take as long as the direction was blocked."""
+        blocked, self._blocked = self._blocked, {}
+        for link in self.links:
+            link.healed(blocked)
+
+    def passes(self, sender: str, receiver: str) -> bool:
+        """Whether what one machine sends the other arrives."""
+        return (sender, receiver) not in self._blocked
+
+    def _machine(self, host: str, port: int) -> str:
+        """The machine that a connection to an address reaches: a name need not be that of the machine."""
+        server = self._servers.get(port)
+        return host if server is None else server.loop.host
+
     async def connect(
         self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect to the listener of a port. Raises ConnectionRefusedError where there is none."""
         await asyncio.sleep(self.config.latency_s(self._chance))
+        there = self._machine(host, port)
+        while not (self.passes(loop.host, there) and self.passes(there, loop.host)):
+            await asyncio.sleep(_DIAL_AGAIN_S)
         server = self._servers.get(port)
         if server is None or not server.is_serving():
             raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
         self._connections += 1
         name = f"{loop.process}-{self._connections}"
-        link = Link(name, self._scheduler, self._chance, self.config, self.links)
+        link = Link(name, self._scheduler, self._chance, self.config, self.links, self.passes)
         near = SimTransport(link, loop, (loop.host, self._free_port()), (host, port))
         far = SimTransport(link, server.loop, (host, port), near.sockname)
         link.open(near, far)

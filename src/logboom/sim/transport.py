@@ -4,12 +4,14 @@ What is written waits first in the writer's own buffer, which asyncio's flow con
 socket has room, it is on the way; at last it lies in the peer's socket until its protocol reads. A reader that pauses
 therefore fills the socket, then stalls the way, then pauses the writer, as with TCP.
 
-The end of a direction travels like bytes: behind all that was written before. A reset does not wait for anything.
+The end of a direction travels like bytes: behind all that was written before. A reset does not wait for anything. While
+the network blocks a direction, bytes and ends that would have arrived are kept, as TCP sends them again later; resets
+are lost.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, cast
@@ -50,12 +52,20 @@ class Link:
     """A connection: two transports that know each other through it."""
 
     def __init__(
-        self, name: str, scheduler: Scheduler, chance: Random, config: LinkConfig, links: "list[Link]"
+        self,
+        name: str,
+        scheduler: Scheduler,
+        chance: Random,
+        config: LinkConfig,
+        links: "list[Link]",
+        passes: Callable[[str, str], bool],
     ) -> None:
+        """`passes`: whether what one machine sends another arrives."""
         self.name = name
         self.scheduler = scheduler
         self.chance = chance
         self.config = config
+        self.passes = passes
         self._links = links
         self._ends: tuple[SimTransport, SimTransport] | None = None
 
@@ -69,6 +79,14 @@ class Link:
         assert self._ends is not None
         for end in self._ends:
             end.reset()
+
+    def healed(self, blocked: Mapping[tuple[str, str], float]) -> None:
+        """Directions, sender first, are not blocked any more; since when they were."""
+        assert self._ends is not None
+        for end in self._ends:
+            since_s = blocked.get((end.peer.host, end.host))
+            if since_s is not None:
+                end.send_again(self.chance.uniform(0, self.scheduler.now_s - since_s))
 
     def closed(self) -> None:
         """An end has gone; once both have, nothing is left of the connection."""
@@ -104,7 +122,14 @@ class SimTransport(asyncio.Transport):
         # What has arrived here and was not read.
         self._in: deque[bytes] = deque()
         self._read_scheduled = False
+        # What would have arrived here while the network blocked the way.
+        self._kept: deque[bytes] = deque()
         loop.at_kill(self._process_killed)
+
+    @property
+    def host(self) -> str:
+        """The machine that this end is on."""
+        return self._loop.host
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -151,7 +176,8 @@ class SimTransport(asyncio.Transport):
 
     def _send_reset(self) -> None:
         peer = self.peer
-        if peer._loop.alive:  # noqa: SLF001 - the other half of the same connection
+        passes = self._link.passes(self.host, peer.host)
+        if passes and peer._loop.alive:  # noqa: SLF001 - the other half of the same connection
             peer._loop.call_later(self._link.config.latency_s(self._link.chance), peer.reset)  # noqa: SLF001
 
     def _process_killed(self) -> None:
@@ -284,6 +310,23 @@ class SimTransport(asyncio.Transport):
 
     def arrive(self, piece: bytes) -> None:
         """A piece from the peer, or its end."""
+        if self._kept or not self._link.passes(self.peer.host, self.host):
+            self._kept.append(piece)
+            return
+        self._take_in(piece)
+
+    def send_again(self, after_s: float) -> None:
+        """The way here is open again: what was kept arrives when the peer's TCP sends it again."""
+        if self._kept and self._loop.alive:
+            self._loop.call_later(after_s, self._take_kept)
+
+    def _take_kept(self) -> None:
+        if self._link.passes(self.peer.host, self.host):
+            kept, self._kept = self._kept, deque()
+            for piece in kept:
+                self._take_in(piece)
+
+    def _take_in(self, piece: bytes) -> None:
         if self._closing:
             if piece and not self._lost:
                 self.peer.taken(len(piece))

@@ -1,0 +1,222 @@
+"""Nobody without the key gets through a handshake, whatever of others' handshakes is changed, repeated or sent on."""
+
+import contextlib
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.peer.doors import CLUSTER, KEY, identity
+
+from logboom.broker.peers import Address, Lane, PeerIdentity
+from logboom.peer.handshake import (
+    ANY_BROKER,
+    MESSAGE_BYTES_MAX,
+    DiallerHandshake,
+    HandshakeError,
+    Introduction,
+    ListenerHandshake,
+    Session,
+    _framed,
+    _mac,
+    check_introduction,
+)
+
+OTHER_KEY = bytes(32)
+NONCES = [bytes([n]) * 32 for n in range(10)]
+
+
+def introduction(broker_id: int, cluster_id: str = CLUSTER, directory_id: str = "") -> Introduction:
+    return Introduction(identity(broker_id, cluster_id, directory_id), Address(f"host-{broker_id}", 9000 + broker_id))
+
+
+def dialler(
+    own: Introduction | None = None, *, key: bytes = KEY, nonce: int = 1, expected: int = 2, lane: Lane = Lane.RECORDS
+) -> DiallerHandshake:
+    return DiallerHandshake(key, own or introduction(1), NONCES[nonce], lane, identity(expected).broker_id)
+
+
+def listener(own: Introduction | None = None, *, key: bytes = KEY, nonce: int = 2) -> ListenerHandshake:
+    return ListenerHandshake(key, lambda: own or introduction(2), NONCES[nonce])
+
+
+def shaken(one: DiallerHandshake, two: ListenerHandshake) -> tuple[Session, Session]:
+    """Both sessions. Raises HandshakeError."""
+    proof = one.received(two.received(one.start()))
+    assert two.received(proof) == b""
+    assert one.session is not None
+    assert two.session is not None
+    return one.session, two.session
+
+
+def test_both_sides_learn_who_the_other_is_and_have_the_same_keys() -> None:
+    one, two = shaken(dialler(), listener())
+    assert one.other == introduction(2)
+    assert two.other == introduction(1)
+    assert one.lane is two.lane is Lane.RECORDS
+    assert one.send_key == two.receive_key
+    assert one.receive_key == two.send_key
+    assert len({one.send_key, one.receive_key, KEY}) == 3
+
+
+def test_keys_are_of_one_connection() -> None:
+    keys = {
+        key
+        for one, two in ((1, 2), (3, 2), (1, 3))
+        for session in shaken(dialler(nonce=one), listener(nonce=two))
+        for key in (session.send_key, session.receive_key)
+    }
+    assert len(keys) == 6
+
+
+@given(cuts=st.lists(st.integers(1, 80), min_size=1, max_size=20), behind=st.binary(max_size=50))
+def test_messages_may_come_in_any_pieces_and_frames_behind_the_last(cuts: list[int], behind: bytes) -> None:
+    one, two = dialler(), listener()
+
+    def pieces(data: bytes) -> list[bytes]:
+        found, position = [], 0
+        for cut in cuts * len(data):
+            if position >= len(data):
+                break
+            found.append(data[position : position + cut])
+            position += cut
+        return found
+
+    answer = b"".join(two.received(piece) for piece in pieces(one.start()))
+    proof = b"".join(one.received(piece) for piece in pieces(answer))
+    for piece in pieces(proof)[:-1]:
+        assert two.received(piece) == b""
+    assert two.received(pieces(proof)[-1] + behind) == b""
+    assert one.session is not None
+    assert two.session is not None
+    assert two.rest() == behind
+
+
+def test_another_key_is_told_by_the_dialler_and_not_taken_by_the_listener() -> None:
+    with pytest.raises(HandshakeError, match=r"need the same peer\.key_file"):
+        shaken(dialler(key=OTHER_KEY), listener())
+    # Nor does it help to leave the listener's proof unchecked: a proof under another key is none.
+    one, two = dialler(key=OTHER_KEY), listener()
+    answer = two.received(one.start())
+    proof = _framed(_mac(OTHER_KEY, "proof of the dialler", one.start()[2:], answer[2:]))
+    with pytest.raises(HandshakeError, match="has not proven"):
+        two.received(proof)
+    assert two.session is None
+
+
+@given(data=st.data())
+def test_a_changed_byte_anywhere_ends_it(data: st.DataObject) -> None:
+    one, two = dialler(), listener()
+    which = data.draw(st.sampled_from(["hello", "answer", "proof"]))
+
+    def on_the_way(name: str, message: bytes) -> bytes:
+        if name != which:
+            return message
+        # The two bytes of length are not said, only how long it is.
+        at = data.draw(st.integers(2, len(message) - 1))
+        return message[:at] + bytes([message[at] ^ data.draw(st.integers(1, 255))]) + message[at + 1 :]
+
+    def shake() -> None:
+        answer = two.received(on_the_way("hello", one.start()))
+        proof = one.received(on_the_way("answer", answer))
+        two.received(on_the_way("proof", proof))
+
+    with pytest.raises(HandshakeError):
+        shake()
+    assert two.session is None
+
+
+def test_a_recorded_handshake_is_worth_nothing() -> None:
+    one, two = dialler(), listener()
+    hello = one.start()
+    answer = two.received(hello)
+    proof = one.received(answer)
+    again = listener(nonce=5)
+    again.received(hello)
+    with pytest.raises(HandshakeError, match="has not proven"):
+        again.received(proof)
+    with pytest.raises(HandshakeError):
+        dialler(nonce=6).received(answer)
+
+
+def test_a_sides_own_words_are_no_proof() -> None:
+    """Whoever has no key gives a broker back what it has said itself."""
+    one = dialler()
+    with pytest.raises(HandshakeError):
+        one.received(one.start())
+    two = listener()
+    answer = two.received(dialler().start())
+    with pytest.raises(HandshakeError, match="has not proven"):
+        two.received(_framed(answer[-32:]))
+
+
+def test_a_dialler_sent_on_to_another_broker_notices() -> None:
+    with pytest.raises(HandshakeError, match="broker 3 listens there, and not broker 2"):
+        shaken(dialler(), listener(introduction(3)))
+    assert shaken(dialler(expected=ANY_BROKER), listener(introduction(3)))[0].other == introduction(3)
+    with pytest.raises(HandshakeError, match="address of broker 1 itself"):
+        shaken(dialler(expected=ANY_BROKER), listener(introduction(1)))
+
+
+def test_a_broker_of_no_cluster_yet_learns_the_clusters_id_and_one_of_another_is_refused() -> None:
+    new, old = shaken(dialler(introduction(1, "")), listener())
+    assert new.other.identity.cluster_id == CLUSTER
+    assert old.other.identity.cluster_id == ""
+    shaken(dialler(), listener(introduction(2, "")))
+    shaken(dialler(introduction(1, "")), listener(introduction(2, "")))
+    with pytest.raises(HandshakeError, match=r"broker 2 belongs to cluster other .*broker\.join"):
+        shaken(dialler(), listener(introduction(2, "other")))
+
+
+def test_the_same_broker_id_on_another_disk_gets_through_for_the_controller_to_judge() -> None:
+    _, two = shaken(dialler(introduction(1, directory_id="new disk")), listener())
+    assert two.other.identity == PeerIdentity(
+        introduction(1).identity.broker_id, identity(1, "", "new disk").directory_id, CLUSTER
+    )
+
+
+def test_a_dialler_waits_while_the_listener_does_not_know_who_it_is() -> None:
+    known: list[Introduction] = []
+    two = ListenerHandshake(KEY, lambda: known[0] if known else None, NONCES[2])
+    one = dialler()
+    hello = one.start()
+    assert two.received(hello[:30]) == two.received(hello[30:]) == two.received(b"") == b""
+    known.append(introduction(2))
+    two.received(one.received(two.received(b"")))
+    assert two.session is not None
+
+
+@given(st.binary(max_size=3_000))
+@example(b"GET / HTTP/1.1\r\n\r\n")
+@example(b"\x16\x03\x01\x02\x00" + bytes(600))
+@example(b"\0\0\0\x20" + bytes(40))
+def test_noise_gets_no_answer(noise: bytes) -> None:
+    two = listener()
+    try:
+        assert two.received(noise) == b""
+        assert len(noise) < MESSAGE_BYTES_MAX + 2
+    except HandshakeError:
+        pass
+    one = dialler()
+    with contextlib.suppress(HandshakeError):
+        assert one.received(noise) == b""
+    assert one.session is two.session is None
+
+
+def test_another_protocol_is_named() -> None:
+    with pytest.raises(HandshakeError, match="looks like HTTP"):
+        listener().received(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises(HandshakeError, match="looks like the Kafka protocol"):
+        listener().received(b"\0\0\0\x20" + bytes(32))
+
+
+def test_who_speaks_before_its_turn_is_refused() -> None:
+    with pytest.raises(HandshakeError, match="before it is its turn"):
+        listener().received(dialler().start() + b"\0\x20" + bytes(32))
+
+
+def test_ids_that_are_too_long_to_be_told_are_noticed_at_once() -> None:
+    check_introduction(introduction(1))
+    with pytest.raises(HandshakeError, match="too long"):
+        check_introduction(introduction(1, "c" * 300))
+    with pytest.raises(HandshakeError, match="too long"):
+        check_introduction(Introduction(identity(1), Address("h" * 300, 1)))
