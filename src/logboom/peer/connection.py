@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
             self.end(str(error))
         except FrameError as error:
             self._services.metrics.broken += 1
-            self.end(str(error))
+            self._cut_off(str(error))
 
     def eof_received(self) -> bool:
         self._reason = self._reason or "the other side has closed it"
@@ -214,9 +214,15 @@ class Connection(asyncio.BufferedProtocol):
         silence.tick(self.unsent_bytes, reads=self._reads)
         if silence.ticks >= (_DIALLER_SILENCE_TICKS if dialled else _LISTENER_SILENCE_TICKS):
             self._services.metrics.silent += 1
-            self.end(f"nothing was heard for {silence.ticks} s")
+            self._cut_off(f"nothing was heard for {silence.ticks} s")
         elif dialled:
             self.send(What.PING)
+
+    def _cut_off(self, reason: str) -> None:
+        self._services.log.warning(
+            "cut off", "a connection with another broker was cut off", why=reason, remote=self.remote
+        )
+        self.end(reason)
 
     def end(self, reason: str) -> None:
         """Drop it now, with what is not sent yet. Idempotent."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
-from logboom.broker.peers import BODY_BYTES_MAX, LANES, FrameKind, PeerIdentity, PeerUnavailableError
+from logboom.broker.peers import BODY_BYTES_MAX, LANES, ONE_WAY, FrameKind, PeerIdentity, PeerUnavailableError
 from logboom.peer.connection import Connection
 from logboom.peer.failures import encode_failure
 from logboom.peer.frames import Frame, FrameError, What
@@ -114,12 +114,12 @@ class _Accepted:
         kind = _KINDS.get(frame.kind)
         if kind is None or LANES[kind] is not self._session.lane:
             raise FrameError(f"a frame of kind {frame.kind} in lane {self._session.lane.name}")
-        if frame.what is What.REQUEST:
-            self._begin(connection, kind, frame)
-        elif frame.what is What.POST:
+        if frame.what is not (What.POST if kind in ONE_WAY else What.REQUEST):
+            raise FrameError(f"a frame of kind {kind.name} that is of form {frame.what.name}")
+        if kind in ONE_WAY:
             self._take(kind, frame)
         else:
-            raise FrameError("an answer on a connection for requests")
+            self._begin(connection, kind, frame)
 
     def _take(self, kind: FrameKind, frame: Frame) -> None:
         assert self._session is not None
