@@ -38,6 +38,7 @@ def fenced(id_: int, fenced: bool = True) -> BrokerChanged:
 
 async def three_brokers(node: Running) -> None:
     """This broker and two others, all at work."""
+    node.broker.replicas._roles._own_epoch = lambda: registered(1).epoch
     for id_ in (1, 2, 3):
         await commit(node, registered(id_), fenced(id_, False))
 

@@ -18,6 +18,8 @@ from logboom.broker.partition.leader import Leading
 from logboom.kafka.apis import fetch, list_offsets, load_handlers, offset_for_leader_epoch, produce
 from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata import Stream
+from logboom.metadata.assignment import PartitionChange
+from logboom.metadata.records import PartitionsChanged
 
 NONE, NOT_LEADER = ErrorCode.none, ErrorCode.not_leader_or_follower
 FENCED, OUT_OF_RANGE = ErrorCode.fenced_leader_epoch, ErrorCode.offset_out_of_range
@@ -35,8 +37,8 @@ async def followed(node: Running, client: Client, *, committed: int = 2) -> Stre
     await three_brokers(node)
     stream = await here(node, "s", placed((2, 1, 3), epoch=EPOCH))
     role = node.broker.replicas.find("s", 0).role
-    if not role.leads:
-        role.lead(Leading(Epoch(EPOCH - 1), frozenset({MINE})))
+    role.rest()
+    role.lead(Leading(Epoch(EPOCH - 1), frozenset({MINE})))
     for value in (b"a", b"b"):
         assert (await produced(client, 3, stream, 0, batch(value))).error_code is NONE
     role.rest()
@@ -133,8 +135,10 @@ def test_the_leader_sends_consumers_to_their_own_rack(tmp_path: Path, version: i
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             await three_brokers(node)
-            stream = await here(node, "s", placed((1, 2, 3), isr=(1, 2)))
-            await produced(client, 3, stream, 0, batch(b"a"))
+            stream = await here(node, "s", placed((1, 2, 3), isr=(1,)))
+            assert (await produced(client, 3, stream, 0, batch(b"a"))).error_code is NONE
+            joined = PartitionChange(index=0, isr=(MINE, OTHER))
+            await commit(node, PartitionsChanged(id=stream.id, changes=(joined,)))
 
             async def sent_to(rack: str, offset: int = 0) -> tuple[int, list[int]]:
                 (part,) = await fetched(client, version, stream, {0: offset}, rack_id=rack, min_bytes=0)

@@ -26,4 +26,6 @@ def preferred_read_replica(cluster: ClusterView, partition: Partition, rack: str
         return NO_BROKER
     nodes, assignment = cluster.nodes(), cluster.assignment(partition.stream, partition.index)
     near = [one for one in assignment.isr if one in nodes and nodes[one].rack == rack]
-    return NO_BROKER if not near or assignment.leader in near else near[0]
+    if not near or assignment.leader in near:
+        return NO_BROKER
+    return max(near, key=lambda one: partition.role.leader.follower_end(one) or 0)
