@@ -11,7 +11,7 @@ from tests.peer.doors import KEY, Door, address, doors, echo, identity, real, un
 from tests.support.simulated import run
 
 from logboom.base.ids import BrokerId
-from logboom.broker.peers import Address, FrameKind, Lane, PeerUnavailableError
+from logboom.broker.peers import Address, FrameKind, Lane, PeerIdentity, PeerUnavailableError
 from logboom.peer.connection import HANDSHAKE_S
 from logboom.peer.frames import FrameWriter, What
 from logboom.peer.handshake import DiallerHandshake, Introduction
@@ -185,7 +185,7 @@ def test_a_broker_that_sends_what_does_not_belong_there_is_cut_off(form: What, k
     async def body() -> None:
         async with pair() as (_, two), raw(two) as broker:
             writer = await broker.shake(Lane.CONTROL)
-            broker.send(writer.prefix(form, (), 0, kind=kind))
+            broker.send(writer.prefix(form, (), kind=kind))
             await broker.closed()
             assert two.metrics.broken == 1
             assert two.metrics.lanes[Lane.CONTROL].connections == 1
@@ -201,6 +201,7 @@ class Tap:
         self.to = to
         self.recorded: list[bytearray] = []
         self.change: Callable[[int, bytes], bytes] = lambda position, data: data
+        self.change_back: Callable[[bytes], bytes] = lambda data: data
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> Address:
@@ -219,7 +220,7 @@ class Tap:
         self.recorded.append(record)
 
         async def back() -> None:
-            await self._copy(there_reader, writer, lambda data: data)
+            await self._copy(there_reader, writer, lambda data: self.change_back(data))
 
         def forth(data: bytes) -> bytes:
             position = len(record)
@@ -289,6 +290,37 @@ def test_a_byte_that_is_changed_on_the_way_ends_the_connection_and_a_new_one_is_
             tap.change = lambda position, data: data
             await unharmed(one, two)
             assert two.metrics.broken == (1 if position else 0)
+            tap.stop()
+
+    run(body)
+
+
+@pytest.mark.parametrize("seal_records", [False, True])
+def test_what_decides_something_is_sealed_and_records_where_that_is_asked_for(seal_records: bool) -> None:
+    async def body() -> None:
+        async with doors(identity(1), identity(2)) as (one, two):
+            two._services.seal_records = seal_records
+            parts = [b"d" * 20_000, b"r" * 20_000]
+
+            async def records(who: PeerIdentity, body: memoryview) -> list[bytes]:
+                return parts
+
+            two.serve(FrameKind.FETCH, records)
+            tap = Tap(address(two))
+            one.locate({TWO: await tap.start()})
+            tap.change_back = lambda data: data.replace(b"rrrr", b"RRRR", 1)
+            try:
+                answer = await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=5)
+            except PeerUnavailableError:
+                assert seal_records
+            else:
+                assert not seal_records
+                assert bytes(answer[:20_000]) == parts[0]
+                assert bytes(answer[20_000:]) != parts[1]
+            tap.change_back = lambda data: data.replace(b"dddd", b"DDDD", 1)
+            with pytest.raises(PeerUnavailableError):
+                await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=5)
+            assert one.metrics.broken == 1 + seal_records
             tap.stop()
 
     run(body)

@@ -25,7 +25,7 @@ sent_frames = st.lists(
 def written(frames: Frames, key: bytes = KEY) -> list[bytes]:
     writer = FrameWriter(key)
     return [
-        writer.prefix(what, [body[:7], memoryview(body)[7:]], len(body), kind=3, number=number, timeout_ms=9) + body
+        writer.prefix(what, [body[:7], memoryview(body)[7:]], kind=3, number=number, timeout_ms=9) + body
         for what, body, number in frames
     ]
 
@@ -113,10 +113,11 @@ def test_a_length_beyond_the_limit_reserves_nothing() -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        "00000000 00 00 0000 00000000 00000000",
-        "00000000 07 00 0000 00000000 00000000",
-        "00000000 02 03 0001 00000000 00000000",
-        "00000001 05 00 0000 00000000 00000000",
+        "00000000 00000000 00 00 0000 00000000 00000000",
+        "00000000 00000000 07 00 0000 00000000 00000000",
+        "00000000 00000000 02 03 0001 00000000 00000000",
+        "00000001 00000001 05 00 0000 00000000 00000000",
+        "00000001 00000002 03 00 0000 00000000 00000000",
     ],
 )
 def test_a_sealed_frame_of_unknown_form_ends_it(head: str) -> None:
@@ -125,6 +126,14 @@ def test_a_sealed_frame_of_unknown_form_ends_it(head: str) -> None:
     seal = hmac.digest(KEY, bytes(8) + raw + body, "sha256")[:16]
     with pytest.raises(FrameError, match="unknown form"):
         read(reader(), raw + seal + body, 100)
+
+
+def test_a_seal_may_cover_the_beginning_of_a_body_alone() -> None:
+    frame = FrameWriter(KEY).prefix(What.ANSWER, [b"decides", b"records"], number=1, covered=1) + b"decidesrecords"
+    (found,) = read(reader(), frame.replace(b"records", b"RECORDS"), 100)
+    assert bytes(found.body) == b"decidesRECORDS"
+    with pytest.raises(FrameError, match="seal is wrong"):
+        read(reader(), frame.replace(b"decides", b"Decides"), 100)
 
 
 def test_a_body_that_came_in_several_reads_may_be_kept_and_changed() -> None:

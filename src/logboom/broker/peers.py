@@ -75,7 +75,10 @@ class PeerUnavailableError(LogboomError):
 
 RequestHandler: TypeAlias = Callable[[PeerIdentity, memoryview], Awaitable[Sequence[Bytes]]]
 """Answers a request: the body in, the answer's buffers out. A LogboomError that it raises is raised at the caller, with
-its class, text and fields."""
+its class, text and fields.
+
+The first buffer of a long answer in lane RECORDS holds what decides something, the others records: only the first is
+surely protected against somebody who changes bytes on the way."""
 
 PostHandler: TypeAlias = Callable[[PeerIdentity, memoryview], None]
 """Takes a frame that is not answered. Bodies of both kinds may be kept, and are the handler's to change."""

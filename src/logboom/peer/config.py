@@ -23,6 +23,11 @@ class PeerConfig(Settings):
     """File with the cluster's key, the same for all its brokers; `logboom cluster key --out FILE` makes one. Whoever
     has the key can act as a broker. It authenticates; what brokers send one another is not encrypted."""
 
+    seal_records: bool = False
+    """Whether records that this broker sends to others are protected against change on the way. All else that brokers
+    say to each other always is; records have their checksums, which show accidents alone. It costs both sides some 1 ms
+    of a core for each MB."""
+
     @model_validator(mode="after")
     def _has_a_key(self) -> Self:
         if self.listen is not None and self.key_file is None:

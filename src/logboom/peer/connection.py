@@ -15,7 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from logboom.base.units import KIB, MIB
-from logboom.peer.frames import PREFIX_BYTES, Frame, FrameError, FrameReader, FrameWriter, What
+from logboom.peer.frames import PREFIX_BYTES, Frame, FrameError, FrameReader, FrameWriter, What, length
 from logboom.peer.handshake import DiallerHandshake, HandshakeError, ListenerHandshake, Session
 
 if TYPE_CHECKING:
@@ -175,17 +175,25 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def send(
-        self, what: What, body: Sequence[Bytes] = (), *, kind: int = 0, number: int = 0, timeout_ms: int = 0
+        self,
+        what: What,
+        body: Sequence[Bytes] = (),
+        *,
+        kind: int = 0,
+        number: int = 0,
+        timeout_ms: int = 0,
+        covered: int | None = None,
     ) -> None:
-        """Send a frame. Its body has at most `BODY_BYTES_MAX` bytes, and its buffers must not change any more. What is
-        sent on a connection that has ended is dropped."""
+        """Send a frame, the first `covered` buffers of its body under the seal, all by default. The body has at most
+        `BODY_BYTES_MAX` bytes, and its buffers must not change any more. What is sent on a connection that has ended is
+        dropped."""
         if self._ended:
             return
         assert self._transport is not None
         assert self._writer is not None
         assert self._counts is not None
-        size_bytes = sum(map(_size, body))
-        prefix = self._writer.prefix(what, body, size_bytes, kind=kind, number=number, timeout_ms=timeout_ms)
+        prefix = self._writer.prefix(what, body, kind=kind, number=number, timeout_ms=timeout_ms, covered=covered)
+        size_bytes = sum(map(length, body))
         if size_bytes <= _JOIN_BYTES_MAX:
             self._transport.write(b"".join((prefix, *body)))
         else:
@@ -229,11 +237,6 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(reason)
         if self._transport is not None:
             self._transport.abort()
-
-
-def _size(part: Bytes) -> int:
-    """Length in bytes, also of a view whose items are longer."""
-    return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
 class _Silence:

@@ -38,7 +38,7 @@ class PeerDoor:
         assert config.listen is not None
         self._config = config
         self._listen = config.listen
-        self._services = make_services(key, runtime, log)
+        self._services = make_services(key, runtime, log, seal_records=config.seal_records)
         self._inbound = Inbound(self._services, self._seen)
         self._links: dict[tuple[BrokerId, Lane], Link] = {}
         self._dialled: dict[Connection, None] = {}

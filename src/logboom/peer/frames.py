@@ -1,16 +1,16 @@
 """Frames of an authenticated connection: how they look, how they are sealed, and how bytes are cut into them.
 
-A frame is a head of 16 bytes, a seal of 16 bytes and a body:
+A frame is a head of 20 bytes, a seal of 16 bytes and a body:
 
-    u32 length of the body | u8 what | u8 kind | u16 0 | u32 number | u32 timeout in ms | seal | body
+    u32 length of the body | u32 covered | u8 what | u8 kind | u16 0 | u32 number | u32 timeout in ms | seal | body
 
 The seal is HMAC-SHA256, cut to 16 bytes, over the frame's position among the frames of its direction, the head and the
-body, under a key of this connection and direction alone. A frame that was changed, inserted, left out, repeated or
-moved by somebody on the way therefore ends the connection. Pure: knows no socket.
+first `covered` bytes of the body, under a key of this connection and direction alone. A frame that was changed there,
+inserted, left out, repeated or moved by somebody on the way therefore ends the connection. Pure: knows no socket.
 """
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from logboom.broker.peers import BODY_BYTES_MAX
 SCRATCH_BYTES: Final = 256 * KIB
 """The most that one read returns between frames."""
 
-_HEAD: Final = Struct(">IBBHII")
+_HEAD: Final = Struct(">IIBBHII")
 _SIZE: Final = Struct(">I")
 _POSITION: Final = Struct(">Q")
 _SEAL_BYTES: Final = 16
@@ -31,6 +31,11 @@ PREFIX_BYTES: Final = _HEAD.size + _SEAL_BYTES
 
 NUMBER_MAX: Final = 2**32 - 1
 TIMEOUT_MS_MAX: Final = 2**32 - 1
+
+
+def length(part: Bytes) -> int:
+    """Length in bytes, also of a view whose items are longer."""
+    return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
 class What(IntEnum):
@@ -94,12 +99,23 @@ class FrameWriter:
         self._sealer = Sealer(key)
 
     def prefix(
-        self, what: What, body: Iterable[Bytes], size_bytes: int, *, kind: int = 0, number: int = 0, timeout_ms: int = 0
+        self,
+        what: What,
+        body: Sequence[Bytes],
+        *,
+        kind: int = 0,
+        number: int = 0,
+        timeout_ms: int = 0,
+        covered: int | None = None,
     ) -> bytes:
-        """What comes before the body of the next frame. `size_bytes` is the length of the body."""
+        """What comes before the body of the next frame. The seal covers the first `covered` buffers of the body; all
+        by default."""
+        sizes = [length(part) for part in body]
+        size_bytes = sum(sizes)
         assert size_bytes <= BODY_BYTES_MAX
-        head = _HEAD.pack(size_bytes, what, kind, 0, number, timeout_ms)
-        return head + self._sealer.seal(head, body)
+        covered_bytes = size_bytes if covered is None else sum(sizes[:covered])
+        head = _HEAD.pack(size_bytes, covered_bytes, what, kind, 0, number, timeout_ms)
+        return head + self._sealer.seal(head, body if covered is None else body[:covered])
 
 
 class FrameReader:
@@ -168,11 +184,11 @@ class FrameReader:
         self._filled = len(start)
 
     def _frame(self, prefix: bytes, body: memoryview) -> Frame:
-        seal = self._sealer.seal(prefix[: _HEAD.size], (body,))
+        size, covered_bytes, what_number, kind, zero, number, timeout_ms = _HEAD.unpack_from(prefix)
+        seal = self._sealer.seal(prefix[: _HEAD.size], (body[:covered_bytes],))
         if not hmac.compare_digest(seal, prefix[_HEAD.size :]):
             raise FrameError("a frame was changed on its way, or is not the other broker's: its seal is wrong")
-        size, what_number, kind, zero, number, timeout_ms = _HEAD.unpack_from(prefix)
         what = _WHATS.get(what_number)
-        if what is None or zero or (what in _WITHOUT_BODY and size):
+        if what is None or zero or covered_bytes > size or (what in _WITHOUT_BODY and size):
             raise FrameError(f"a frame of unknown form ({prefix[: _HEAD.size].hex()})")
         return Frame(what, kind, number, timeout_ms, body)

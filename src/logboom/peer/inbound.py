@@ -11,11 +11,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from logboom.base.errors import LogboomError
-from logboom.base.units import MIB
-from logboom.broker.peers import BODY_BYTES_MAX, LANES, ONE_WAY, FrameKind, PeerIdentity, PeerUnavailableError
+from logboom.base.units import KIB, MIB
+from logboom.broker.peers import BODY_BYTES_MAX, LANES, ONE_WAY, FrameKind, Lane, PeerIdentity, PeerUnavailableError
 from logboom.peer.connection import Connection
 from logboom.peer.failures import encode_failure
-from logboom.peer.frames import Frame, FrameError, What
+from logboom.peer.frames import Frame, FrameError, What, length
 from logboom.peer.handshake import HandshakeError, ListenerHandshake, Session
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ PER_BROKER_MAX: Final = 16
 REQUESTS_MAX: Final = 1_024
 REQUEST_BYTES_MAX: Final = 64 * MIB
 """Bodies of the requests of one connection that run; above either no more are read."""
+_COVERED_WHOLE_BYTES: Final = 16 * KIB
+"""An answer of up to this length is under its seal as a whole, whatever it holds."""
 _MS_PER_S: Final = 1_000
 _KINDS: Final = {int(kind): kind for kind in FrameKind}
 
@@ -147,10 +149,10 @@ class _Accepted:
         try:
             handler = await self._services.handlers.for_requests(kind, frame.timeout_ms / _MS_PER_S)
             answer = await handler(self._session.other.identity, frame.body)
-            size_bytes = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in answer)
+            size_bytes = sum(map(length, answer))
             if size_bytes > BODY_BYTES_MAX:
                 raise AssertionError(f"an answer of {size_bytes} bytes is longer than {BODY_BYTES_MAX}")
-            connection.send(What.ANSWER, answer, number=frame.number)
+            connection.send(What.ANSWER, answer, number=frame.number, covered=self._covered(size_bytes))
         except LogboomError as error:
             self._refuse(connection, frame, error)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request; a fault ends that request alone
@@ -160,6 +162,12 @@ class _Accepted:
             self._requests -= 1
             self._request_bytes -= len(frame.body)
             self._regulate(connection)
+
+    def _covered(self, size_bytes: int) -> int | None:
+        """How many buffers of an answer are under its seal; None for all."""
+        assert self._session is not None
+        short = size_bytes <= _COVERED_WHOLE_BYTES
+        return None if short or self._session.lane is Lane.CONTROL or self._services.seal_records else 1
 
     def _refuse(self, connection: Connection, frame: Frame, error: LogboomError) -> None:
         assert self._session is not None

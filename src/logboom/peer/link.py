@@ -18,7 +18,7 @@ from logboom.base.ids import BrokerId
 from logboom.broker.peers import BODY_BYTES_MAX, Address, FrameKind, Lane, PeerIdentity, PeerUnavailableError
 from logboom.peer.connection import UNSENT_BYTES_MAX, Connection
 from logboom.peer.failures import decode_failure
-from logboom.peer.frames import NUMBER_MAX, TIMEOUT_MS_MAX, Frame, FrameError, What
+from logboom.peer.frames import NUMBER_MAX, TIMEOUT_MS_MAX, Frame, FrameError, What, length
 from logboom.peer.handshake import ANY_BROKER, DiallerHandshake, Session
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Link:
             self._services.log.limit_reached(
                 "peer.unsent_bytes", f"{self._name} does not read what it is sent", lane=self._lane.name
             )
-        elif _length(body) <= BODY_BYTES_MAX:
+        elif sum(map(length, body)) <= BODY_BYTES_MAX:
             connection.send(What.POST, body, kind=kind)
             return True
         self._counts.dropped_posts += 1
@@ -108,7 +108,7 @@ class Link:
 
     async def call(self, kind: FrameKind, body: Sequence[Bytes], timeout_s: float) -> memoryview:
         """Send a request; its answer. Raises as `Peers.call`."""
-        size_bytes = _length(body)
+        size_bytes = sum(map(length, body))
         if size_bytes > BODY_BYTES_MAX:
             raise InvalidRequestError(
                 f"a request of {size_bytes} bytes to {self._name} is longer than {BODY_BYTES_MAX}"
@@ -284,7 +284,3 @@ class Link:
             self._dialling.cancel()
         self._fail_all(reason)
         self.reconnect(reason)
-
-
-def _length(body: Sequence[Bytes]) -> int:
-    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in body)

@@ -22,6 +22,8 @@ class PeerServices:
     ids: Ids
     log: RateLimitedLog
     limit_hits: Counter[str]
+    seal_records: bool = False
+    """Whether the seals of long answers with records cover the records too."""
     metrics: PeerMetrics = field(default_factory=PeerMetrics)
     handlers: Handlers = field(default_factory=Handlers)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)), repr=False)
@@ -34,7 +36,7 @@ class PeerServices:
         return self.ids.uuid().bytes + self.ids.uuid().bytes
 
 
-def make_services(key: bytes, runtime: Runtime, log: FilteringBoundLogger) -> PeerServices:
+def make_services(key: bytes, runtime: Runtime, log: FilteringBoundLogger, *, seal_records: bool) -> PeerServices:
     """The services of one door."""
     hits: Counter[str] = Counter()
-    return PeerServices(key, runtime.ids, RateLimitedLog(log, runtime.clock, hits), hits)
+    return PeerServices(key, runtime.ids, RateLimitedLog(log, runtime.clock, hits), hits, seal_records)
