@@ -125,7 +125,8 @@ class Node:
         self.replica = Replica()
         self.image = Image()
         self.has_lease = True
-        log = structlog.wrap_logger(structlog.testing.CapturingLogger())
+        self.log = structlog.testing.CapturingLogger()
+        log = structlog.wrap_logger(self.log)
         self.groups = GroupService(
             Current(BrokerConfig(data_dir=Path("unused"), groups=cluster.settings)),
             broker_id=broker_id,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from tests.groups.cluster import Cluster, Node
@@ -141,6 +141,7 @@ class Member(Client):
         while self.random.random() > 0.03:
             await asyncio.sleep(self.random.choice((0.01, 0.1, 0.3)))
             for partition in owned:
+                self.ledger.fetch(self.random.choice(self.cluster.nodes), "g", partition)
                 read = self.ledger.fetch(self.node, "g", partition)
                 if read is None:
                     continue
@@ -179,7 +180,7 @@ Lives: TypeAlias = Callable[[Cluster, Ledger, Random], list[Coroutine[Any, Any, 
 
 
 async def play(seed: int, live: Lives, run_s: float) -> Ledger:
-    """Let clients live on a cluster to which everything happens. Then all goes well, and what they know must be true."""
+    """Let clients live on a cluster to which everything happens. Then all goes well, and what they know is true."""
     random, cluster, ledger = Random(seed), Cluster(), Ledger()
     cluster.settle()
     lives = [asyncio.ensure_future(one) for one in live(cluster, ledger, random)]

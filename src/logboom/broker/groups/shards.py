@@ -11,7 +11,7 @@ those that still wait for an answer are sent elsewhere.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -61,6 +61,8 @@ class Shards:
         self._runtime = runtime
         self._log = log
         self._stream: Stream | None = None
+        self._leaderships: Mapping[int, Epoch] = {}
+        """Those that this broker has by the image and in its partitions; it has shards for them while it has a lease."""
         self._led: dict[int, _Led] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         """Shards that have resigned and wait for their last writes."""
@@ -73,9 +75,9 @@ class Shards:
     def let_go(self, stream: Stream | None) -> None:
         """Resign what this broker does not lead any more, under the same epoch, as `stream` says."""
         led = leaderships(stream, self._broker_id)
-        for index, one in list(self._led.items()):
-            if led.get(index) != one.epoch:
-                self._resign(index)
+        self._leaderships = {index: epoch for index, epoch in self._leaderships.items() if led.get(index) == epoch}
+        for index in [index for index, one in self._led.items() if led.get(index) != one.epoch]:
+            self._resign(index)
 
     def follow(self, stream: Stream | None) -> None:
         """Coordinate what this broker leads as `stream` says; its partitions have taken these roles."""
@@ -83,7 +85,11 @@ class Shards:
             return
         self.let_go(stream)
         self._stream = stream
-        for index, epoch in leaderships(stream, self._broker_id).items():
+        self._leaderships = leaderships(stream, self._broker_id)
+        self._load_missing()
+
+    def _load_missing(self) -> None:
+        for index, epoch in self._leaderships.items():
             if index not in self._led:
                 self._led[index] = self._load(index, epoch)
 
@@ -142,11 +148,13 @@ class Shards:
     def lease_changed(self, *, held: bool) -> None:
         """This broker has lost its lease, or has one again."""
         self._forget_lease_timer()
+        if self._has_ended:
+            return
         if held:
             for shard in self.serving():
                 shard.process(Resumed())
-            self.follow(self._stream)
-        elif not self._has_ended:
+            self._load_missing()
+        else:
             self._lease_timer = asyncio.get_running_loop().call_later(_LEASE_GRACE_S, self._lease_stayed_away)
 
     def _lease_stayed_away(self) -> None:
