@@ -19,7 +19,7 @@ import structlog
 from tests.support.simulated import machine
 
 from logboom.base.dynamic import Current
-from logboom.base.errors import NotLeaderError, UnknownStreamError
+from logboom.base.errors import NotLeaderError, StorageError, UnknownStreamError
 from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset, StreamId, StreamName
 from logboom.broker.config import BrokerConfig
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
@@ -50,9 +50,17 @@ class Replica:
     watchers: dict[int, Callable[[], None]] = field(default_factory=dict)
     handles: int = 0
     log_start_offset: Offset = _START
+    log: Any = None
+    config: Any = None
+    damaged: set[int] = field(default_factory=set)
+    """Offsets whose batches cannot be read."""
 
     @property
     def reads(self) -> "Replica":
+        return self
+
+    @property
+    def role(self) -> "Replica":
         return self
 
     @property
@@ -61,8 +69,10 @@ class Replica:
 
     async def read(self, offset: Offset, max_bytes: int) -> bytes:
         await asyncio.sleep(0.001)
+        if offset in self.damaged:
+            raise StorageError(f"the batch at offset {offset} is damaged")
         first = bisect_right(self.batches, offset, key=_end)
-        return b"".join(one for one in self.batches[first : first + 20] if _end(one) <= self.high_watermark)
+        return b"".join(one for one in self.batches[first : first + 1] if _end(one) <= self.high_watermark)
 
     def append(self, records: bytearray, *, acks: int, done: Done) -> None:
         assert acks == -1, "what is not committed is not told to anybody"
@@ -125,6 +135,7 @@ class Node:
         self.replica = Replica()
         self.image = Image()
         self.has_lease = True
+        self.damage_found = False
         self.log = structlog.testing.CapturingLogger()
         log = structlog.wrap_logger(self.log)
         self.groups = GroupService(
@@ -132,6 +143,7 @@ class Node:
             broker_id=broker_id,
             image=lambda: self.image,
             find_partition=self._find,
+            found_damage=self._found_damage,
             ensure_stream=_no_stream,
             holds_lease=lambda: self.has_lease,
             runtime=machine()[0],
@@ -142,9 +154,13 @@ class Node:
         assert (name, index) == (OFFSETS_STREAM, 0)
         return cast("Partition", self.replica)
 
+    def _found_damage(self, name: str, index: int) -> bool:
+        self.damage_found = True
+        return len(self.image.by_name[OFFSETS_STREAM].assignments[0].isr) > 1
+
     def apply(self, image: Image) -> None:
         """As `Broker.apply` does it."""
-        delta = ImageDelta(self.image, image, (), (), (), quotas_changed=False, broker_configs_changed=False)
+        delta = ImageDelta(self.image, image, (), (), (), (), quotas_changed=False, broker_configs_changed=False)
         self.image = image
         one = image.by_name[OFFSETS_STREAM].assignments[0]
         self.groups.let_go(delta)

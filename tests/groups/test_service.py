@@ -506,6 +506,7 @@ def test_after_the_loop_was_blocked_heartbeats_are_read_before_sessions_end(tmp_
                 log=broker.log,
                 max_decompressed_bytes=1 << 20,
                 may_act=lambda: True,
+                found_damage=lambda: False,
                 on_stall=stalls.append,
             )
             await shard.load(frozenset)

@@ -1,6 +1,7 @@
 """Shards follow the leadership of their partitions: won, lost, won again, with and without a lease."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from tests.groups.cluster import BROKERS, Cluster, Node
@@ -296,5 +297,60 @@ def test_offsets_expire_at_the_next_coordinator_too() -> None:
             cluster.settle()
             await cluster.nodes[C].groups.loaded()
             assert cluster.nodes[C].groups.committed(G) == {}
+
+    simulated.run(body)
+
+
+def test_a_coordinator_whose_log_is_damaged_leaves_the_groups_to_another() -> None:
+    """Alone it would go on with earlier offsets; here another broker has the right ones."""
+
+    async def body() -> None:
+        async with Healthy() as cluster:
+            first, damaged, third = cluster.nodes
+            for offset in range(5):
+                await first.groups.commit(commit(offset))
+            damaged.replica.damaged.add(4)
+            cluster.elect(B)
+            cluster.settle()
+            await damaged.groups.loaded()
+            assert damaged.damage_found
+            assert kind((await damaged.groups.commit(commit(9))).results[0]) is CoordinatorNotAvailableError
+            cluster.elect(C, drop=[A, B])
+            cluster.settle()
+            await third.groups.loaded()
+            assert offset_of(third) == 4
+
+    simulated.run(body)
+
+
+def test_a_damaged_log_of_which_there_is_no_copy_is_read_as_far_as_it_goes() -> None:
+    async def body() -> None:
+        async with Healthy() as cluster:
+            node = cluster.nodes[A]
+            for offset in range(5):
+                await node.groups.commit(commit(offset))
+            node.replica.damaged.add(4)
+            node.replica.config = node.replica.log = SimpleNamespace(size_bytes=0, segment_bytes=1)
+            for broker in (B, C):
+                cluster.isr.discard(broker)
+            cluster.elect(A)
+            cluster.hear(A)
+            await node.groups.loaded()
+            assert offset_of(node) == 3
+
+    simulated.run(body)
+
+
+def test_a_broker_coordinates_nothing_that_its_partition_does_not_lead() -> None:
+    """The image may speak of an earlier process of this broker, or of a copy that is lost."""
+
+    async def body() -> None:
+        async with Healthy() as cluster:
+            node = cluster.nodes[B]
+            node.replica.take_role = lambda **_: None  # type: ignore[method-assign]
+            cluster.elect(B)
+            cluster.settle()
+            await node.groups.loaded()
+            assert kind((await node.groups.join(join())).error) is NotCoordinatorError
 
     simulated.run(body)

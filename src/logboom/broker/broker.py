@@ -138,6 +138,7 @@ class Broker:
             broker_id=self.identity.broker_id,
             image=lambda: self.catalog.image,
             find_partition=self.replicas.find,
+            found_damage=self.replicas.found_damage,
             ensure_stream=self.catalog.ensure_internal_stream,
             holds_lease=lambda: True,
             runtime=self.runtime,

@@ -62,7 +62,7 @@ class Replicas:
         self._has_lease = True
         self._has_removed_moved = False
         self._changing = asyncio.Lock()
-        logs.on_damage = self._found_damage
+        logs.on_damage = self.found_damage
 
     async def open(self, image: Image, marks: Mapping[ReplicaKey, Offset]) -> None:
         """Recover every partition that is here; where that fails, `find` gives the reason. `marks`: how far each was
@@ -238,16 +238,19 @@ class Replicas:
 
     # --- lost replicas ------------------------------------------------------------------------------------------
 
-    def _found_damage(self, key: PartitionKey) -> None:
-        stream = self._image.by_name.get(key[0])
-        if stream is not None:
-            self._found_lost(stream, key[1], "its log is damaged", make_anew=True)
+    def found_damage(self, name: str, index: int) -> bool:
+        """The log of a partition turned out to be damaged. Whether other brokers have its records: this copy is then
+        replaced by theirs, and another broker leads."""
+        stream = self._image.by_name.get(StreamName(name))
+        return stream is not None and self._found_lost(stream, index, "its log is damaged", make_anew=True)
 
-    def _found_lost(self, stream: Stream, index: int, reason: str, *, make_anew: bool) -> None:
+    def _found_lost(self, stream: Stream, index: int, reason: str, *, make_anew: bool) -> bool:
         """This broker's copy cannot be relied on: where others have the records, it is to be replaced by theirs."""
         assignment = assignment_of(stream, index)
-        if assignment is not None and others_have_all(assignment, self._broker_id):
-            self._lost.add((stream.id, PartitionIndex(index)), reason, make_anew=make_anew)
+        if assignment is None or not others_have_all(assignment, self._broker_id):
+            return False
+        self._lost.add((stream.id, PartitionIndex(index)), reason, make_anew=make_anew)
+        return True
 
     async def _make_anew(self, key: ReplicaKey) -> None:
         """Empty a replica that nobody counts on any more, and let it follow."""

@@ -73,7 +73,7 @@ class LogManager:
         self._openers = runtime.workers.pool("open", open_threads)
         self._removals: dict[asyncio.Task[None], Partition] = {}
         self._loop = asyncio.get_running_loop()
-        self.on_damage: Callable[[PartitionKey], None] = _nobody_asks
+        self.on_damage: Callable[[StreamName, PartitionIndex], object] = _nobody_asks
         """Called on the loop when damage was found below the durable end of a log."""
 
     # --- start --------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class LogManager:
     def _report(self, name: StreamName, index: PartitionIndex, found: Damage | Notice) -> None:
         log = self._log.bind(stream=name, partition=index)
         if isinstance(found, Damage):
-            self._loop.call_soon_threadsafe(self.on_damage, (name, index))
+            self._loop.call_soon_threadsafe(self.on_damage, name, index)
             log.error(
                 "damaged batch", file=found.path, position=found.position, offset=found.offset, reason=found.reason
             )
@@ -380,5 +380,5 @@ def _directories(assigned: Iterable[Assigned]) -> set[str]:
     return {directory_of(stream.name, index) for stream, index in assigned}
 
 
-def _nobody_asks(_: PartitionKey) -> None:
+def _nobody_asks(_name: StreamName, _index: PartitionIndex) -> None:
     """Damage is reported and nothing else."""

@@ -1,8 +1,9 @@
 """Reads one partition of `__consumer_offsets`: the last value of every key.
 
-Values are decoded by the caller, once all are read, because only the last one of a key counts. Damaged batches are
-reported and skipped: the keys in them fall back to an earlier value, after which a consumer reads some records again
-and misses none.
+Values are decoded by the caller, once all are read, because only the last one of a key counts. Where this copy of the
+log is damaged and another broker has the records, the read ends: that one is to coordinate the groups. Else damaged
+batches are reported and skipped: the keys in them fall back to an earlier value, after which a consumer reads some
+records again and misses none.
 """
 
 import asyncio
@@ -22,15 +23,25 @@ _RECORDS_PER_TURN: Final = 1_000
 
 
 async def latest_records(
-    partition: Partition, max_decompressed_bytes: int, report: Callable[[str], None]
+    partition: Partition,
+    max_decompressed_bytes: int,
+    report: Callable[[str], None],
+    *,
+    is_elsewhere: Callable[[], bool],
 ) -> list[LogRecord]:
-    """The last record of each key, of those that were not deleted. `report` gets one sentence per damage."""
+    """The last record of each key, of those that were not deleted, of all that is in the log now; waits until that is
+    committed. `report` gets one sentence per damage.
+
+    Raises StorageError for damage where `is_elsewhere` says that another broker has the records.
+    """
     latest: dict[bytes, bytes] = {}
     offset, end = partition.log_start_offset, partition.log_end_offset
     while offset < end:
         try:
             data = await partition.reads.read(offset, _READ_BYTES)
         except StorageError as error:
+            if is_elsewhere():
+                raise
             report(f"{partition} is damaged at offset {offset}, skipped: {error}")
             offset = await _behind_damage(partition, offset, end)
             continue

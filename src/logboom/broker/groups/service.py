@@ -70,13 +70,15 @@ class GroupService:
         broker_id: BrokerId,
         image: Callable[[], Image],
         find_partition: Callable[[str, int], Partition],
+        found_damage: Callable[[str, int], bool],
         ensure_stream: EnsureStream,
         holds_lease: Callable[[], bool],
         runtime: Runtime,
         log: FilteringBoundLogger,
     ) -> None:
-        """`find_partition` raises LogboomError where there is no such partition here; `holds_lease` says whether this
-        broker may act as a leader at this moment."""
+        """`find_partition` raises LogboomError where there is no such partition here. `found_damage` is told of one
+        whose log is damaged, and says whether another broker takes over. `holds_lease` says whether this broker may act
+        as a leader at this moment."""
         self._config = config
         self._broker_id = broker_id
         self._image = image
@@ -87,6 +89,7 @@ class GroupService:
             broker_id=broker_id,
             image=image,
             find_partition=find_partition,
+            found_damage=found_damage,
             holds_lease=holds_lease,
             runtime=runtime,
             log=log,

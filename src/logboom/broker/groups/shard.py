@@ -85,11 +85,14 @@ class GroupShard:
         log: FilteringBoundLogger,
         max_decompressed_bytes: int,
         may_act: Callable[[], bool],
+        found_damage: Callable[[], bool],
         on_stall: Callable[[int], None],
     ) -> None:
-        """`may_act` says whether this broker has a lease; `on_stall` is told by how many milliseconds a timer was late
-        because nothing ran for a while."""
+        """`may_act` says whether this broker has a lease. `found_damage` is told that the log is damaged, and says
+        whether another broker has the records and takes over. `on_stall` is told by how many milliseconds a timer was
+        late because nothing ran for a while."""
         self._may_act = may_act
+        self._found_damage = found_damage
         self._on_stall = on_stall
         self._find_partition = find_partition
         self._clock = clock
@@ -119,7 +122,9 @@ class GroupShard:
         """Read the state from the log and begin to serve, or refuse all requests from then on where that fails."""
         try:
             partition = self._find_partition()
-            records = await latest_records(partition, self._max_decompressed_bytes, self._report_damage)
+            records = await latest_records(
+                partition, self._max_decompressed_bytes, self._report_damage, is_elsewhere=self._found_damage
+            )
         except LogboomError as error:
             self._phase = _Phase.FAILED
             self._log.error("groups cannot be served", reason=str(error))

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
-from logboom.base.ids import BrokerId, Epoch
+from logboom.base.errors import LogboomError
+from logboom.base.ids import NO_EPOCH, BrokerId, Epoch
 from logboom.broker.config import BrokerConfig, GroupsConfig
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM, leaderships
 from logboom.broker.groups.shard import STALL_GRACE_S, GroupShard
@@ -49,6 +50,7 @@ class Shards:
         broker_id: BrokerId,
         image: Callable[[], Image],
         find_partition: Callable[[str, int], Partition],
+        found_damage: Callable[[str, int], bool],
         holds_lease: Callable[[], bool],
         runtime: Runtime,
         log: FilteringBoundLogger,
@@ -57,12 +59,13 @@ class Shards:
         self._broker_id = broker_id
         self._image = image
         self._find_partition = find_partition
+        self._found_damage = found_damage
         self._holds_lease = holds_lease
         self._runtime = runtime
         self._log = log
         self._stream: Stream | None = None
         self._leaderships: Mapping[int, Epoch] = {}
-        """Those that this broker has by the image and in its partitions; it has shards for them while it has a lease."""
+        """What this broker leads, by the image and in its partitions. It has shards for that while it has a lease."""
         self._led: dict[int, _Led] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         """Shards that have resigned and wait for their last writes."""
@@ -85,8 +88,18 @@ class Shards:
             return
         self.let_go(stream)
         self._stream = stream
-        self._leaderships = leaderships(stream, self._broker_id)
+        led = leaderships(stream, self._broker_id)
+        self._leaderships = {index: epoch for index, epoch in led.items() if self._has_role(index, epoch)}
         self._load_missing()
+
+    def _has_role(self, index: int, epoch: Epoch) -> bool:
+        """Whether the partition leads, too. It does not where its copy is lost, and where the image speaks of an
+        earlier process of this broker. One that cannot be opened gets a shard, which says why it does not serve."""
+        try:
+            role = self._find_partition(OFFSETS_STREAM, index).role
+        except LogboomError:
+            return True
+        return role.leads and epoch in (NO_EPOCH, role.epoch)
 
     def _load_missing(self) -> None:
         for index, epoch in self._leaderships.items():
@@ -102,6 +115,7 @@ class Shards:
             log=self._log.bind(offsets_partition=index),
             max_decompressed_bytes=config.max_decompressed_bytes,
             may_act=self._holds_lease,
+            found_damage=partial(self._found_damage, OFFSETS_STREAM, index),
             on_stall=self._log_stall,
         )
         loading = asyncio.create_task(shard.load(self._existing_streams))
