@@ -61,3 +61,13 @@ def test_what_cannot_be_changed_is_told_with_what_to_do(broker: BrokerProcess) -
     assert "did you mean 'num.partitions'?" in text
     assert "write it as NAME=VALUE" in refused("config", "set", "num.partitions", bootstrap=broker.kafka)
     assert "there is no setting 'x'" in refused("config", "describe", "x", bootstrap=broker.kafka)
+
+
+def test_a_broker_is_named_by_its_id(broker: BrokerProcess) -> None:
+    (row,) = ok("config", "describe", "node.id", "--node", "1", "--json", bootstrap=broker.kafka).json
+    assert row["value"] == "1"
+    assert "there is no broker 7, or it is down; there are 1" in refused(
+        "config", "set", "num.partitions=2", "--node", "7", bootstrap=broker.kafka
+    )
+    both = refused("config", "set", "num.partitions=2", "--node", "1", "--all", bootstrap=broker.kafka)
+    assert "give one of the two" in both

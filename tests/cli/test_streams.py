@@ -32,12 +32,20 @@ def test_tables_are_for_people(broker: BrokerProcess, name: Name) -> None:
     ok("streams", "create", stream, "--partitions", "2", bootstrap=broker.kafka)
     text = ok("streams", "describe", stream, bootstrap=broker.kafka).out.splitlines()
     assert text[0].startswith(f"{stream}  id ")
-    assert text[2].split() == ["PARTITION", "LEADER", "IN", "SYNC", "FIRST", "END", "RECORDS"]
+    assert text[2].split() == ["PARTITION", "LEADER", "REPLICAS", "IN", "SYNC", "FIRST", "END", "RECORDS"]
     assert text[3].split()[0] == "0"
     lines = ok("streams", "list", bootstrap=broker.kafka).out.splitlines()
     assert lines[0].split() == ["STREAM", "PARTITIONS", "RECORDS"]
     assert [stream, "2", "0"] in [line.split() for line in lines]
     assert "__consumer_offsets" in ok("streams", "list", "--all", bootstrap=broker.kafka).out
+
+
+def test_replicas_are_asked_for_and_shown(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    ok("streams", "create", stream, "--replicas", "1", bootstrap=broker.kafka)
+    described = ok("streams", "describe", stream, "--json", bootstrap=broker.kafka).json
+    assert [(each["leader"], each["replicas"]) for each in described["partitions"]] == [(1, [1])]
+    assert "replication factor of 3" in refused("streams", "create", name(), "--replicas", "3", bootstrap=broker.kafka)
 
 
 def test_what_cannot_be_created_is_explained(broker: BrokerProcess, name: Name) -> None:

@@ -91,6 +91,8 @@ class Cluster:
     partitions: int = 0
     at_preferred: int = 0
     """Partitions that their preferred node leads."""
+    placed: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    """The replicas of each partition."""
     troubles: list[Trouble] = field(default_factory=list)
     lags: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """Replicas that are behind, by stream, partition and node: how many records."""
@@ -115,7 +117,7 @@ def look(bootstrap: Iterable[str]) -> tuple[Cluster | None, dict[str, str]]:
     """The cluster, asked for at some addresses, and why each of them did not answer that did not. None where no one
     did."""
     addresses = list(dict.fromkeys(bootstrap))
-    told, errors = _from_all(addresses, _ask_whole)
+    told, errors = from_all(addresses, _ask_whole)
     if not told:
         return None, errors
     best = max(told.values(), key=lambda each: each.seen)
@@ -125,8 +127,8 @@ def look(bootstrap: Iterable[str]) -> tuple[Cluster | None, dict[str, str]]:
     return cluster, errors
 
 
-def _from_all(addresses: Sequence[str], ask: Callable[[Link], R]) -> tuple[dict[str, R], dict[str, str]]:
-    """What each address answers, and why it did not."""
+def from_all(addresses: Sequence[str], ask: Callable[[Link], R]) -> tuple[dict[str, R], dict[str, str]]:
+    """What each address answers, asked side by side, and why those did not that did not."""
 
     def one(address: str) -> R | str:
         try:
@@ -190,23 +192,24 @@ def _ask_log_dirs(link: Link) -> Any:
     return _ask(link, _DESCRIBE_LOG_DIRS, 2, 4, topics=None)
 
 
-def _ask_minima(streams: Iterable[str]) -> Callable[[Link], dict[str, int]]:
-    def ask(link: Link) -> dict[str, int]:
+def ask_configs(kind: int, names: Iterable[str], setting: str) -> Callable[[Link], dict[str, str]]:
+    """A question for `from_all`: the values that a setting has for resources of a kind, by their names."""
+
+    def ask(link: Link) -> dict[str, str]:
         version = link.version(_DESCRIBE_CONFIGS, 4, 4)
         if version is None:
             return {}
         resource = nested(request_class(_DESCRIBE_CONFIGS, version), "resources")
         resources = tuple(
-            resource(resource_type=_TOPIC_RESOURCE, resource_name=stream, configuration_keys=(_MINIMUM,))
-            for stream in streams
+            resource(resource_type=kind, resource_name=name, configuration_keys=(setting,)) for name in names
         )
         no_more = {"include_synonyms": False, "include_documentation": False}
         reply = _ask(link, _DESCRIBE_CONFIGS, version, version, resources=resources, **no_more)
         return {
-            each.resource_name: int(entry.value)
+            each.resource_name: entry.value
             for each in reply.results
             for entry in each.configs
-            if entry.name == _MINIMUM and entry.value is not None
+            if entry.name == setting and entry.value is not None
         }
 
     return ask
@@ -252,6 +255,7 @@ def _count(cluster: Cluster, told: _Told) -> None:
             replicas, in_sync = list(each.replica_nodes), list(each.isr_nodes)
             for replica in replicas:
                 cluster.nodes.setdefault(replica, Node(replica, None)).replicas += 1
+            cluster.placed[str(topic.name), each.partition_index] = tuple(replicas)
             if replicas:
                 cluster.nodes[replicas[0]].preferred += 1
                 cluster.at_preferred += replicas[0] == leader
@@ -261,8 +265,8 @@ def _count(cluster: Cluster, told: _Told) -> None:
     minima: dict[str, int] = {}
     unsure = {each.stream for each in suspects if len(each.in_sync) < len(each.replicas)}
     if unsure:
-        answers, _ = _from_all([told.address], _ask_minima(sorted(unsure)))
-        minima = answers.get(told.address, {})
+        answers, _ = from_all([told.address], ask_configs(_TOPIC_RESOURCE, sorted(unsure), _MINIMUM))
+        minima = {stream: int(value) for stream, value in answers.get(told.address, {}).items()}
     for each in suspects:
         each.minimum = minima.get(each.stream)
     troubled = (each for each in suspects if each.leader is None or len(each.in_sync) < len(each.replicas))
@@ -272,7 +276,7 @@ def _count(cluster: Cluster, told: _Told) -> None:
 def _look_at_replicas(cluster: Cluster, told: _Told) -> None:
     """How far each node's replicas are behind, as that node itself says."""
     by_address = {node.kafka: node for node in cluster.nodes.values() if node.kafka is not None}
-    answers, errors = _from_all(list(by_address), _ask_log_dirs)
+    answers, errors = from_all(list(by_address), _ask_log_dirs)
     for address, reason in errors.items():
         by_address[address].error = reason
     for node in cluster.nodes.values():

@@ -27,6 +27,9 @@ Name = Annotated[str, typer.Argument(metavar="STREAM", show_default=False)]
 def create(
     stream: Name,
     partitions: Annotated[int | None, typer.Option(min=1, help="How many. (default: the broker's)")] = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="On how many brokers each partition is. (default: the broker's)")
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as segment.bytes=16777216; repeatable."),
@@ -37,7 +40,9 @@ def create(
 ) -> None:
     """Create a stream."""
     client = admin(bootstrap)
-    topic = NewTopic(stream, num_partitions=partitions or -1, replication_factor=-1, config=split_settings(config))
+    topic = NewTopic(
+        stream, num_partitions=partitions or -1, replication_factor=replicas or -1, config=split_settings(config)
+    )
     try:
         client.create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[stream].result()
         created = True
@@ -109,9 +114,18 @@ def describe(stream: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: As
         print_json({"stream": stream, "id": identity, "partitions": rows, "config": settings})
         return
     typer.echo(f"{stream}  id {identity}  {plural(len(rows), 'partition')}\n")
-    shown = [{**row, "in_sync": ",".join(map(str, row["in_sync"])), "error": row["error"] or ""} for row in rows]
+    shown = [
+        {
+            **row,
+            "replicas": ",".join(map(str, row["replicas"])),
+            "in_sync": ",".join(map(str, row["in_sync"])),
+            "error": row["error"] or "",
+        }
+        for row in rows
+    ]
     print_table(
-        ("partition", "leader", "in sync", "first", "end", "records", ""), [tuple(row.values()) for row in shown]
+        ("partition", "leader", "replicas", "in sync", "first", "end", "records", ""),
+        [tuple(row.values()) for row in shown],
     )
     typer.echo("")
     print_table(
@@ -125,6 +139,7 @@ def _partition_row(partition: PartitionMetadata, held: Bounds | None) -> dict[st
     return {
         "partition": partition.id,
         "leader": partition.leader,
+        "replicas": list(partition.replicas),
         "in_sync": list(partition.isrs),
         "first": held.first if held else None,
         "end": held.end if held else None,
