@@ -273,9 +273,11 @@ class Fetch:
             code = SESSION_ERRORS[response.error]
             errors[code.name] += 1
             return encode_session_error(version, code, response.session_id)
+        leaders = None
         for fetch in response.partitions:
             if fetch.error is not None:
                 errors[error_code(fetch.error).name] += 1
+                leaders = leaders or CurrentLeaders(services.broker.catalog, services.cluster, tag=LEADER_TAG)
             size = len(fetch.records)
             metrics.fetched_bytes += size
             if size >= _READ_AHEAD_FROM_BYTES:
@@ -285,7 +287,7 @@ class Fetch:
             response.session_id,
             response.partitions,
             committed_only=self._committed_only,
-            leaders=CurrentLeaders(services.broker.catalog, services.cluster, tag=LEADER_TAG),
+            leaders=leaders,
         )
 
     def _read_ahead(self, fetch: PartitionFetch) -> None:

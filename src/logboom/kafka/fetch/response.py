@@ -85,7 +85,7 @@ def encode_response(
                 pieces += (own, fetch.records)
                 own = bytearray()
             if flexible:
-                own += _partition_tags(leaders, fetch)
+                own += b"\0" if leaders is None else _partition_tags(leaders, fetch)
         if flexible:
             own += b"\0"
     if flexible:
@@ -94,8 +94,8 @@ def encode_response(
     return EncodedResponse(pieces, throttle_at=0)
 
 
-def _partition_tags(leaders: CurrentLeaders | None, fetch: PartitionFetch) -> bytes:
-    if leaders is None or fetch.error is None:
+def _partition_tags(leaders: CurrentLeaders, fetch: PartitionFetch) -> bytes:
+    if fetch.error is None:
         return b"\0"
     return leaders.tags(fetch.position.topic, fetch.position.index, fetch.error)
 
