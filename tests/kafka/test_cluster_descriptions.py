@@ -15,8 +15,10 @@ from tests.support.simulated import run
 
 from logboom.base.ids import BrokerId, DirectoryId, Epoch, Offset
 from logboom.broker.quorum import QuorumMember, QuorumView
-from logboom.kafka.apis import describe_quorum
-from logboom.kafka.wire.messages import make, nested
+from logboom.kafka.apis import describe_quorum, update_features
+from logboom.kafka.wire.messages import make, milliseconds, nested
+from logboom.metadata.assignment import PartitionChange
+from logboom.metadata.records import PartitionsChanged
 
 NONE, UNKNOWN = ErrorCode.none, ErrorCode.unknown_topic_or_partition
 
@@ -157,5 +159,52 @@ def test_the_quorum_is_described(tmp_path: Path, version: int, monkeypatch: pyte
                 assert [one.replica_directory_id for one in part.current_voters] == [directory, None]
                 assert other.error_message
                 assert {one.node_id: one.listeners[0].port for one in reply.nodes} == {2: 7002, 1: 7001}
+
+    run(body)
+
+
+async def reassignments(client: Client, *wanted: tuple[str, tuple[int, ...]]) -> Any:
+    cls = load_request_schema(46, 0)
+    topics = tuple(make(nested(cls, "topics"), name=name, partition_indexes=at) for name, at in wanted)
+    reply = await client.ask(46, 0, timeout=milliseconds(5_000), topics=topics or None)
+    assert reply.error_code is NONE
+    return {
+        (topic.name, one.partition_index): (one.replicas, one.adding_replicas, one.removing_replicas)
+        for topic in reply.topics
+        for one in topic.partitions
+    }
+
+
+def test_replicas_on_the_move_are_listed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            assert await reassignments(client) == {}
+            await three_brokers(node)
+            stream = await elsewhere(node, "s", placed((2,)), placed((2,)))
+            await elsewhere(node, "t", placed((2,)))
+            moved = PartitionChange(
+                index=1, replicas=(BrokerId(3), BrokerId(2)), adding=(BrokerId(3),), removing=(BrokerId(2),)
+            )
+            await commit(node, PartitionsChanged(id=stream.id, changes=(moved,)))
+            listed = {("s", 1): ((3, 2), (3,), (2,))}
+            assert await reassignments(client) == listed
+            assert await reassignments(client, ("s", (0, 1, 1, 7, -1)), ("t", (0,)), ("no", (0,))) == listed
+            assert await reassignments(client, ("s", (0,))) == {}
+
+    run(body)
+
+
+@pytest.mark.parametrize("version", range(update_features.HANDLER.max_version + 1))
+def test_there_is_no_feature_to_update(tmp_path: Path, version: int) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            cls = nested(load_request_schema(57, version), "feature_updates")
+            update = make(cls, feature="metadata.version", max_version_level=27, allow_downgrade=False, upgrade_type=1)
+            asked = {"timeout": milliseconds(5_000), "validate_only": False}
+            reply = await client.ask(57, version, feature_updates=(update,), **asked)
+            refused = reply if version >= 2 else reply.results[0]
+            assert refused.error_code is ErrorCode.invalid_update_version
+            assert "metadata.version" in refused.error_message
+            assert (await client.ask(57, version, feature_updates=(), **asked)).error_code is NONE
 
     run(body)
