@@ -63,6 +63,31 @@ def place(
     return placed
 
 
+def widen(brokers: Mapping[BrokerId, Broker], load: Load, replicas: Replicas, *, replication_factor: int) -> Replicas:
+    """The replicas of a partition that is to have more, as many as active brokers allow; those that it has stay.
+
+    The preferred leader is whoever is that for the fewest partitions. `load`, in which the partition is, is added to.
+    """
+    candidates = [one for one in _candidates(brokers) if one.active and one.id not in replicas]
+    chosen = list(replicas)
+    while len(chosen) < replication_factor:
+        there = [brokers[one] for one in chosen if one in brokers]
+        racks, domains = {one.rack for one in there}, {one.domain for one in there}
+
+        def cost(one: Broker, racks: set[str | None] = racks) -> tuple[int, ...]:
+            return (one.rack in racks, load.replicas[one.id], one.id)
+
+        others = [one for one in candidates if one.domain not in domains]
+        if not others:
+            break
+        chosen.append(min(others, key=cost).id)
+    load.replicas.update(chosen[len(replicas) :])
+    load.preferred[replicas[0]] -= 1
+    first = min(chosen, key=lambda one: load.preferred[one])
+    load.preferred[first] += 1
+    return (first, *(one for one in chosen if one != first))
+
+
 def replication_factor_max(brokers: Mapping[BrokerId, Broker]) -> int:
     """The most replicas that a new partition can have: one where no broker has registered yet."""
     return max(len({one.domain for one in _candidates(brokers)}), 1)

@@ -1,4 +1,4 @@
-"""Commands that move replicas: begin a reassignment, cancel it (KIP-455). Its end is `assignment.decide`'s.
+"""Commands that move and add replicas: begin a reassignment, cancel it (KIP-455). Its end is `assignment.decide`'s.
 
 While it is under way the partition has the old replicas and the new ones. The old ones go once every new one is in
 the ISR, so a partition is never on fewer disks than it was. It survives a change of the controller, since all of it is
@@ -8,10 +8,11 @@ in the image.
 from collections.abc import Sequence
 
 from logboom.base.errors import InvalidAssignmentError, NoReassignmentInProgressError, UnknownStreamError
-from logboom.base.ids import BrokerId, StreamName
+from logboom.base.ids import NO_BROKER, BrokerId, StreamName
 from logboom.metadata.assignment import Assignment, Eligibility, PartitionUpdate, Replicas, decide
 from logboom.metadata.image import Image
 from logboom.metadata.membership import MinimumOf, partitions_changed
+from logboom.metadata.placement import Load, widen
 from logboom.metadata.records import PartitionsChanged
 
 
@@ -51,6 +52,29 @@ def reassign(
     adding = tuple(one for one in target + removing if one not in _settled(before))
     wish = PartitionUpdate(replicas=target + removing, adding=adding, removing=removing)
     return _decided(image, name, index, wish, minimum_of)
+
+
+def add_replicas(
+    image: Image, name: str, replication_factor: int, minimum_of: MinimumOf
+) -> tuple[PartitionsChanged, ...]:
+    """Let the partitions of a stream that have fewer replicas get more, up to `replication_factor` and as far as active
+    brokers allow. For streams that were created when there were fewer brokers. No record where nothing changes.
+
+    A partition that is being reassigned, or that nobody leads, is left for a later time. Raises UnknownStreamError.
+    """
+    _existing(image, name, 0)
+    stream = image.by_name[StreamName(name)]
+    load = Load.of(one for other in image for one in other.assignments)
+    rules = Eligibility(image.is_active, minimum_of(stream))
+    changes = []
+    for index, before in enumerate(stream.assignments):
+        if before.reassigning or before.leader == NO_BROKER or len(before.replicas) >= replication_factor:
+            continue
+        replicas = widen(image.brokers, load, before.replicas, replication_factor=replication_factor)
+        adding = tuple(one for one in replicas if one not in before.replicas)
+        if adding:
+            changes.append(decide(index, before, PartitionUpdate(replicas=replicas, adding=adding), rules))
+    return tuple(partitions_changed(stream, (change for change in changes if change is not None)))
 
 
 def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[PartitionsChanged, ...]:
