@@ -15,10 +15,16 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 from tests.app.running import get
+from tests.peer.doors import KEY, Door
 from tests.support.server import BrokerProcess, BrokerStartError, free_port
 
 from logboom.app.config import load_node_config
 from logboom.app.node import Node
+from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerId, DirectoryId
+from logboom.base.settings import split_address
+from logboom.broker.peers import Address, FrameKind, Lane, PeerIdentity, PeerUnavailableError
+from logboom.peer import format_cluster_key
 
 WAIT_S = 60
 
@@ -302,3 +308,48 @@ def test_start_that_takes_long_is_told_of_and_can_be_stopped(tmp_path: Path, mon
             get(http, "/healthz")
 
     asyncio.run(run())
+
+
+def test_other_brokers_come_in_with_the_clusters_key_alone(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(format_cluster_key(KEY))
+    key.chmod(0o600)
+    flags = ("--set", "peer.listen=127.0.0.1:0", "--set", f"peer.key_file={key}")
+    with BrokerProcess(tmp_path / "data", *flags) as broker:
+        host, port = split_address(str(broker.ready["peer"]))
+
+        async def ask(key: bytes) -> PeerIdentity:
+            """Whatever comes of the request, the handshake tells who was asked."""
+            door = Door(key)
+            await door.start()
+            door.identify(PeerIdentity(BrokerId(7), DirectoryId("d"), ""))
+            link = door._make_link(None, Lane.CONTROL, Address(host, port))
+            try:
+                await link.call(FrameKind.CONTROL, [b"?"], timeout_s=0.5)
+            except LogboomError:
+                if link.other is None:
+                    raise
+            finally:
+                link.close("the test is over")
+                await door.stop()
+            assert link.other is not None
+            return link.other
+
+        told = asyncio.run(ask(KEY))
+        node = json.loads((tmp_path / "data" / "node.json").read_text())
+        assert (told.broker_id, told.directory_id, told.cluster_id) == (
+            node["broker_id"],
+            node["directory_id"],
+            node["cluster_id"],
+        )
+        with pytest.raises(PeerUnavailableError, match=r"same peer\.key_file"):
+            asyncio.run(ask(bytes(32)))
+        _, text = get(broker.http, "/metrics")
+        assert "logboom_peer_accepted_total 2.0" in text
+        assert 'logboom_limit{limit="peer.unauthenticated_connections"} 64.0' in text
+    key.chmod(0o644)
+    with (
+        pytest.raises(BrokerStartError, match="can be read or changed by other users"),
+        BrokerProcess(tmp_path / "data", *flags),
+    ):
+        pass

@@ -18,10 +18,10 @@ from logboom.base.settings import join_address, split_address
 from logboom.broker.peers import LANES, ONE_WAY, Address, FrameKind, Lane, PeerIdentity, PostHandler, RequestHandler
 from logboom.broker.runtime import Runtime
 from logboom.peer.config import PeerConfig
-from logboom.peer.connection import Connection
+from logboom.peer.connection import UNSENT_BYTES_MAX, Connection
 from logboom.peer.handshake import Introduction, Session, check_introduction
 from logboom.peer.inbound import UNAUTHENTICATED_MAX, Inbound
-from logboom.peer.link import Link
+from logboom.peer.link import CALLS_MAX, Link
 from logboom.peer.metrics import PeerMetrics
 from logboom.peer.services import make_services
 
@@ -56,8 +56,11 @@ class PeerDoor:
         return self._services.metrics
 
     def limits(self) -> Iterator[LimitUsage]:
-        """How much of its limits is used."""
+        """How much of each limit is used; for those of a link, by the one that is nearest to it."""
+        links = self._links.values()
         yield LimitUsage("peer.unauthenticated_connections", UNAUTHENTICATED_MAX, self.metrics.unauthenticated)
+        yield LimitUsage("peer.calls", CALLS_MAX, max((link.calls for link in links), default=0))
+        yield LimitUsage("peer.unsent_bytes", UNSENT_BYTES_MAX, max((link.unsent_bytes for link in links), default=0))
 
     def limit_hits(self) -> dict[str, int]:
         """How often each limit was reached."""

@@ -89,6 +89,16 @@ class Link:
         where = f" at {address.host}:{address.port}" if address else ""
         return f"the broker{where}" if self._to is None else f"broker {self._to}{where}"
 
+    @property
+    def calls(self) -> int:
+        """Requests without an answer yet."""
+        return len(self._answers)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits to be sent."""
+        return self._unsent_bytes + (0 if self._up is None else self._up.unsent_bytes)
+
     # --- sending ------------------------------------------------------------------------------------------------
 
     def post(self, kind: FrameKind, body: Sequence[Bytes]) -> bool:
@@ -134,12 +144,11 @@ class Link:
                 self._unsent_bytes -= unsent.size_bytes
 
     def _check_room(self) -> None:
-        waiting_bytes = self._unsent_bytes + (self._up.unsent_bytes if self._up is not None else 0)
         if self._ended:
             why, limit = "this broker is stopping", ""
         elif len(self._answers) >= CALLS_MAX:
             why, limit = f"{CALLS_MAX} requests wait for its answer, as many as allowed", "peer.calls"
-        elif waiting_bytes > UNSENT_BYTES_MAX:
+        elif self.unsent_bytes > UNSENT_BYTES_MAX:
             why, limit = "it does not read what it is sent", "peer.unsent_bytes"
         else:
             return
