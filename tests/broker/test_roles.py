@@ -79,6 +79,7 @@ class Recorded:
         self.fetches: list[Fetch] = []
         self.told: list[TellDurableEnd] = []
         self.moves = 0
+        self.leading = False
         self.proposals = 0
 
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
@@ -86,6 +87,9 @@ class Recorded:
 
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         self.told.append(told)
+
+    def leads(self, key: ReplicaKey, leads: bool) -> None:
+        self.leading = leads
 
     def moved(self, key: ReplicaKey) -> None:
         self.moves += 1

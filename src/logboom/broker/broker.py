@@ -37,11 +37,14 @@ from logboom.broker.partition.services import PartitionServices
 from logboom.broker.quorum import QuorumMember, QuorumView
 from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.replicas import Replicas
+from logboom.broker.replication.ports import ClusterPorts
+from logboom.broker.replication.service import ReplicationService
 from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.metadata import Image, ImageDelta
 from logboom.storage import Damage, Notice, OpenFiles
 
+_ALONE: Final = ClusterPorts()
 _BACKGROUND: Final[tuple[tuple[maintenance.Work, Callable[[BrokerConfig], float]], ...]] = (
     (maintenance.checkpoints, lambda config: config.checkpoint_interval_s),
     (maintenance.background_syncs, lambda config: config.background_sync_interval_s),
@@ -62,6 +65,7 @@ class Broker:
         *,
         runtime: Runtime,
         log: FilteringBoundLogger,
+        cluster: ClusterPorts,
     ) -> None:
         self.runtime = runtime
         self.clock = clock = runtime.clock
@@ -88,13 +92,8 @@ class Broker:
         )
         metadata_log.attach(self.flusher)
         self.open_files = OpenFiles(config.max_open_log_files)
-        services = self._partition_services()
-        self.replicas = Replicas(
-            LogManager(disk, runtime, self.flusher, services, log, open_threads=config.open_threads),
-            self.identity.broker_id,
-            flusher=self.flusher,
-            log=log,
-        )
+        self.replication = self._replication_service(cluster)
+        self.replicas = self._new_replicas(cluster)
         self.cleaner = LogCleaner(
             self.replicas.__iter__, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
         )
@@ -117,6 +116,27 @@ class Broker:
         self._background: list[asyncio.Task[None]] = []
         self._config.subscribe(self._settings_changed)
 
+    def _replication_service(self, cluster: ClusterPorts) -> ReplicationService:
+        return ReplicationService(
+            cluster,
+            find=lambda key: self.replicas.find_by_id(*key),
+            image=lambda: self.catalog.image,
+            config=self._config,
+            runtime=self.runtime,
+            log=self.log,
+        )
+
+    def _new_replicas(self, cluster: ClusterPorts) -> Replicas:
+        services, threads = self._partition_services(), self._config.now.open_threads
+        return Replicas(
+            LogManager(self._disk, self.runtime, self.flusher, services, self.log, open_threads=threads),
+            self.identity.broker_id,
+            flusher=self.flusher,
+            log=self.log,
+            own_epoch=cluster.own_epoch,
+            losses=cluster.losses,
+        )
+
     def _partition_services(self) -> PartitionServices:
         return PartitionServices(
             broker_id=self.identity.broker_id,
@@ -130,6 +150,7 @@ class Broker:
             window_memory=self.window_memory,
             open_files=self.open_files,
             log=self.log,
+            replication=self.replication,
         )
 
     def _group_service(self) -> GroupService:
@@ -175,6 +196,7 @@ class Broker:
         runtime: Runtime,
         log: FilteringBoundLogger,
         open_disk: Callable[[str], Disk] = OsDisk,
+        cluster: ClusterPorts = _ALONE,
     ) -> "Broker":
         """Take the data directory, recover what is in it, lead every partition.
 
@@ -194,7 +216,7 @@ class Broker:
         try:
             report = partial(_report_metadata, log)
             metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, runtime.clock, report)
-            broker = cls(config, data_dir, disk, image, metadata_log, runtime=runtime, log=log)
+            broker = cls(config, data_dir, disk, image, metadata_log, runtime=runtime, log=log, cluster=cluster)
             await broker._begin()
         except BaseException:  # a cancelled start too: the next one must not find the directory locked
             data_dir.close()
@@ -203,6 +225,7 @@ class Broker:
 
     async def _begin(self) -> None:
         try:
+            self.replication.start()
             marks = await asyncio.to_thread(high_watermarks.load, self._disk)
             await self.replicas.open(self.catalog.image, marks)
             for work, interval_s in _BACKGROUND:
@@ -280,6 +303,7 @@ class Broker:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self.replication.stop()
         self.replicas.refuse_appends(reason)
         await self.flusher.stop()
         await self.replicas.close(reason)

@@ -283,6 +283,16 @@ class BrokerConfig(Settings):
     """The settings of streams that have none of their own."""
     replica_lag_max_ms: Annotated[DurationMs, Field(ge=100), Static("replica.lag.time.max.ms")] = 30 * SECOND_MS
     """A follower that was not caught up for so long leaves the in-sync replicas."""
+    replica_fetch_wait_ms: Annotated[DurationMs, Field(ge=1, le=60_000), Static("replica.fetch.wait.max.ms")] = 500
+    """How long a leader that has nothing to tell lets a follower's fetch wait."""
+    replica_fetch_bytes: Annotated[
+        SizeBytes, Field(ge=64 * KIB, le=64 * MIB), Static("replica.fetch.response.max.bytes")
+    ] = 8 * MIB
+    """The records that one fetch of a follower brings, of all partitions together."""
+    replica_fetch_partition_bytes: Annotated[
+        SizeBytes, Field(ge=KIB, le=64 * MIB), Static("replica.fetch.max.bytes")
+    ] = MIB
+    """The records that one fetch of a follower brings of one partition. A larger batch comes alone."""
     cleaner: CleanerConfig = CleanerConfig()
     """Key compaction."""
     conditions: ConditionsConfig = ConditionsConfig()

@@ -131,7 +131,7 @@ class Follower:
             headers = _checked(records)
         except (CorruptBatchError, InvalidRecordError) as error:
             self._logger.error("a leader's answer is not taken", partition=str(self._target), reason=str(error))
-            self.failed(answer.number, later=True)
+            self.failed(answer.number, after_s=_RETRY_S)
             return
         if headers:
             answer = self._placed(answer, headers)
@@ -155,16 +155,16 @@ class Follower:
             diverging=EpochEnd(self._log.epochs.latest, Offset(first)),
         )
 
-    def failed(self, number: int, *, later: bool = False) -> None:
-        """The request of a number was refused or lost. `later`: wait a little before it is sent again."""
-        if later:
-            self._after_a_while(partial(self.failed, number))
+    def failed(self, number: int, *, after_s: float = 0.0) -> None:
+        """The request of a number was refused or lost; it is sent again after so long."""
+        if after_s:
+            self._after(after_s, partial(self.failed, number))
         else:
             self._step(following.FetchFailed(number))
 
-    def _after_a_while(self, action: Callable[[], None]) -> None:
+    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
         self._forget_retry()
-        self._retry = asyncio.get_running_loop().call_later(_RETRY_S, action)
+        self._retry = asyncio.get_running_loop().call_later(delay_s, action)
 
     def _forget_retry(self) -> None:
         if self._retry is not None:
@@ -173,7 +173,7 @@ class Follower:
 
     def _start_later(self, leader: BrokerId, epoch: Epoch) -> None:
         if self._flusher.failure is None:
-            self._after_a_while(partial(self.start, leader, epoch, self._core.high_watermark))
+            self._after(_RETRY_S, partial(self.start, leader, epoch, self._core.high_watermark))
 
     # --- the group commit ---------------------------------------------------------------------------------------
 

@@ -111,11 +111,6 @@ class Leader:
     # --- what it is ---------------------------------------------------------------------------------------------
 
     @property
-    def has_followers(self) -> bool:
-        """Whether there are other replicas."""
-        return self._has_followers
-
-    @property
     def isr(self) -> frozenset[BrokerId]:
         """The committed in-sync replicas; empty where this broker does not lead."""
         return self._core.isr
@@ -150,7 +145,7 @@ class Leader:
         had_lease, minimum = self._core.has_lease, self._core.min_insync_replicas
         # A new core for each: the high-water mark of an earlier leadership says nothing after an unclean election.
         self._core = PartitionLeadership(self._broker_id, min_insync_replicas=minimum, lag_max_s=lag_max_s)
-        self._has_followers = len(leading.replicas | leading.isr) > 1
+        self._set_followers(leading)
         mark = min(high_watermark, log_end)
         self._readable.high_watermark = mark
         self._queue.begin(leading.epoch, mark)
@@ -172,8 +167,14 @@ class Leader:
         """Another broker leads, or none. Whoever waits for an ack is answered by the queue."""
         self._core.step(LeadershipEnded())
         if self._has_followers:
-            self._replication.moved(self._key)
-        self._has_followers = False
+            self._has_followers = False
+            self._replication.leads(self._key, False)
+
+    def _set_followers(self, leading: Leading) -> None:
+        has_followers = len(leading.replicas | leading.isr) > 1
+        if has_followers != self._has_followers:
+            self._has_followers = has_followers
+            self._replication.leads(self._key, has_followers)
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -194,14 +195,17 @@ class Leader:
 
     def isr_changed(self, leading: Leading) -> None:
         """The controller has committed this ISR, in the leadership that there is."""
-        self._has_followers = len(leading.replicas | leading.isr) > 1
-        self._step(
-            IsrChanged(leading.isr, partition_epoch=leading.partition_epoch, replicas=leading.replicas),
-        )
+        self._set_followers(leading)
+        self._step(IsrChanged(leading.isr, partition_epoch=leading.partition_epoch, replicas=leading.replicas))
 
     def replication_step(self, event: Event) -> None:
         """What replication has seen of the followers, or the outcome of a proposal."""
         self._step(event)
+
+    @property
+    def has_proposal(self) -> bool:
+        """Whether a proposal is under way."""
+        return self._core.proposal is not None
 
     def proposal(self, own: BrokerEpoch, registered: BrokerEpochs) -> IsrProposal | None:
         """The ISR to ask the controller for, if any; each member with the process that was seen, else as registered."""

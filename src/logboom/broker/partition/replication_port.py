@@ -17,9 +17,11 @@ class Replication(Protocol):
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """Tell the leader how far this log is synced. May get lost: the next request says it too."""
 
+    def leads(self, key: ReplicaKey, leads: bool) -> None:
+        """This broker begins or ends to lead a partition that has followers."""
+
     def moved(self, key: ReplicaKey) -> None:
-        """A partition with followers, which this broker leads or led, has more records, another high-water mark, or
-        another leader."""
+        """A partition with followers, which this broker leads, has more records or another high-water mark."""
 
     def propose(self, key: ReplicaKey) -> None:
         """The leader of a partition has a proposal for the controller."""
@@ -33,6 +35,9 @@ class NoReplication:
 
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """As `fetch`."""
+
+    def leads(self, key: ReplicaKey, leads: bool) -> None:
+        """Nobody follows."""
 
     def moved(self, key: ReplicaKey) -> None:
         """Nobody follows."""

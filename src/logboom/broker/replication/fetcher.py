@@ -1,0 +1,210 @@
+"""Fetches from one leader, for all partitions that follow it.
+
+One request is at the leader at a time, which waits there until there is something to tell. A fetch that comes up
+meanwhile goes out at once, in a second request that takes its place. After a failure everything is asked for anew, in a
+new session, after a pause that grows with each failure.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
+from logboom.base.ports import Ids
+from logboom.broker.config import BrokerConfig
+from logboom.broker.partition.follower import Follower
+from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.peers import FrameKind, Peers
+from logboom.broker.replication import wire
+from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
+from logboom.replication.reconciliation import EpochEnd
+
+_IN_FLIGHT_MAX: Final = 2
+_GRACE_S: Final = 10.0
+"""How long after its longest wait an answer may take, since it may carry megabytes."""
+_BACKOFF_MIN_MS: Final = 50
+_BACKOFF_MAX_MS: Final = 1_000
+_REFUSED_AFTER_S: Final = 0.1
+"""After a refusal, mostly of a leader or follower that has not heard of the other's role yet."""
+_SESSIONS: Final = 1 << 31
+
+
+class Fetcher:
+    """See the module. Life: from the first fetch of a leader on, until `stop`. On the loop."""
+
+    def __init__(
+        self,
+        leader: BrokerId,
+        peers: Peers,
+        *,
+        own_epoch: Callable[[], BrokerEpoch | None],
+        follower: Callable[[ReplicaKey], Follower | None],
+        config: Current[BrokerConfig],
+        ids: Ids,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`follower`: the one of a partition that is here."""
+        self._leader = leader
+        self._peers = peers
+        self._own_epoch = own_epoch
+        self._follower = follower
+        self._config = config
+        self._ids = ids
+        self._log = log
+        self._wanted: dict[ReplicaKey, Fetch] = {}
+        """Fetches to be sent with the next request."""
+        self._sent: dict[ReplicaKey, Fetch] = {}
+        """Fetches that the leader has not answered yet."""
+        self._ends: dict[ReplicaKey, TellDurableEnd] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+        self._session = self._new_session()
+        self._begins = True
+        self._scheduled = False
+        self._failures = 0
+        self._pause: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def _new_session(self) -> int:
+        return self._ids.below(_SESSIONS)
+
+    # --- what is to be sent -------------------------------------------------------------------------------------
+
+    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+        """Ask for a partition; replaces an earlier fetch of it."""
+        self._sent.pop(key, None)
+        self._wanted[key] = request
+        self._send_soon()
+
+    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
+        """Tell the leader of a durable end, with all others of this turn of the loop."""
+        self._ends[key] = told
+        self._send_soon()
+
+    def drop(self, key: ReplicaKey) -> None:
+        """The partition follows another leader."""
+        self._wanted.pop(key, None)
+        self._sent.pop(key, None)
+        self._ends.pop(key, None)
+
+    def _send_soon(self) -> None:
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        own_epoch = self._own_epoch()
+        if self._stopped or own_epoch is None:
+            return
+        self._post_ends(own_epoch)
+        if self._pause is not None or len(self._calls) >= _IN_FLIGHT_MAX:
+            return
+        if self._wanted or (self._sent and not self._calls):
+            request = self._next_request(own_epoch)
+            call = asyncio.ensure_future(self._call(request))
+            self._calls.add(call)
+            call.add_done_callback(self._call_ended)
+
+    def _post_ends(self, own_epoch: BrokerEpoch) -> None:
+        ends, self._ends = self._ends, {}
+        if ends:
+            items = [(key[0].bytes, key[1], told.epoch, told.durable_end) for key, told in ends.items()]
+            self._peers.post(self._leader, FrameKind.DURABLE_END, wire.encode_ends(wire.DurableEnds(own_epoch, items)))
+
+    def _next_request(self, own_epoch: BrokerEpoch) -> wire.FetchRequest:
+        wanted, self._wanted = self._wanted, {}
+        self._sent.update(wanted)
+        begins, self._begins = self._begins, False
+        config = self._config.now
+        items = [
+            wire.FetchItem(stream.bytes, index, one.number, one.epoch, one.offset, one.last_epoch, one.durable_end)
+            for (stream, index), one in wanted.items()
+        ]
+        return wire.FetchRequest(
+            session=self._session,
+            begins=begins,
+            broker_epoch=own_epoch,
+            max_wait_ms=config.replica_fetch_wait_ms,
+            max_bytes=config.replica_fetch_bytes,
+            partition_max_bytes=config.replica_fetch_partition_bytes,
+            items=items,
+        )
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    async def _call(self, request: wire.FetchRequest) -> None:
+        try:
+            answer = await self._peers.call(
+                self._leader,
+                FrameKind.FETCH,
+                wire.encode_request(request),
+                timeout_s=request.max_wait_ms / 1_000 + _GRACE_S,
+            )
+            items = wire.decode_answer(answer)
+        except LogboomError as error:
+            self._failed(request.session, error)
+            return
+        self._failures = 0
+        for item, records in items:
+            self._answered(item, records)
+
+    def _answered(self, item: wire.AnswerItem, records: memoryview) -> None:
+        key = wire.key_of(item.stream, item.index)
+        sent = self._sent.get(key)
+        if sent is None or sent.number != item.number:
+            return
+        del self._sent[key]
+        follower = self._follower(key)
+        if follower is None:
+            return
+        if item.refusal:
+            self._log.info("a fetch was refused", leader=self._leader, partition=str(key), reason=item.refusal)
+            follower.failed(item.number, after_s=_REFUSED_AFTER_S)
+            return
+        diverging = None
+        if item.diverging is not None:
+            diverging = EpochEnd(Epoch(item.diverging[0]), Offset(item.diverging[1]))
+        answer = FetchAnswered(item.number, Offset(item.high_watermark), Offset(item.log_start), diverging=diverging)
+        follower.answered(answer, records)
+
+    def _failed(self, session: int, error: LogboomError) -> None:
+        """Nothing is known of what was sent: ask for all of it anew, a little later."""
+        if session != self._session or self._stopped:
+            return
+        self._session, self._begins = self._new_session(), True
+        if not self._failures:
+            self._log.warning("fetching from a leader fails", leader=self._leader, reason=str(error))
+        longest_ms = min(_BACKOFF_MIN_MS << min(self._failures, 10), _BACKOFF_MAX_MS)
+        self._failures += 1
+        delay_ms = longest_ms // 2 + self._ids.below(longest_ms // 2 + 1)
+        if self._pause is None:
+            self._pause = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._resume)
+        sent, self._sent = self._sent, {}
+        for key, request in sent.items():
+            follower = self._follower(key)
+            if follower is not None:
+                follower.failed(request.number)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._send_soon()
+
+    def _call_ended(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled() and (fault := call.exception()) is not None:
+            self._log.error("fetching failed on an internal error", leader=self._leader, exc_info=fault)
+        self._send_soon()
+
+    async def stop(self) -> None:
+        """Send nothing more, and leave what is under way."""
+        self._stopped = True
+        if self._pause is not None:
+            self._pause.cancel()
+        calls = tuple(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)

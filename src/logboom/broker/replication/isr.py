@@ -1,0 +1,165 @@
+"""Proposals of in-sync replicas, and the clock by which followers are late.
+
+All that come up in one turn of the loop go to the controller together, one call at a time. A proposal stays under way
+until the metadata answers it (`IsrChanged`), or it is refused for good; where nothing is known of it, it is sent again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.errors import IneligibleReplicaError, LogboomError
+from logboom.base.ids import BrokerEpoch, BrokerId
+from logboom.base.ports import Clock, Ids
+from logboom.broker.config import BrokerConfig
+from logboom.broker.partition.leader import Leader
+from logboom.broker.partition.replica import Partition
+from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.replication.ports import IsrPort
+from logboom.metadata.leadership import IsrProposal
+from logboom.replication.leadership import ProposalRefused, Ticked
+
+_RETRY_MS: Final = 500
+_PARTITIONS_PER_TURN: Final = 500
+_LOOKS_PER_LAG: Final = 2
+"""How often a follower is looked at within `replica_lag_max_ms`."""
+
+
+class IsrKeeper:
+    """See the module. Life: that of the broker, until `stop`. On the loop."""
+
+    def __init__(
+        self,
+        controller: IsrPort,
+        find: Callable[[ReplicaKey], Partition],
+        *,
+        own_epoch: Callable[[], BrokerEpoch | None],
+        registered: Callable[[BrokerId], BrokerEpoch],
+        config: Current[BrokerConfig],
+        clock: Clock,
+        ids: Ids,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._controller = controller
+        self._find = find
+        self._own_epoch = own_epoch
+        self._registered = registered
+        self._config = config
+        self._clock = clock
+        self._ids = ids
+        self._log = log
+        self._led: dict[ReplicaKey, None] = {}
+        self._due: dict[ReplicaKey, None] = {}
+        self._proposing: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def leads(self, key: ReplicaKey, leads: bool) -> None:
+        """This broker begins or ends to lead a partition that has followers."""
+        if not leads:
+            self._led.pop(key, None)
+            return
+        self._led[key] = None
+        if self._ticking is None and not self._stopped:
+            self._ticking = self._started(self._tick())
+
+    def propose(self, key: ReplicaKey) -> None:
+        """The leader of a partition has a proposal."""
+        self._due[key] = None
+        if self._proposing is None and not self._stopped:
+            self._proposing = self._started(self._propose())
+
+    def _leader(self, key: ReplicaKey) -> Leader | None:
+        try:
+            role = self._find(key).role
+        except LogboomError:
+            return None
+        return role.leader if role.leads else None
+
+    # --- proposals ----------------------------------------------------------------------------------------------
+
+    async def _propose(self) -> None:
+        await asyncio.sleep(0)  # the rest of this turn comes along
+        while self._due:
+            proposals = self._take_due()
+            if not proposals:
+                continue
+            try:
+                outcomes = await self._controller.change_isr(list(proposals.values()))
+            except LogboomError as error:
+                self._log.info("proposals of in-sync replicas are sent again", count=len(proposals), reason=str(error))
+                self._due.update(dict.fromkeys(proposals))
+                await asyncio.sleep((_RETRY_MS + self._ids.below(_RETRY_MS)) / 1_000)
+                continue
+            for (key, proposal), outcome in zip(proposals.items(), outcomes, strict=False):
+                self._decided(key, proposal, outcome)
+
+    def _take_due(self) -> dict[ReplicaKey, IsrProposal]:
+        due, self._due = self._due, {}
+        own_epoch = self._own_epoch()
+        found: dict[ReplicaKey, IsrProposal] = {}
+        for key in due:
+            leader = self._leader(key)
+            proposal = None if leader is None or own_epoch is None else leader.proposal(own_epoch, self._registered)
+            if proposal is not None:
+                found[key] = proposal
+        return found
+
+    def _decided(self, key: ReplicaKey, proposal: IsrProposal, outcome: LogboomError | None) -> None:
+        stands = self._leader(key)
+        if outcome is None or stands is None:
+            return
+        self._log.info(
+            "in-sync replicas not changed", partition=str(key), wanted=sorted(proposal.isr), reason=str(outcome)
+        )
+        own_epoch = self._own_epoch()
+        same = own_epoch is not None and stands.proposal(own_epoch, self._registered) == proposal
+        if same and isinstance(outcome, IneligibleReplicaError):
+            stands.replication_step(ProposalRefused())
+        # Any other error means that the controller knows a later state of the partition, or another leader, of which
+        # the metadata is going to tell; until then the proposal stays, and is sent again with the next tick.
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while self._led:
+            await asyncio.sleep(self._config.now.replica_lag_max_ms / 1_000 / _LOOKS_PER_LAG)
+            now_s = self._clock.monotonic_s()
+            for number, key in enumerate(tuple(self._led), 1):
+                leader = self._leader(key)
+                if leader is not None:
+                    leader.replication_step(Ticked(self._find(key).log_end_offset, now_s))
+                    if leader.has_proposal:
+                        self.propose(key)
+                if number % _PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+
+    def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task is self._proposing:
+            self._proposing = None
+        if task is self._ticking:
+            self._ticking = None
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._log.error("keeping in-sync replicas failed on an internal error", exc_info=fault)
+        if self._due and self._proposing is None and not self._stopped:
+            self._proposing = self._started(self._propose())
+        if self._led and self._ticking is None and not self._stopped:
+            self._ticking = self._started(self._tick())
+
+    async def stop(self) -> None:
+        """Propose nothing more."""
+        self._stopped = True
+        tasks = [task for task in (self._proposing, self._ticking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

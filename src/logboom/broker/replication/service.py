@@ -1,0 +1,123 @@
+"""Replication of one broker: the port of its partitions, and its handlers at the port to other brokers."""
+
+import asyncio
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerEpoch, BrokerId
+from logboom.broker.config import BrokerConfig
+from logboom.broker.partition.follower import Follower
+from logboom.broker.partition.replica import Partition
+from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.peers import FrameKind
+from logboom.broker.replication.fetcher import Fetcher
+from logboom.broker.replication.isr import IsrKeeper
+from logboom.broker.replication.ports import ClusterPorts
+from logboom.broker.replication.serving import FetchServing
+from logboom.broker.runtime import Runtime
+from logboom.metadata import Image
+from logboom.replication.following import Fetch, TellDurableEnd
+
+_UNKNOWN = BrokerEpoch(-1)
+
+
+class ReplicationService:
+    """`partition.replication_port.Replication`. Life: made before the partitions, `start`ed with them, `stop`ped before
+    their logs close. On the loop."""
+
+    def __init__(
+        self,
+        cluster: ClusterPorts,
+        *,
+        find: Callable[[ReplicaKey], Partition],
+        image: Callable[[], Image],
+        config: Current[BrokerConfig],
+        runtime: Runtime,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`find` raises LogboomError for a partition that is not here. `image`: the metadata in force."""
+        self._cluster = cluster
+        self._find = find
+        self._image = image
+        self._config = config
+        self._runtime = runtime
+        self._log = log
+        self._fetchers: dict[BrokerId, Fetcher] = {}
+        self._leader_of: dict[ReplicaKey, BrokerId] = {}
+        self._serving = FetchServing(find, self._registered, runtime.clock, log)
+        self._isr = IsrKeeper(
+            cluster.isr,
+            find,
+            own_epoch=cluster.own_epoch,
+            registered=self._registered,
+            config=config,
+            clock=runtime.clock,
+            ids=runtime.ids,
+            log=log,
+        )
+
+    def start(self) -> None:
+        """Serve followers from now on."""
+        self._cluster.peers.serve(FrameKind.FETCH, self._serving.fetch)
+        self._cluster.peers.serve_posts(FrameKind.DURABLE_END, self._serving.durable_ends)
+
+    def _registered(self, broker: BrokerId) -> BrokerEpoch:
+        found = self._image().brokers.get(broker)
+        return _UNKNOWN if found is None else found.epoch
+
+    # --- partitions that follow ---------------------------------------------------------------------------------
+
+    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+        """Ask the leader for a partition."""
+        before = self._leader_of.get(key)
+        if before is not None and before != request.leader:
+            self._fetchers[before].drop(key)
+        self._leader_of[key] = request.leader
+        self._fetcher(request.leader).fetch(key, request)
+
+    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
+        """Tell the leader of a partition how far it is synced here."""
+        self._fetcher(told.leader).tell(key, told)
+
+    def _fetcher(self, leader: BrokerId) -> Fetcher:
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(
+                leader,
+                self._cluster.peers,
+                own_epoch=self._cluster.own_epoch,
+                follower=self._follower,
+                config=self._config,
+                ids=self._runtime.ids,
+                log=self._log,
+            )
+        return fetcher
+
+    def _follower(self, key: ReplicaKey) -> Follower | None:
+        try:
+            return self._find(key).role.follower
+        except LogboomError:
+            return None
+
+    # --- partitions that lead -----------------------------------------------------------------------------------
+
+    def leads(self, key: ReplicaKey, leads: bool) -> None:
+        """This broker begins or ends to lead a partition that has followers."""
+        self._isr.leads(key, leads)
+        self._serving.moved(key)
+
+    def moved(self, key: ReplicaKey) -> None:
+        """A partition that this broker leads has news for its followers."""
+        self._serving.moved(key)
+
+    def propose(self, key: ReplicaKey) -> None:
+        """A leader has a proposal for the controller."""
+        self._isr.propose(key)
+
+    async def stop(self) -> None:
+        """Ask, propose and serve nothing more."""
+        self._serving.stop()
+        await asyncio.gather(self._isr.stop(), *(fetcher.stop() for fetcher in self._fetchers.values()))

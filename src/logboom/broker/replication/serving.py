@@ -1,0 +1,311 @@
+"""The leader's side of fetches: what followers have asked for and not been told yet, and the reads for them.
+
+A fetch is looked at when it comes and whenever its partition has news. The rules, in this order: the leader epoch is
+the same on both sides (KIP-320); the follower's log is this one's up to what it asks for, else it hears where they part
+(KIP-101, KIP-279, KIP-595); only then its durable end counts, and only then it gets records. Records come from what is
+written, synced or not, whole batches only: what is staged may be taken back on a full disk, what is written may not.
+
+Nothing but a newer high-water mark is not told at once: with the next records, which are mostly not far, it costs
+nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.errors import InvalidRequestError, LogboomError, NotLeaderError, StaleBrokerEpochError
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
+from logboom.base.ports import Bytes, Clock
+from logboom.broker.partition.replica import Partition
+from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.peers import PeerIdentity
+from logboom.broker.replication import wire
+from logboom.replication.leadership import FollowerFetched
+from logboom.replication.reconciliation import divergence
+
+_MARK_DELAY_S: Final = 0.02
+_DISK_READS_MAX: Final = 2
+"""Reads for followers that wait for the disk at a time, so that those of consumers do not wait behind them."""
+_MAX_WAIT_MS: Final = 60_000
+_MAX_BYTES: Final = 64 << 20
+
+
+class _Session:
+    """What one follower has asked for and was not answered yet."""
+
+    def __init__(self, number: int, replica: BrokerId, broker_epoch: BrokerEpoch) -> None:
+        self.number = number
+        self.replica = replica
+        self.broker_epoch = broker_epoch
+        self.pending: dict[ReplicaKey, wire.FetchItem] = {}
+        self.new: set[ReplicaKey] = set()
+        """Those that were not looked at yet."""
+        self.ready: dict[ReplicaKey, None] = {}
+        """Those to look at, the one that has waited longest first."""
+        self.told: dict[ReplicaKey, Offset] = {}
+        """The high-water marks that the follower knows."""
+        self.mark_due: set[ReplicaKey] = set()
+        self.mark_timer: asyncio.TimerHandle | None = None
+        self.latest: wire.FetchRequest | None = None
+        """The request that waits, or is going to."""
+        self.waiter: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None:
+            _resolve(waiter)
+
+    def add(self, items: Sequence[wire.FetchItem]) -> None:
+        for item in items:
+            key = wire.key_of(item.stream, item.index)
+            self.pending[key] = item
+            self.new.add(key)
+            self.ready[key] = None
+
+    def end(self) -> None:
+        if self.mark_timer is not None:
+            self.mark_timer.cancel()
+            self.mark_timer = None
+        self.pending.clear()
+        self.ready.clear()
+        self.wake()
+
+
+class FetchServing:
+    """See the module. Life: that of the broker. On the loop."""
+
+    def __init__(
+        self,
+        find: Callable[[ReplicaKey], Partition],
+        registered: Callable[[BrokerId], BrokerEpoch],
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`find` raises LogboomError for a partition that is not here. `registered`: the epoch of a broker as the
+        metadata has it, -1 for one that it does not know."""
+        self._find = find
+        self._registered = registered
+        self._clock = clock
+        self._log = log
+        self._sessions: dict[BrokerId, _Session] = {}
+        self._disk_reads = asyncio.Semaphore(_DISK_READS_MAX)
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    async def fetch(self, identity: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
+        """Answer a FETCH frame. Raises InvalidRequestError, StaleBrokerEpochError."""
+        request = wire.decode_request(body)
+        session = self._session_of(identity.broker_id, request)
+        session.latest = request
+        session.wake()  # a request that waits gives its place to this one
+        session.add(request.items)
+        deadline_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
+        while True:
+            items, records = await self._answers(session, request)
+            if items or not await self._waited(session, request, deadline_s):
+                return wire.encode_answer(items, records)
+
+    def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> _Session:
+        if request.broker_epoch < self._registered(replica):
+            raise StaleBrokerEpochError(f"a fetch of broker {replica} comes from an earlier process of it")
+        session = self._sessions.get(replica)
+        if session is not None and session.number == request.session:
+            return session
+        if not request.begins:
+            raise InvalidRequestError("a fetch goes on with a session that this broker does not know")
+        if session is not None:
+            session.end()
+        fresh = self._sessions[replica] = _Session(request.session, replica, BrokerEpoch(request.broker_epoch))
+        return fresh
+
+    async def _waited(self, session: _Session, request: wire.FetchRequest, deadline_s: float) -> bool:
+        """Wait for news. False where the request is to be answered as it is: it has waited long enough, or another one
+        has taken its place."""
+        loop = asyncio.get_running_loop()
+        left_s = deadline_s - loop.time()
+        if left_s <= 0 or session.latest is not request or self._sessions.get(session.replica) is not session:
+            return False
+        if session.ready:
+            return True
+        waiter = session.waiter = loop.create_future()
+        timer = loop.call_later(left_s, _resolve, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+        return bool(session.ready)
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    async def _answers(
+        self, session: _Session, request: wire.FetchRequest
+    ) -> tuple[list[wire.AnswerItem], list[Bytes]]:
+        items: list[wire.AnswerItem] = []
+        records: list[Bytes] = []
+        left_bytes = min(request.max_bytes, _MAX_BYTES)
+        while session.ready and left_bytes > 0:
+            key = next(iter(session.ready))
+            del session.ready[key]
+            item = session.pending.get(key)
+            if item is None:
+                continue
+            answered = await self._answer(session, key, item, min(left_bytes, request.partition_max_bytes))
+            if answered is None:
+                continue
+            if session.pending.get(key) is item:
+                del session.pending[key]
+            answer, data = answered
+            items.append(answer)
+            if data:
+                records.append(data)
+                left_bytes -= len(data)
+        return items, records
+
+    async def _answer(
+        self, session: _Session, key: ReplicaKey, item: wire.FetchItem, max_bytes: int
+    ) -> tuple[wire.AnswerItem, Bytes] | None:
+        """The answer to a fetch; None where there is nothing to tell yet."""
+        try:
+            partition = self._find(key)
+            _check_leads(partition, item)
+            parted = divergence(
+                partition.log.epochs,
+                partition.log.written_end,
+                last_epoch=Epoch(item.last_epoch),
+                fetch_offset=Offset(item.offset),
+            )
+            if parted is not None:
+                return self._told(session, key, item, partition, diverging=(parted.epoch, parted.end_offset)), b""
+            if key in session.new:
+                session.new.discard(key)
+                self._follower_is_at(partition, session, Offset(item.durable_end))
+            if item.offset < partition.log_start_offset:
+                return self._told(session, key, item, partition), b""
+            data = await self._read(partition, Offset(item.offset), max_bytes)
+            _check_leads(partition, item)
+        except LogboomError as error:
+            refused = wire.AnswerItem(item.stream, item.index, item.number, refusal=f"{type(error).__name__}: {error}")
+            return refused, b""
+        if not data and not self._is_mark_due(session, key, partition):
+            return None
+        return self._told(session, key, item, partition, size_bytes=len(data)), data
+
+    def _told(
+        self,
+        session: _Session,
+        key: ReplicaKey,
+        item: wire.FetchItem,
+        partition: Partition,
+        *,
+        diverging: tuple[int, int] | None = None,
+        size_bytes: int = 0,
+    ) -> wire.AnswerItem:
+        mark = partition.role.leader.high_watermark
+        session.told[key] = min(mark, Offset(item.offset))  # it takes no mark above the end that it asked from
+        session.mark_due.discard(key)
+        return wire.AnswerItem(
+            item.stream, item.index, item.number, mark, partition.log_start_offset, size_bytes, diverging
+        )
+
+    async def _read(self, partition: Partition, offset: Offset, max_bytes: int) -> Bytes:
+        log = partition.log
+        end = log.written_end
+        if offset >= end:
+            return b""
+        read = partial(log.reader.read, offset, max_bytes, ceiling=end)
+        data = read(cached_only=True)
+        if data is None:
+            async with self._disk_reads:
+                data = await partition.reads.in_thread(read)
+        assert data is not None, "only a read of what is in memory may find nothing"
+        return data
+
+    # --- what followers have ------------------------------------------------------------------------------------
+
+    def durable_ends(self, identity: PeerIdentity, body: memoryview) -> None:
+        """Take a DURABLE_END frame: ends of logs that a fetch of the same leadership has shown to be this one's."""
+        try:
+            told = wire.decode_ends(body)
+        except InvalidRequestError as error:
+            self._log.warning("a message of a follower is dropped", follower=identity.broker_id, reason=str(error))
+            return
+        session = self._sessions.get(identity.broker_id)
+        if session is None or session.broker_epoch != told.broker_epoch:
+            return
+        for stream, index, epoch, durable_end in told.ends:
+            try:
+                partition = self._find(wire.key_of(stream, index))
+            except LogboomError:
+                continue
+            if partition.role.leads and partition.leader_epoch == epoch and durable_end <= partition.log_end_offset:
+                self._follower_is_at(partition, session, Offset(durable_end))
+
+    def _follower_is_at(self, partition: Partition, session: _Session, durable_end: Offset) -> None:
+        partition.role.leader.replication_step(
+            FollowerFetched(
+                session.replica,
+                session.broker_epoch,
+                durable_end,
+                partition.log_end_offset,
+                self._clock.monotonic_s(),
+            )
+        )
+
+    # --- news ---------------------------------------------------------------------------------------------------
+
+    def moved(self, key: ReplicaKey) -> None:
+        """A partition that this broker leads or led has news: whoever waits for it is answered."""
+        for session in self._sessions.values():
+            item = session.pending.get(key)
+            if item is None:
+                continue
+            try:
+                partition = self._find(key)
+            except LogboomError:
+                partition = None
+            if partition is None or not partition.role.leads or partition.log.written_end > item.offset:
+                session.ready[key] = None
+                session.wake()
+            elif partition.role.leader.high_watermark > session.told.get(key, -1):
+                self._tell_mark_later(session, key)
+
+    def _is_mark_due(self, session: _Session, key: ReplicaKey, partition: Partition) -> bool:
+        if partition.role.leader.high_watermark <= session.told.get(key, -1):
+            return False
+        if key in session.mark_due:
+            return True
+        self._tell_mark_later(session, key)
+        return False
+
+    def _tell_mark_later(self, session: _Session, key: ReplicaKey) -> None:
+        session.mark_due.add(key)
+        if session.mark_timer is None:
+            loop = asyncio.get_running_loop()
+            session.mark_timer = loop.call_later(_MARK_DELAY_S, self._tell_marks, session)
+
+    def _tell_marks(self, session: _Session) -> None:
+        session.mark_timer = None
+        session.ready.update(dict.fromkeys(key for key in session.mark_due if key in session.pending))
+        if session.ready:
+            session.wake()
+
+    def stop(self) -> None:
+        """Answer all requests that wait."""
+        for session in self._sessions.values():
+            session.end()
+        self._sessions.clear()
+
+
+def _resolve(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _check_leads(partition: Partition, item: wire.FetchItem) -> None:
+    """Raises NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError."""
+    if not partition.role.leads:
+        raise NotLeaderError(f"this broker does not lead {partition}")
+    partition.check_leader_epoch(item.epoch)

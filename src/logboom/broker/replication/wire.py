@@ -1,0 +1,130 @@
+"""The messages between a follower and a leader: a header in msgpack, and the records behind it as they are.
+
+The length of the header comes first, in four bytes. Arrays, not maps: a request may name ten thousand partitions. A
+reader takes nothing for granted: what does not fit the types is InvalidRequestError.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from logboom.base.errors import InvalidRequestError
+from logboom.base.ids import PartitionIndex, StreamId
+from logboom.base.ports import Bytes
+from logboom.broker.partition.replication_port import ReplicaKey
+
+Message = TypeVar("Message")
+_LENGTH: Final = Struct(">I")
+
+
+class FetchItem(msgspec.Struct, frozen=True, array_like=True):
+    """`following.Fetch`, of one partition."""
+
+    stream: bytes
+    index: int
+    number: int
+    epoch: int
+    offset: int
+    last_epoch: int
+    durable_end: int
+
+
+class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
+    """New fetches of a follower; those of the session that were not answered yet go on."""
+
+    session: int
+    begins: bool
+    """Whether the session begins with this request."""
+    broker_epoch: int
+    max_wait_ms: int
+    max_bytes: int
+    """Of all records of the answer together; one partition's come however many bytes they are."""
+    partition_max_bytes: int
+    items: list[FetchItem]
+
+
+class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
+    """`following.FetchAnswered`, of one partition."""
+
+    stream: bytes
+    index: int
+    number: int
+    high_watermark: int = 0
+    log_start: int = 0
+    size_bytes: int = 0
+    """Of its records, which lie behind those of the items before it."""
+    diverging: tuple[int, int] | None = None
+    refusal: str = ""
+    """Why the fetch was not served, for people; it is to be sent again, later."""
+
+
+class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
+    """How far a follower's logs are synced: for each its stream, index, leader epoch and durable end."""
+
+    broker_epoch: int
+    ends: Sequence[tuple[bytes, int, int, int]]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_request_decoder: Final = msgspec.msgpack.Decoder(FetchRequest)
+_answer_decoder: Final = msgspec.msgpack.Decoder(list[AnswerItem])
+_ends_decoder: Final = msgspec.msgpack.Decoder(DurableEnds)
+
+
+def key_of(stream: bytes, index: int) -> ReplicaKey:
+    """The partition that an item names. Raises InvalidRequestError."""
+    if len(stream) != 16:
+        raise InvalidRequestError("a partition is named by a stream id of another length than 16 bytes")
+    return StreamId(UUID(bytes=stream)), PartitionIndex(index)
+
+
+def encode_request(request: FetchRequest) -> list[Bytes]:
+    """The body of a FETCH frame."""
+    return [_encoder.encode(request)]
+
+
+def decode_request(body: memoryview) -> FetchRequest:
+    """Raises InvalidRequestError."""
+    return _decoded(_request_decoder, body)
+
+
+def encode_answer(items: Sequence[AnswerItem], records: Sequence[Bytes]) -> list[Bytes]:
+    """The answer to a FETCH frame; `records` are those of the items, in their order."""
+    header = _encoder.encode(items)
+    return [_LENGTH.pack(len(header)), header, *records]
+
+
+def decode_answer(body: memoryview) -> list[tuple[AnswerItem, memoryview]]:
+    """The items of an answer, each with its records. Raises InvalidRequestError."""
+    if len(body) < _LENGTH.size:
+        raise InvalidRequestError("the answer to a fetch ends before its header")
+    (length,) = _LENGTH.unpack_from(body)
+    position = _LENGTH.size + length
+    found = []
+    for item in _decoded(_answer_decoder, body[_LENGTH.size : position]):
+        end = position + item.size_bytes
+        if not position <= end <= len(body):
+            raise InvalidRequestError("the answer to a fetch ends inside its records")
+        found.append((item, body[position:end]))
+        position = end
+    return found
+
+
+def encode_ends(ends: DurableEnds) -> list[Bytes]:
+    """The body of a DURABLE_END frame."""
+    return [_encoder.encode(ends)]
+
+
+def decode_ends(body: memoryview) -> DurableEnds:
+    """Raises InvalidRequestError."""
+    return _decoded(_ends_decoder, body)
+
+
+def _decoded(decoder: "msgspec.msgpack.Decoder[Message]", body: memoryview) -> Message:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidRequestError(f"a message of replication cannot be read: {error}") from None
