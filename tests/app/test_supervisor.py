@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app.node_programs import FAILS, NODE, STUBBORN
 
 from logboom.app.supervisor.child import Child, NodeStartError
 from logboom.app.supervisor.folder import Doors, Folder, FolderError, is_free, read_list
@@ -26,20 +27,6 @@ from logboom.base.errors import LogboomError
 from logboom.base.settings import split_address
 
 WAIT_S = 60
-
-NODE = """
-import json, os, signal, sys, time
-def end(*_):
-    print("goes", file=sys.stderr, flush=True)
-    os._exit(0)
-signal.signal(signal.SIGTERM, end)
-print("comes", file=sys.stderr, flush=True)
-print(json.dumps({"pid": os.getpid()}), flush=True)
-while True:
-    signal.pause()
-"""
-FAILS = "import sys; print('no room', file=sys.stderr); sys.exit(3)"
-STUBBORN = NODE.replace("os._exit(0)", "pass")
 
 
 class Seen:
@@ -135,7 +122,7 @@ def test_node_that_fails_to_start_says_why() -> None:
         async with supervised({2: FAILS}, restarts=True) as (supervisor, seen):
             with pytest.raises(NodeStartError) as raised:
                 await supervisor.start(2)
-            assert str(raised.value) == "node 2: it ended with exit code 3 before it was ready\n  no room"
+            assert str(raised.value) == "node 2: it ended with exit code 3 before it was ready: no room"
             assert supervisor.member(2).state is NodeState.DOWN
             assert seen.events == []
 

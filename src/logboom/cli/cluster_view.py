@@ -5,7 +5,7 @@ can say which. Answers of several brokers are compared by how much of the metada
 that speaks the protocol; what a broker does not offer is left out.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -121,9 +121,10 @@ def look(bootstrap: Iterable[str]) -> tuple[Cluster | None, dict[str, str]]:
     if not told:
         return None, errors
     best = max(told.values(), key=lambda each: each.seen)
+    best.quorum = _quorum_of_its_leader(best, told)
     cluster = _cluster(best)
     _count(cluster, best)
-    _look_at_replicas(cluster, best)
+    _look_at_replicas(cluster, errors)
     return cluster, errors
 
 
@@ -186,6 +187,22 @@ def _quorum(link: Link) -> Any:
         return None
     quorum = reply.topics[0].partitions[0]
     return None if quorum.error_code else quorum
+
+
+def _quorum_of_its_leader(best: _Told, told: Mapping[str, _Told]) -> Any:
+    """What the leader says of the quorum, since it alone may know how far the others are; else what `best` says."""
+    if best.quorum is None:
+        return None
+    addresses = [
+        join_address(broker.host, broker.port)
+        for broker in best.cluster.brokers
+        if broker.broker_id == best.quorum.leader_id
+    ]
+    for address in addresses:
+        if address in told and told[address].quorum is not None:
+            return told[address].quorum
+    answers, _ = from_all(addresses, _quorum)
+    return next((quorum for quorum in answers.values() if quorum is not None), best.quorum)
 
 
 def _ask_log_dirs(link: Link) -> Any:
@@ -273,15 +290,15 @@ def _count(cluster: Cluster, told: _Told) -> None:
     cluster.troubles = sorted(troubled, key=lambda each: (each.stream, each.partition))
 
 
-def _look_at_replicas(cluster: Cluster, told: _Told) -> None:
-    """How far each node's replicas are behind, as that node itself says."""
+def _look_at_replicas(cluster: Cluster, silent: Mapping[str, str]) -> None:
+    """How far each node's replicas are behind, as that node itself says. `silent`: who did not answer a moment ago, and
+    is not asked again."""
     by_address = {node.kafka: node for node in cluster.nodes.values() if node.kafka is not None}
-    answers, errors = from_all(list(by_address), _ask_log_dirs)
-    for address, reason in errors.items():
-        by_address[address].error = reason
+    answers, errors = from_all([address for address in by_address if address not in silent], _ask_log_dirs)
     for node in cluster.nodes.values():
-        if node.kafka is None:
-            node.error = "nobody tells where it is"
+        node.error = (
+            "nobody tells where it is" if node.kafka is None else silent.get(node.kafka, errors.get(node.kafka))
+        )
     for address, reply in answers.items():
         node = by_address[address]
         if reply is None:

@@ -25,6 +25,8 @@ _LINE_MAX_BYTES: Final = MIB
 _REMEMBERED_LINES: Final = 10
 _NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
 """The supervisor itself tells systemd when all nodes are ready."""
+_ERROR: Final = "logboom: "
+"""What a command begins the sentence with that says why it failed."""
 _LAST_LINES_MAX_S: Final = 1.0
 """How long the log of a process that has ended is read: what it has written is there at once, but a process that it had
 started may hold the pipe open."""
@@ -103,10 +105,16 @@ class Child:
             pump.cancel()
         await asyncio.wait(pumps)
         if not self._ready.done():
-            said = "".join(f"\n  {line}" for line in self._last_lines)
-            self._ready.set_exception(NodeStartError(f"it {how_it_ended(code)} before it was ready{said}"))
+            self._ready.set_exception(
+                NodeStartError(f"it {how_it_ended(code)} before it was ready{self._last_words()}")
+            )
             self._ready.exception()  # nobody needs to be waiting
         return code
+
+    def _last_words(self) -> str:
+        """The error with which a command ends, else the last line of its log: all of it was passed on already."""
+        errors = [line.removeprefix(_ERROR) for line in self._last_lines if line.startswith(_ERROR)]
+        return "".join(f": {line}" for line in errors or list(self._last_lines)[-1:])
 
     def _output_line(self, line: str) -> None:
         if self._ready.done():
