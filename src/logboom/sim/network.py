@@ -73,20 +73,20 @@ class SimNetwork:
         """Connections that are open, the oldest first."""
         self._scheduler = scheduler
         self._chance = chance
-        self._servers: dict[int, SimServer] = {}
+        self._servers: dict[tuple[str, int], SimServer] = {}
         self._next_port = _FIRST_FREE_PORT
         self._connections = 0
         self._blocked: dict[tuple[str, str], float] = {}
         """Directions between two machines, sender first, in which nothing arrives; and since when."""
 
     def listen(self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimServer:
-        """A listener on a port, or on a free one. Raises OSError where the port is taken."""
+        """A listener on a name and a port, or a free one. Raises OSError where somebody listens there."""
+        name = loop.host if host in _ANY_HOSTS else host
         if not port:
             port = self._free_port()
-        if port in self._servers:
+        if (name, port) in self._servers:
             raise OSError(98, "address already in use")
-        name = loop.host if host in _ANY_HOSTS else host
-        server = self._servers[port] = SimServer(self, loop, factory, Address(name, port))
+        server = self._servers[name, port] = SimServer(self, loop, factory, Address(name, port))
         loop.at_kill(lambda: self.forget(server))
         return server
 
@@ -96,9 +96,9 @@ class SimNetwork:
 
     def forget(self, server: SimServer) -> None:
         """Nobody listens there any more."""
-        port = server.sockets[0].port
-        if self._servers.get(port) is server:
-            del self._servers[port]
+        address = server.sockets[0]
+        if self._servers.get((address.host, address.port)) is server:
+            del self._servers[address.host, address.port]
 
     def block(self, sender: str, receiver: str) -> None:
         """From now on nothing arrives that one machine sends the other; the opposite direction is another matter."""
@@ -122,18 +122,18 @@ class SimNetwork:
 
     def _machine(self, host: str, port: int) -> str:
         """The machine that a connection to an address reaches: a name need not be that of the machine."""
-        server = self._servers.get(port)
+        server = self._servers.get((host, port))
         return host if server is None else server.loop.host
 
     async def connect(
         self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect to the listener of a port. Raises ConnectionRefusedError where there is none."""
+        """Connect to the listener of a name and a port. Raises ConnectionRefusedError where there is none."""
         await asyncio.sleep(self.config.latency_s(self._chance))
         there = self._machine(host, port)
         while not (self.passes(loop.host, there) and self.passes(there, loop.host)):
             await asyncio.sleep(_DIAL_AGAIN_S)
-        server = self._servers.get(port)
+        server = self._servers.get((host, port))
         if server is None or not server.is_serving():
             raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
         self._connections += 1

@@ -92,9 +92,12 @@ def decode_request(body: memoryview) -> FetchRequest:
 
 
 def encode_answer(items: Sequence[AnswerItem], records: Sequence[Bytes]) -> list[Bytes]:
-    """The answer to a FETCH frame; `records` are those of the items, in their order."""
+    """The answer to a FETCH frame; `records` are those of the items, in their order.
+
+    What decides something is all in the first buffer: of the others nobody proves that they arrive as they were sent.
+    """
     header = _encoder.encode(items)
-    return [_LENGTH.pack(len(header)), header, *records]
+    return [_LENGTH.pack(len(header)) + header, *records]
 
 
 def decode_answer(body: memoryview) -> list[tuple[AnswerItem, memoryview]]:
