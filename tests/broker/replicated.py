@@ -5,6 +5,7 @@ metadata log, one after the other, as a follower of the group does.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import structlog
 from tests.support.peers import MemoryNetwork
 from tests.support.simulated import machine
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, PartitionIndex, StreamId, StreamName
 from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
@@ -149,7 +150,8 @@ class Cluster:
         records = self.history[member.applied :]
         if member.broker is not None and records:
             member.applied += len(records)
-            await member.broker.catalog._commit(records)
+            with contextlib.suppress(StorageError):  # a broker whose disk failed follows no more
+                await member.broker.catalog._commit(records)
 
     async def create(self, name: str, replicas: Sequence[int], partitions: int = 1, **config: str) -> Stream:
         placed = Placed.of(start(tuple(map(BrokerId, replicas)), self.image.brokers))

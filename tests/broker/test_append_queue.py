@@ -70,7 +70,7 @@ class Bench:
             (StreamId(UUID(int=1)), PartitionIndex(0)),
             broker_id=BrokerId(1),
             min_insync_replicas=minimum,
-            epochs=self.log.epochs,
+            log=self.log,
             queue=self.queue,
             readable=self.readable,
             replication=NoReplication(),

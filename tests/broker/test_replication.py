@@ -1,14 +1,21 @@
 """Partitions on several brokers: what is acked is on all of the ISR, and what fails is made good."""
 
+import asyncio
+import errno
 from pathlib import Path
 
+import pytest
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import bytes_of, cluster_of, refusal_of, stays, until
-from tests.support.simulated import run
+from tests.support.simulated import machine, run
 
-from logboom.base.errors import NotEnoughReplicasError, NotLeaderError
-from logboom.base.ids import BrokerId
+from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, StorageError
+from logboom.base.ids import NO_BROKER, BrokerId, Offset
+from logboom.base.ports import SyncFailedError
+from logboom.metadata.assignment import PartitionUpdate
+from logboom.metadata.reassignment import reassign
 from logboom.records import Codec
+from logboom.sim.disk import SimDisk
 
 
 def test_an_append_is_acked_once_every_member_of_the_isr_has_it_on_its_disk(tmp_path: Path) -> None:
@@ -121,5 +128,197 @@ def test_an_old_leader_that_comes_back_cuts_what_was_not_committed(tmp_path: Pat
             assert bytes_of(old.log) == bytes_of(leader.log)
             await until(lambda: old.high_watermark == 2, "the old leader shows what is committed")
             assert await values_of(old) == [b"a", b"b"]
+
+    run(body)
+
+
+def test_what_was_committed_is_shown_at_once_after_a_restart(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2])
+            await append(cluster.leader("orders"), b"a", b"b")
+            await until(lambda: cluster.partition(2, "orders").high_watermark == 2, "the follower knows the mark")
+            await cluster.stop(2)
+            await cluster.stop(1)
+            await cluster.start(1, unfenced=False)
+            assert cluster.assignment("orders").leader == NO_BROKER
+            alone = cluster.partition(1, "orders")
+            assert (alone.leads, alone.high_watermark) == (False, 2)
+            assert await values_of(alone) == [b"a", b"b"]
+
+    run(body)
+
+
+def test_a_copy_whose_directory_is_gone_is_reported_and_made_anew(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3) as cluster:
+            await cluster.create("orders", [1, 2, 3], partitions=2)
+            for number in range(5):
+                await append(cluster.leader("orders"), b"%d" % number)
+            await cluster.stop(2)
+            _, disk_of = machine()
+            disk_of(str(tmp_path / "2")).remove_tree("streams/orders-0")
+            # As if it had been shut down cleanly: it is among those that are counted on.
+            await cluster.change("orders", 0, PartitionUpdate(isr=cluster.assignment("orders", 1).replicas))
+            await cluster.start(2)
+            await until(lambda: bool(cluster.members[BrokerId(2)].lost), "the loss is reported")
+            await cluster.in_sync("orders")
+            assert bytes_of(cluster.partition(2, "orders").log) == bytes_of(cluster.leader("orders").log)
+
+    run(body)
+
+
+def test_a_damaged_copy_leaves_the_isr_and_is_fetched_anew(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            for number in range(5):
+                await append(cluster.leader("orders"), b"%d" % number * 50)
+            copy = cluster.partition(2, "orders")
+            await until(lambda: copy.high_watermark == 5, "the copy shows all of it")
+            _, disk_of = machine()
+            file = disk_of(str(tmp_path / "2")).open("streams/orders-0/00000000000000000000.log")
+            file.write(200, [b"\xff" * 20])
+            assert isinstance(await refusal_of(copy.reads.read(Offset(1), 10)), StorageError)
+            await until(lambda: bool(cluster.members[BrokerId(2)].lost), "the damage is reported")
+            assert cluster.assignment("orders").leader == BrokerId(1)
+            await cluster.in_sync("orders")
+            assert bytes_of(copy.log) == bytes_of(cluster.leader("orders").log)
+            await append(cluster.leader("orders"), b"goes on")
+            await until(lambda: copy.high_watermark == 6, "the copy shows all of it again")
+            assert len(await values_of(copy)) == 6
+
+    run(body)
+
+
+def test_a_leader_that_finds_damage_hands_over_and_follows(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            for number in range(5):
+                await append(cluster.leader("orders"), b"%d" % number * 50)
+            damaged = cluster.leader("orders")
+            _, disk_of = machine()
+            file = disk_of(str(tmp_path / "1")).open("streams/orders-0/00000000000000000000.log")
+            file.write(200, [b"\xff" * 20])
+            assert isinstance(await refusal_of(damaged.reads.read(Offset(1), 10)), StorageError)
+            await until(lambda: cluster.assignment("orders").leader == BrokerId(2), "another one leads")
+            await cluster.in_sync("orders")
+            assert not damaged.leads
+            assert bytes_of(damaged.log) == bytes_of(cluster.leader("orders").log)
+
+    run(body)
+
+
+def test_damage_in_the_only_copy_stays_where_it_is(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2])
+            await cluster.stop(2)
+            for number in range(3):
+                await append(cluster.leader("orders"), b"%d" % number * 50)
+            _, disk_of = machine()
+            file = disk_of(str(tmp_path / "1")).open("streams/orders-0/00000000000000000000.log")
+            file.write(200, [b"\xff" * 20])
+            alone = cluster.leader("orders")
+            assert isinstance(await refusal_of(alone.reads.read(Offset(1), 10)), StorageError)
+            await asyncio.sleep(1)
+            assert not cluster.members[BrokerId(1)].lost
+            assert await append(alone, b"goes on")
+
+    run(body)
+
+
+def test_replicas_move_to_another_broker_and_leave_nothing_behind(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2], partitions=2)
+            for number in range(5):
+                await append(cluster.leader("orders"), b"%d" % number)
+            left = cluster.partition(1, "orders")
+            await cluster.take(reassign(cluster.image, "orders", 0, [2, 3], cluster.minimum_of))
+            await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
+            assert isinstance(await refusal_of(left.reads.read(Offset(0), 10)), NotLeaderError)
+            with pytest.raises(NotLeaderError):
+                cluster.partition(1, "orders")
+            await append(cluster.leader("orders"), b"goes on")
+            assert bytes_of(cluster.partition(3, "orders").log) == bytes_of(cluster.leader("orders").log)
+            _, disk_of = machine()
+            disk = disk_of(str(tmp_path / "1"))
+            await until(
+                lambda: not any("-0" in name and "consumer" not in name for name in disk.list("streams")), "it is gone"
+            )
+            assert "orders-1" in disk.list("streams")
+            await cluster.take(reassign(cluster.image, "orders", 0, [1, 2], cluster.minimum_of))
+            await until(lambda: cluster.assignment("orders").replicas == (1, 2), "it is back")
+            assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+
+    run(body)
+
+
+def test_a_broker_whose_disk_fails_gives_up_what_it_leads(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            await append(cluster.leader("orders"), b"a")
+            failing = cluster.leader("orders")
+            cluster[1].flusher.disk_failed(SyncFailedError("the disk is gone"))
+            await until(lambda: cluster.partition(2, "orders").leads, "another one leads")
+            assert cluster.assignment("orders").isr == (2, 3)
+            assert (await append(cluster.leader("orders"), b"b")).base_offset == 1
+            assert isinstance(await refusal_of(append(failing, b"c")), StorageError)
+
+    run(body)
+
+
+def test_without_its_lease_a_leader_commits_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2])
+            cluster[1].replicas.lease_changed(False)
+            waits = append_soon(cluster.leader("orders"), batch(b"a"))
+            await stays(lambda: not waits.done(), 1.0)
+            cluster[1].replicas.lease_changed(True)
+            await waits
+
+    run(body)
+
+
+def test_a_stream_that_is_not_synced_is_acked_once_every_member_has_written_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2], logboom_flush="none")
+            for number in range(3):
+                await append(cluster.leader("orders"), b"%d" % number)
+            assert [cluster.partition(n, "orders").log.written_end for n in (1, 2)] == [3, 3]
+            await cluster.elect("orders", 0, 2)
+            leader = cluster.leader("orders")
+            assert leader.log.durable_end == 3, "a leader begins with a log that is safe"
+            await append(leader, b"3")
+            assert len(await values_of(leader)) == 4
+
+    run(body)
+
+
+def test_a_full_disk_of_a_follower_holds_up_acks_until_it_has_room_or_is_out_of_sync(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, inline_flush=False) as cluster:
+            await cluster.create("orders", [1, 2])
+            await append(cluster.leader("orders"), b"a")
+            _, disk_of = machine()
+            disk = disk_of(str(tmp_path / "2"))
+            assert isinstance(disk, SimDisk)
+
+            def full(operation: str, path: str) -> None:
+                if operation == "write" and "orders" in path:
+                    raise OSError(errno.ENOSPC, "no room", path)
+
+            disk.fault = full
+            waits = append_soon(cluster.leader("orders"), batch(b"b"))
+            await stays(lambda: not waits.done(), 1.0)
+            disk.fault = lambda operation, path: None
+            await waits
+            one, other = (cluster.partition(n, "orders").log for n in (1, 2))
+            assert bytes_of(one) == bytes_of(other)
 
     run(body)

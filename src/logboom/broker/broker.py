@@ -18,6 +18,7 @@ from logboom.base.dynamic import DynamicSettings
 from logboom.base.errors import LogboomError, NotLeaderError, StorageError
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Disk
+from logboom.base.units import SECOND_MS
 from logboom.broker.catalog import Catalog, ProducerIds, settings_layers
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk import high_watermarks, maintenance
@@ -232,6 +233,8 @@ class Broker:
                 pause = maintenance.Pause(self._config, interval_s)
                 self._start_background(work(self.replicas.__iter__, self.flusher, pause, self.log))
             self._start_background(self.cleaner.run())
+            pause = maintenance.Pause(self._config, lambda config: config.high_watermark_checkpoint_ms / SECOND_MS)
+            self._start_background(high_watermarks.keep_saved(self._disk, self.replicas.__iter__, pause, self.log))
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas
@@ -273,6 +276,8 @@ class Broker:
             await self._apply_settings(delta.after)
         self.groups.let_go(delta)
         await self.replicas.apply(delta)
+        if delta.before.brokers != delta.after.brokers:
+            self.replication.brokers_changed()
         self.groups.follow(delta)
 
     async def _apply_settings(self, image: Image) -> None:
@@ -306,6 +311,7 @@ class Broker:
         await self.replication.stop()
         self.replicas.refuse_appends(reason)
         await self.flusher.stop()
+        await high_watermarks.save_if_moved(self._disk, self.replicas, {}, self.log)
         await self.replicas.close(reason)
         if self.flusher.failure is None:
             try:

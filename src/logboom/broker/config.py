@@ -283,6 +283,11 @@ class BrokerConfig(Settings):
     """The settings of streams that have none of their own."""
     replica_lag_max_ms: Annotated[DurationMs, Field(ge=100), Static("replica.lag.time.max.ms")] = 30 * SECOND_MS
     """A follower that was not caught up for so long leaves the in-sync replicas."""
+    high_watermark_checkpoint_ms: Annotated[
+        DurationMs, Field(ge=100), Dynamic("replica.high.watermark.checkpoint.interval.ms")
+    ] = 5 * SECOND_MS
+    """How often it is saved how far replicated partitions are committed, so that a broker that starts shows that much
+    at once."""
     replica_fetch_wait_ms: Annotated[DurationMs, Field(ge=1, le=60_000), Static("replica.fetch.wait.max.ms")] = 500
     """How long a leader that has nothing to tell lets a follower's fetch wait."""
     replica_fetch_bytes: Annotated[

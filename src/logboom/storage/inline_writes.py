@@ -31,9 +31,12 @@ class InlineWrites:
         if self._state.failure is not None or not self._io.acquire(blocking=False):
             return None
         try:
-            return writing.write_nowait(self._state, self._staged, max_bytes)
+            handle = writing.write_nowait(self._state, self._staged, max_bytes)
         finally:
             self._io.release()
+        if handle is not None and self._state.on_written is not None:
+            self._state.on_written()
+        return handle
 
     def synced(self) -> Offset:
         """The sync after `write` succeeded: the new durable end. Raises as `PartitionLog.flush`."""

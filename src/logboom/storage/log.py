@@ -122,6 +122,11 @@ class PartitionLog:
         """Take other settings, for what is appended from now on."""
         self._state.config = self._plan.config = config
 
+    def tell_writes(self, on_written: Callable[[], object] | None) -> None:
+        """Call this whenever something was written and is going to be synced, before the sync, on the thread that
+        writes; None to tell nobody."""
+        self._state.on_written = on_written
+
     # --- on the loop --------------------------------------------------------------------------------------------
 
     def append(self, buffer: bytearray | memoryview, headers: Headers, *, leader_epoch: Epoch, now_ms: int) -> Appended:
@@ -140,7 +145,7 @@ class PartitionLog:
                 limit="segment.bytes",
             )
         base_offset = state.log_end_offset
-        before_roll = self._producers_if_rolling(size_bytes, now_ms)
+        before_roll = _producers_if_rolling(state, self._plan, size_bytes, now_ms)
         undo: Undo = []
         try:
             duplicate = admit(state.producers, headers, base_offset, undo, now_ms)
@@ -185,7 +190,7 @@ class PartitionLog:
         base_offset = state.log_end_offset
         check_continues(headers, base_offset, state.epochs.latest)
         size_bytes = headers[-1][0] + headers[-1][1].size_bytes - headers[0][0]
-        before_roll = self._producers_if_rolling(size_bytes, now_ms)
+        before_roll = _producers_if_rolling(state, self._plan, size_bytes, now_ms)
         staged = place(buffer, headers, base_offset)
         staged.roll, staged.producers = before_roll is not None, before_roll
         for _, header in headers:
@@ -194,11 +199,6 @@ class PartitionLog:
                 state.producers.record(header, Offset(header.base_offset), now_ms, staged.undo)
         self._stage(staged, base_offset, now_ms)
         return staged.next_offset
-
-    def _producers_if_rolling(self, size_bytes: int, now_ms: int) -> ProducerTable | None:
-        """The producer table as it is now, where so many more bytes begin a new segment."""
-        state = self._state
-        return state.producers.copy() if self._plan.rolls(size_bytes, state.log_end_offset, now_ms) else None
 
     def _stage(self, staged: Staged, base_offset: Offset, now_ms: int) -> None:
         if staged.roll:
@@ -252,6 +252,8 @@ class PartitionLog:
                     part = left if on_part is None or not sync else writing.part_of(self._staged, left)
                     lack = writing.write(state, self._staged, part)
                     if sync and state.durable_end < state.written_end:
+                        if state.on_written is not None:
+                            state.on_written()
                         state.active.file.sync()
                         state.set_durable(sync=state.checkpoint_due)
                     left -= part
@@ -359,3 +361,8 @@ class PartitionLog:
         OSError.
         """
         self._state.place.move_to(directory)
+
+
+def _producers_if_rolling(state: LogState, plan: SegmentPlan, size_bytes: int, now_ms: int) -> ProducerTable | None:
+    """The producer table as it is now, where so many more bytes begin a new segment."""
+    return state.producers.copy() if plan.rolls(size_bytes, state.log_end_offset, now_ms) else None

@@ -38,6 +38,7 @@ class LogState:
         "first_dirty_offset",
         "log_end_offset",
         "log_start_offset",
+        "on_written",
         "open_files",
         "place",
         "producers",
@@ -70,6 +71,8 @@ class LogState:
         """How often its end was cut off since it was opened."""
         self.unsettled = False
         """Whether checkpoints are marked so: see `checkpoint`."""
+        self.on_written: Callable[[], object] | None = None
+        """Called where something was written that is going to be synced, before the sync, on the thread that writes."""
         self.failure: str | None = None
         """Why nothing is written any more, if so: a sentence."""
         self._checkpoint_file = CheckpointFile(disk, directory, open_files)

@@ -5,14 +5,19 @@ more. So it is replaced without a sync, and one that is missing or garbled count
 purpose is `replication-offset-checkpoint`.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import Final
 from uuid import UUID
 
+from structlog.typing import FilteringBoundLogger
+
 from logboom.base.ids import Offset, PartitionIndex, StreamId
 from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import HIGH_WATERMARKS_FILE
+from logboom.broker.disk.maintenance import Pause
+from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.storage import frame, read_whole, replace_whole, unframe
 
@@ -36,3 +41,37 @@ def save(disk: Disk, marks: Mapping[ReplicaKey, Offset]) -> None:
     """Replace the file. Raises OSError."""
     payload = b"".join([_ENTRY.pack(stream.bytes, index, mark) for (stream, index), mark in marks.items()])
     replace_whole(disk, ".", HIGH_WATERMARKS_FILE, frame(_TAG, _VERSION, payload), sync=False)
+
+
+def marks_of(partitions: Iterable[Partition]) -> dict[ReplicaKey, Offset]:
+    """The marks of partitions that have other replicas: what has none is committed as far as it is durable."""
+    marks = {}
+    for partition in partitions:
+        assignments = partition.stream.assignments
+        if assignments and len(assignments[partition.index].replicas) > 1:
+            marks[partition.stream.id, partition.index] = partition.high_watermark
+    return marks
+
+
+async def keep_saved(
+    disk: Disk, partitions: Callable[[], Iterable[Partition]], pause: Pause, log: FilteringBoundLogger
+) -> None:
+    """Save the marks after each pause in which any of them moved. Runs until it is cancelled."""
+    saved: dict[ReplicaKey, Offset] = {}
+    while True:
+        await pause.over()
+        saved = await save_if_moved(disk, partitions(), saved, log)
+
+
+async def save_if_moved(
+    disk: Disk, partitions: Iterable[Partition], saved: Mapping[ReplicaKey, Offset], log: FilteringBoundLogger
+) -> dict[ReplicaKey, Offset]:
+    """Save the marks where they are others than those that were saved last; what is saved now."""
+    marks = marks_of(partitions)
+    if marks != saved:
+        try:
+            await asyncio.to_thread(save, disk, marks)
+        except OSError as error:
+            log.warning("high-water marks not saved", reason=str(error))
+            return dict(saved)
+    return marks

@@ -5,6 +5,9 @@ proposals. Every change goes one way: event -> `PartitionLeadership.step` -> eff
 `start`.
 """
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from logboom.base.errors import (
@@ -57,9 +60,17 @@ class Leading(NamedTuple):
 
 
 class LeaderEpochs(Protocol):
-    """Where a log keeps its leader epochs: `storage.PartitionLog.epochs`."""
+    """Where a log keeps its leader epochs."""
 
     def begin(self, epoch: Epoch, offset: Offset) -> bool: ...
+
+
+class LedLog(Protocol):
+    """The part of a `storage.PartitionLog` that concerns its leader."""
+
+    @property
+    def epochs(self) -> LeaderEpochs: ...
+    def tell_writes(self, on_written: Callable[[], object] | None) -> None: ...
 
 
 class Readable(Protocol):
@@ -74,9 +85,9 @@ class Leader:
     __slots__ = (
         "_broker_id",
         "_core",
-        "_epochs",
         "_has_followers",
         "_key",
+        "_log",
         "_name",
         "_queue",
         "_readable",
@@ -91,7 +102,7 @@ class Leader:
         *,
         broker_id: BrokerId,
         min_insync_replicas: int,
-        epochs: LeaderEpochs,
+        log: LedLog,
         queue: AppendQueue,
         readable: Readable,
         replication: Replication,
@@ -101,7 +112,7 @@ class Leader:
         self._name = name
         self._key = key
         self._broker_id = broker_id
-        self._epochs = epochs
+        self._log = log
         self._queue = queue
         self._readable = readable
         self._replication = replication
@@ -168,13 +179,19 @@ class Leader:
         self._core.step(LeadershipEnded())
         if self._has_followers:
             self._has_followers = False
+            self._log.tell_writes(None)
             self._replication.leads(self._key, False)
 
     def _set_followers(self, leading: Leading) -> None:
         has_followers = len(leading.replicas | leading.isr) > 1
         if has_followers != self._has_followers:
             self._has_followers = has_followers
+            self._log.tell_writes(self._written_soon() if has_followers else None)
             self._replication.leads(self._key, has_followers)
+
+    def _written_soon(self) -> Callable[[], object]:
+        """Tells followers on the loop, from any thread: they fetch and write while this broker's disk is syncing."""
+        return partial(asyncio.get_running_loop().call_soon_threadsafe, self._replication.moved, self._key)
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -237,7 +254,7 @@ class Leader:
                     if self._has_followers:
                         self._replication.moved(self._key)
                 case EpochStarted(epoch, start_offset):
-                    self._epochs.begin(epoch, start_offset)
+                    self._log.epochs.begin(epoch, start_offset)
                 case ProposeIsr():
                     self._replication.propose(self._key)
                 case BelowMinimum():

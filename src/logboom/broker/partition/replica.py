@@ -120,7 +120,7 @@ class Partition:
             (self.stream.id, self.index),
             broker_id=services.broker_id,
             min_insync_replicas=self.config.min_insync_replicas,
-            epochs=self.log.epochs,
+            log=self.log,
             queue=self._queue,
             readable=self.reads,
             replication=services.replication,

@@ -5,6 +5,7 @@ until the metadata answers it (`IsrChanged`), or it is refused for good; where n
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ class IsrKeeper:
         self,
         controller: IsrPort,
         find: Callable[[ReplicaKey], Partition],
+        confirm: Callable[[Partition, ReplicaKey], None],
         *,
         own_epoch: Callable[[], BrokerEpoch | None],
         registered: Callable[[BrokerId], BrokerEpoch],
@@ -43,8 +45,10 @@ class IsrKeeper:
         ids: Ids,
         log: FilteringBoundLogger,
     ) -> None:
+        """`confirm` tells the leader of a partition again what its followers outside the ISR have."""
         self._controller = controller
         self._find = find
+        self._confirm = confirm
         self._own_epoch = own_epoch
         self._registered = registered
         self._config = config
@@ -55,6 +59,7 @@ class IsrKeeper:
         self._due: dict[ReplicaKey, None] = {}
         self._proposing: asyncio.Task[None] | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._looked_early = asyncio.Event()
         self._stopped = False
 
     # --- partitions ---------------------------------------------------------------------------------------------
@@ -128,16 +133,28 @@ class IsrKeeper:
 
     async def _tick(self) -> None:
         while self._led:
-            await asyncio.sleep(self._config.now.replica_lag_max_ms / 1_000 / _LOOKS_PER_LAG)
-            now_s = self._clock.monotonic_s()
+            self._looked_early.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.now.replica_lag_max_ms / 1_000 / _LOOKS_PER_LAG):
+                    await self._looked_early.wait()
             for number, key in enumerate(tuple(self._led), 1):
-                leader = self._leader(key)
-                if leader is not None:
-                    leader.replication_step(Ticked(self._find(key).log_end_offset, now_s))
-                    if leader.has_proposal:
-                        self.propose(key)
+                self._look(key)
                 if number % _PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
+
+    def look_now(self) -> None:
+        """Some broker began, ended or came back: who may be in sync may be another question now."""
+        self._looked_early.set()
+
+    def _look(self, key: ReplicaKey) -> None:
+        leader = self._leader(key)
+        if leader is None:
+            return
+        partition = self._find(key)
+        leader.replication_step(Ticked(partition.log_end_offset, self._clock.monotonic_s()))
+        self._confirm(partition, key)
+        if leader.has_proposal:
+            self.propose(key)
 
     def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

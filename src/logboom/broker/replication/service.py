@@ -51,6 +51,7 @@ class ReplicationService:
         self._isr = IsrKeeper(
             cluster.isr,
             find,
+            self._serving.confirm,
             own_epoch=cluster.own_epoch,
             registered=self._registered,
             config=config,
@@ -116,6 +117,10 @@ class ReplicationService:
     def propose(self, key: ReplicaKey) -> None:
         """A leader has a proposal for the controller."""
         self._isr.propose(key)
+
+    def brokers_changed(self) -> None:
+        """The metadata says something else of the brokers than before."""
+        self._isr.look_now()
 
     async def stop(self) -> None:
         """Ask, propose and serve nothing more."""

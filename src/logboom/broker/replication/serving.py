@@ -29,6 +29,8 @@ from logboom.replication.reconciliation import divergence
 _MARK_DELAY_S: Final = 0.02
 _DISK_READS_MAX: Final = 2
 """Reads for followers that wait for the disk at a time, so that those of consumers do not wait behind them."""
+_SILENCE_MAX_S: Final = 5.0
+"""After so long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
 _MAX_BYTES: Final = 64 << 20
 
@@ -49,6 +51,8 @@ class _Session:
         """The high-water marks that the follower knows."""
         self.mark_due: set[ReplicaKey] = set()
         self.mark_timer: asyncio.TimerHandle | None = None
+        self.heard_s = 0.0
+        """When the follower was heard of last, on the monotonic clock."""
         self.latest: wire.FetchRequest | None = None
         """The request that waits, or is going to."""
         self.waiter: asyncio.Future[None] | None = None
@@ -99,7 +103,7 @@ class FetchServing:
         """Answer a FETCH frame. Raises InvalidRequestError, StaleBrokerEpochError."""
         request = wire.decode_request(body)
         session = self._session_of(identity.broker_id, request)
-        session.latest = request
+        session.latest, session.heard_s = request, self._clock.monotonic_s()
         session.wake()  # a request that waits gives its place to this one
         session.add(request.items)
         deadline_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
@@ -253,6 +257,18 @@ class FetchServing:
                 self._clock.monotonic_s(),
             )
         )
+
+    def confirm(self, partition: Partition, key: ReplicaKey) -> None:
+        """Say again what followers outside the ISR have. They ask for nothing new while nothing is written, and may
+        have been refused when they said it first."""
+        now_s = self._clock.monotonic_s()
+        for session in self._sessions.values():
+            item = session.pending.get(key)
+            is_there = item is not None and key not in session.new and now_s - session.heard_s < _SILENCE_MAX_S
+            if item is None or not is_there or session.replica in partition.role.leader.isr:
+                continue
+            if item.epoch == partition.leader_epoch:
+                self._follower_is_at(partition, session, Offset(item.durable_end))
 
     # --- news ---------------------------------------------------------------------------------------------------
 
