@@ -4,11 +4,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from tests.groups.cluster import BROKERS, Cluster, Node
+from tests.groups.cluster import BROKERS, CLICKS, Cluster, Node
 from tests.groups.harness import kind
 from tests.groups.test_service import G, commit, join, until
 from tests.support import simulated
 
+from logboom.base.ids import StreamName
 from logboom.groups import DeleteGroup, Heartbeat, JoinReply, Sync
 from logboom.groups.errors import (
     CoordinatorLoadInProgressError,
@@ -16,6 +17,7 @@ from logboom.groups.errors import (
     NotCoordinatorError,
     UnknownMemberError,
 )
+from logboom.metadata import Image, ImageDelta
 
 A, B, C = BROKERS
 
@@ -354,3 +356,24 @@ def test_a_broker_coordinates_nothing_that_its_partition_does_not_lead() -> None
             assert kind((await node.groups.join(join())).error) is NotCoordinatorError
 
     simulated.run(body)
+
+
+def test_a_stream_that_is_made_anew_while_groups_load_has_no_offsets_of_the_one_before() -> None:
+    async def body() -> None:
+        async with Healthy() as cluster:
+            before, after, _ = cluster.nodes
+            assert (await before.groups.commit(commit(5))).results == (None,)
+            cluster.elect(B)
+            cluster.settle()
+            deleted = delta_of_deletion(after.image, CLICKS)
+            after.groups.follow(deleted)
+            await after.groups.loaded()
+            await until(lambda: after.groups.committed(G) == {})
+
+    simulated.run(body)
+
+
+def delta_of_deletion(image: Image, name: StreamName) -> ImageDelta:
+    """A stream is deleted, and there is another one of that name at once."""
+    gone = (image.by_name[name],)
+    return ImageDelta(image, image, (), (), gone, (), quotas_changed=False, broker_configs_changed=False)

@@ -103,6 +103,8 @@ class GroupShard:
         self._is_damaged = False
         """Whether something in the log could not be read at the start."""
         self._phase = _Phase.LOADING
+        self._gone: set[str] = set()
+        """Streams that were deleted while this loaded, of which there may be new ones of the same name."""
         self._events: deque[Event] = deque()
         self._stepping = False
         self._last_token = 0
@@ -151,7 +153,7 @@ class GroupShard:
     def _serve(self, record_count: int, existing_streams: frozenset[str]) -> None:
         self._phase = _Phase.SERVING
         self._perform(self._coordinator.start(self._now()))
-        self.process(StreamsDeleted(self._coordinator.streams() - existing_streams))
+        self.process(StreamsDeleted(frozenset(self._coordinator.streams() - existing_streams | self._gone)))
         self._log.debug("groups loaded", groups=len(self._coordinator.overview()), records=record_count)
 
     def _report(self, what: str) -> None:
@@ -206,6 +208,13 @@ class GroupShard:
         finally:
             self._stepping = False
         self._set_timer()
+
+    def streams_deleted(self, names: frozenset[str]) -> None:
+        """Delete all offsets of deleted streams, at the latest when the groups are loaded."""
+        if self.serves:
+            self.process(StreamsDeleted(names))
+        else:
+            self._gone |= names
 
     def _now(self) -> Now:
         return Now(int(self._clock.monotonic_s() * 1_000), self._clock.wall_ms())

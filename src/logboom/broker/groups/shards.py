@@ -25,7 +25,7 @@ from logboom.broker.groups.offsets_stream import OFFSETS_STREAM, leaderships
 from logboom.broker.groups.shard import STALL_GRACE_S, GroupShard
 from logboom.broker.partition.replica import Partition
 from logboom.broker.runtime import Runtime
-from logboom.groups import Resumed, StreamsDeleted, partition_of_group
+from logboom.groups import Resumed, partition_of_group
 from logboom.groups.errors import CoordinatorNotAvailableError, NotCoordinatorError
 from logboom.metadata import Image, Stream
 
@@ -218,9 +218,9 @@ class Shards:
             one.shard.configure(config.as_limits())
 
     def streams_deleted(self, names: frozenset[str]) -> None:
-        """Delete all offsets of deleted streams. Shards that load look for them at the end."""
-        for shard in self.serving():
-            shard.process(StreamsDeleted(names))
+        """Delete all offsets of deleted streams."""
+        for one in self._led.values():
+            one.shard.streams_deleted(names)
 
     def _log_stall(self, late_ms: int) -> None:
         """Every shard notices; one of them tells it."""
