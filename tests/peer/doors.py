@@ -23,14 +23,14 @@ WAIT_S = 20
 class Door(PeerDoor):
     """A door that remembers what it logs."""
 
-    def __init__(self, key: bytes = KEY, **config: Any) -> None:
+    def __init__(self, *keys: bytes, **config: Any) -> None:
         runtime, _ = machine()
         self.lines = CapturingLogger()
         log = structlog.wrap_logger(
             self.lines, processors=[], wrapper_class=structlog.make_filtering_bound_logger("debug")
         )
         settings = {"listen": "127.0.0.1:0", "key_file": Path("of-no-use"), **config}
-        super().__init__(PeerConfig.model_validate(settings), key, runtime=runtime, log=log)
+        super().__init__(PeerConfig.model_validate(settings), keys or (KEY,), runtime=runtime, log=log)
 
     def logged(self, field: str = "why") -> list[str]:
         """What the lines of the log have in a field."""

@@ -96,7 +96,7 @@ class PlainAsker(asyncio.BufferedProtocol):
 
 async def door(broker_id: int, seal_records: bool) -> PeerDoor:
     config = PeerConfig(listen="127.0.0.1:0", key_file=Path("of-no-use"), seal_records=seal_records)
-    made = PeerDoor(config, KEY, runtime=Runtime(), log=structlog.get_logger())
+    made = PeerDoor(config, (KEY,), runtime=Runtime(), log=structlog.get_logger())
     await made.start()
     made.identify(identity(broker_id))
     return made

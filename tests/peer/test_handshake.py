@@ -35,8 +35,8 @@ def dialler(
     return DiallerHandshake(key, own or introduction(1), NONCES[nonce], lane, identity(expected).broker_id)
 
 
-def listener(own: Introduction | None = None, *, key: bytes = KEY, nonce: int = 2) -> ListenerHandshake:
-    return ListenerHandshake(key, lambda: own or introduction(2), NONCES[nonce])
+def listener(own: Introduction | None = None, *keys: bytes, nonce: int = 2) -> ListenerHandshake:
+    return ListenerHandshake(keys or (KEY,), lambda: own or introduction(2), NONCES[nonce])
 
 
 def shaken(one: DiallerHandshake, two: ListenerHandshake) -> tuple[Session, Session]:
@@ -149,6 +149,26 @@ def test_a_sides_own_words_are_no_proof() -> None:
         two.received(_framed(answer[-32:]))
 
 
+@pytest.mark.parametrize(
+    ("dials", "listens"),
+    [
+        ((KEY,), (KEY, OTHER_KEY)),  # the new key is put behind the old one, one broker after the other
+        ((KEY, OTHER_KEY), (KEY,)),
+        ((KEY, OTHER_KEY), (OTHER_KEY, KEY)),  # then before it
+        ((OTHER_KEY, KEY), (KEY, OTHER_KEY)),
+        ((OTHER_KEY, KEY), (OTHER_KEY,)),  # then the old one is removed
+        ((OTHER_KEY,), (OTHER_KEY, KEY)),
+    ],
+)
+def test_a_key_is_replaced_one_broker_after_the_other(dials: tuple[bytes, ...], listens: tuple[bytes, ...]) -> None:
+    shaken(dialler(key=dials[0]), listener(None, *listens))
+
+
+def test_a_key_that_only_the_other_side_uses_is_refused() -> None:
+    with pytest.raises(HandshakeError, match=r"need the same peer\.key_file"):
+        shaken(dialler(key=bytes([7]) * 32), listener(None, KEY, OTHER_KEY))
+
+
 def test_a_dialler_sent_on_to_another_broker_notices() -> None:
     with pytest.raises(HandshakeError, match="broker 3 listens there, and not broker 2"):
         shaken(dialler(), listener(introduction(3)))
@@ -176,7 +196,7 @@ def test_the_same_broker_id_on_another_disk_gets_through_for_the_controller_to_j
 
 def test_a_dialler_waits_while_the_listener_does_not_know_who_it_is() -> None:
     known: list[Introduction] = []
-    two = ListenerHandshake(KEY, lambda: known[0] if known else None, NONCES[2])
+    two = ListenerHandshake((KEY,), lambda: known[0] if known else None, NONCES[2])
     one = dialler()
     hello = one.start()
     assert two.received(hello[:30]) == two.received(hello[30:]) == two.received(b"") == b""

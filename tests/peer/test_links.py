@@ -37,7 +37,7 @@ class Machine:
         config = PeerConfig.model_validate({"listen": f"{self.name}:{port}", "key_file": "of-no-use"})
 
         async def start() -> None:
-            self.door = PeerDoor(config, KEY, runtime=self.process.runtime, log=self.process.log)
+            self.door = PeerDoor(config, (KEY,), runtime=self.process.runtime, log=self.process.log)
             await self.door.start()
             self.door.serve(FrameKind.CONTROL, echo)
             self.door.serve_posts(FrameKind.RAFT, lambda who, body: self.posts.append(bytes(body)))

@@ -36,7 +36,7 @@ from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
 from logboom.kafka.server.door import KafkaDoor
 from logboom.peer.door import PeerDoor
-from logboom.peer.key import read_cluster_key
+from logboom.peer.key import ClusterKeys, read_cluster_keys
 
 ANSWER_GRACE_S: Final = 2.5
 """How long accepted requests may take to be answered; with the flush that follows, a stop takes less than 5 s."""
@@ -68,7 +68,7 @@ class Node:
         *,
         runtime: Runtime | None = None,
         open_disk: Callable[[str], Disk] = OsDisk,
-        read_key: Callable[[Path], bytes] = read_cluster_key,
+        read_key: Callable[[Path], ClusterKeys] = read_cluster_keys,
         process_metrics: Sequence[Collector] = (),
         set_log_level: Callable[[LogLevel], None] = lambda level: None,
     ) -> None:

@@ -33,15 +33,16 @@ ends with the deadline of handshakes and is made anew.
 
 from logboom.peer.config import PeerConfig
 from logboom.peer.door import PeerDoor
-from logboom.peer.key import ClusterKeyError, format_cluster_key, read_cluster_key
+from logboom.peer.key import ClusterKeyError, ClusterKeys, format_cluster_key, read_cluster_keys
 from logboom.peer.metrics import LaneMetrics, PeerMetrics
 
 __all__ = [
     "ClusterKeyError",
+    "ClusterKeys",
     "LaneMetrics",
     "PeerConfig",
     "PeerDoor",
     "PeerMetrics",
     "format_cluster_key",
-    "read_cluster_key",
+    "read_cluster_keys",
 ]

@@ -21,7 +21,8 @@ class PeerConfig(Settings):
 
     key_file: Path | None = None
     """File with the cluster's key, the same for all its brokers; `logboom cluster key --out FILE` makes one. Whoever
-    has the key can act as a broker. It authenticates; what brokers send one another is not encrypted."""
+    has the key can act as a broker. It authenticates; what brokers send one another is not encrypted. Of several keys,
+    one a line, the first is used, and all are taken from others."""
 
     seal_records: bool = False
     """Whether records that this broker sends to others are protected against change on the way. All else that brokers

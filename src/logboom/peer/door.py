@@ -21,6 +21,7 @@ from logboom.peer.config import PeerConfig
 from logboom.peer.connection import UNSENT_BYTES_MAX, Connection
 from logboom.peer.handshake import Introduction, Session, check_introduction
 from logboom.peer.inbound import UNAUTHENTICATED_MAX, Inbound
+from logboom.peer.key import ClusterKeys
 from logboom.peer.link import CALLS_MAX, Link
 from logboom.peer.metrics import PeerMetrics
 from logboom.peer.services import make_services
@@ -33,12 +34,12 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not l
 class PeerDoor:
     """Life: `start`, `identify` once it is known who this broker is, `stop`; on one loop."""
 
-    def __init__(self, config: PeerConfig, key: bytes, *, runtime: Runtime, log: FilteringBoundLogger) -> None:
-        """`config.listen` is set. `key`: the cluster's, of `key.read_cluster_key`."""
+    def __init__(self, config: PeerConfig, keys: ClusterKeys, *, runtime: Runtime, log: FilteringBoundLogger) -> None:
+        """`config.listen` is set. `keys`: the cluster's, of `key.read_cluster_keys`."""
         assert config.listen is not None
         self._config = config
         self._listen = config.listen
-        self._services = make_services(key, runtime, log, seal_records=config.seal_records)
+        self._services = make_services(keys, runtime, log, seal_records=config.seal_records)
         self._inbound = Inbound(self._services, self._seen)
         self._links: dict[tuple[BrokerId, Lane], Link] = {}
         self._dialled: dict[Connection, None] = {}

@@ -1,13 +1,14 @@
 """The handshake between two brokers: each proves to the other that it has the cluster's key, and who it is.
 
-    dialler -> listener   hello: magic, versions, nonce, lane, expected broker; its three ids, its address
+    dialler -> listener   hello: magic, versions, nonce, lane, expected broker; its three ids, its address; key's name
     listener -> dialler   hello: the same of its own, then its proof
     dialler -> listener   its proof; frames may follow at once
 
 A proof is HMAC-SHA256 under the cluster's key over a label, different for each side, and all that was said before. Both
 nonces are in it, so that a handshake that was recorded is worth nothing; both sides and the lane are, so that nothing
 can be sent on to a broker that it was not meant for; the labels keep a side's own words from being given back to it.
-The keys of the frames are made the same way, one for each direction.
+The keys of the frames are made the same way, one for each direction. Where a listener has several keys, it takes the
+one that the dialler names by a digest.
 
 It authenticates and does not encrypt: whoever is on the way can read all, and change nothing unnoticed.
 
@@ -16,7 +17,7 @@ and so many bytes. Pure: bytes in, bytes out. Nothing here trusts a length: a me
 """
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Annotated, Final
@@ -37,6 +38,7 @@ ANY_BROKER: Final = BrokerId(-1)
 _VERSION: Final = 1
 _MAGIC: Final = b"logboom peer\0"
 _PROOF_BYTES: Final = 32
+_KEY_NAME_BYTES: Final = 8
 _LENGTH: Final = Struct(">H")
 _ID_CHARS_MAX: Final = 128
 _HOST_CHARS_MAX: Final = 255
@@ -67,6 +69,7 @@ class _Hello(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     cluster_id: Annotated[str, Meta(max_length=_ID_CHARS_MAX)]
     host: Annotated[str, Meta(max_length=_HOST_CHARS_MAX)]
     port: Annotated[int, Meta(ge=0, le=65_535)]
+    key_name: Annotated[bytes, Meta(min_length=_KEY_NAME_BYTES, max_length=_KEY_NAME_BYTES)]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Hello)
@@ -94,12 +97,12 @@ class Session:
 def check_introduction(own: Introduction) -> None:
     """Raises HandshakeError where a broker's own ids or address are too long to be told to others."""
     try:
-        _read_hello(_hello(own, bytes(NONCE_BYTES), Lane.CONTROL, ANY_BROKER))
+        _read_hello(_hello(own, b"", bytes(NONCE_BYTES), Lane.CONTROL, ANY_BROKER))
     except (ValueError, HandshakeError):
         raise HandshakeError("the cluster's id, or the address that other brokers are told, is too long") from None
 
 
-def _hello(own: Introduction, nonce: bytes, lane: int, expected: BrokerId) -> bytes:
+def _hello(own: Introduction, key: bytes, nonce: bytes, lane: int, expected: BrokerId) -> bytes:
     """The bytes of a hello; ValueError where they are too many."""
     hello = _Hello(
         oldest_version=_VERSION,
@@ -112,6 +115,7 @@ def _hello(own: Introduction, nonce: bytes, lane: int, expected: BrokerId) -> by
         cluster_id=own.identity.cluster_id,
         host=own.address.host,
         port=own.address.port,
+        key_name=_key_name(key),
     )
     data = _MAGIC + msgspec.msgpack.encode(hello)
     if len(data) > MESSAGE_BYTES_MAX - _PROOF_BYTES:
@@ -136,6 +140,10 @@ def _introduction(hello: _Hello) -> Introduction:
 def _mac(key: bytes, label: str, *said: bytes) -> bytes:
     parts = [f"logboom peer: {label}".encode(), *said]
     return hmac.digest(key, b"".join(_LENGTH.pack(len(part)) + part for part in parts), "sha256")
+
+
+def _key_name(key: bytes) -> bytes:
+    return _mac(key, "name of the key")[:_KEY_NAME_BYTES]
 
 
 def _check(own: Introduction, hello: _Hello) -> Introduction:
@@ -201,7 +209,7 @@ class DiallerHandshake:
         self._own = own
         self._lane = lane
         self._expected = expected
-        self._hello = _hello(own, nonce, lane, expected)
+        self._hello = _hello(own, key, nonce, lane, expected)
         self._messages = _Messages()
         self.session: Session | None = None
 
@@ -239,9 +247,10 @@ class DiallerHandshake:
 class ListenerHandshake:
     """The side that was dialled. `received` what comes, until `session`."""
 
-    def __init__(self, key: bytes, own: Callable[[], Introduction | None], nonce: bytes) -> None:
+    def __init__(self, keys: Sequence[bytes], own: Callable[[], Introduction | None], nonce: bytes) -> None:
         """`own` may be None for a while; the dialler then waits, and `received` is called again once it is known."""
-        self._key = key
+        self._keys = keys
+        self._key = keys[0]
         self._own = own
         self._nonce = nonce
         self._messages = _Messages()
@@ -280,12 +289,14 @@ class ListenerHandshake:
             self._first = self._messages.next()
             if self._first is None:
                 return b""
-            _read_hello(self._first)
+            name = _read_hello(self._first).key_name
+            # Without a key of that name, the proof under another one tells the dialler that the keys differ.
+            self._key = next((key for key in self._keys if _key_name(key) == name), self._key)
         if self._messages.rest():
             raise HandshakeError("it speaks before it is its turn")
         if own is None:
             return b""
-        said = _hello(own, self._nonce, _read_hello(self._first).lane, ANY_BROKER)
+        said = _hello(own, self._key, self._nonce, _read_hello(self._first).lane, ANY_BROKER)
         self._said = said + _mac(self._key, "proof of the listener", self._first, said)
         return _framed(self._said)
 

@@ -57,7 +57,7 @@ class Inbound:
             self.services.limit_hits["peer.unauthenticated_connections"] += 1
             self.forget_unauthenticated(oldest)
             oldest.end(f"{UNAUTHENTICATED_MAX} newer connections came before its other side had proven itself")
-        handshake = ListenerHandshake(self.services.key, lambda: self.services.own, self.services.nonce())
+        handshake = ListenerHandshake(self.services.keys, lambda: self.services.own, self.services.nonce())
         connection = Connection(self.services, _Accepted(self), handshake)
         metrics.accepted += 1
         self.connections[connection] = self.unauthenticated[connection] = None

@@ -220,7 +220,7 @@ class Link:
         own = self._services.own
         assert own is not None
         expected = ANY_BROKER if self._to is None else self._to
-        handshake = DiallerHandshake(self._services.key, own, self._services.nonce(), self._lane, expected)
+        handshake = DiallerHandshake(self._services.keys[0], own, self._services.nonce(), self._lane, expected)
         self._shaking = Connection(self._services, self, handshake)
         self._opened(self._shaking)
         return self._shaking

@@ -11,6 +11,7 @@ from logboom.broker.runtime import Runtime
 from logboom.peer.frames import SCRATCH_BYTES
 from logboom.peer.handlers import Handlers
 from logboom.peer.handshake import Introduction
+from logboom.peer.key import ClusterKeys
 from logboom.peer.metrics import PeerMetrics
 
 
@@ -18,7 +19,7 @@ from logboom.peer.metrics import PeerMetrics
 class PeerServices:
     """See the module. On one loop."""
 
-    key: bytes = field(repr=False)
+    keys: ClusterKeys = field(repr=False)
     ids: Ids
     log: RateLimitedLog
     limit_hits: Counter[str]
@@ -36,7 +37,9 @@ class PeerServices:
         return self.ids.uuid().bytes + self.ids.uuid().bytes
 
 
-def make_services(key: bytes, runtime: Runtime, log: FilteringBoundLogger, *, seal_records: bool) -> PeerServices:
+def make_services(
+    keys: ClusterKeys, runtime: Runtime, log: FilteringBoundLogger, *, seal_records: bool
+) -> PeerServices:
     """The services of one door."""
     hits: Counter[str] = Counter()
-    return PeerServices(key, runtime.ids, RateLimitedLog(log, runtime.clock, hits), hits, seal_records)
+    return PeerServices(keys, runtime.ids, RateLimitedLog(log, runtime.clock, hits), hits, seal_records)
