@@ -9,12 +9,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
 import structlog
 from tests.support.peers import MemoryNetwork
-from tests.support.simulated import machine
+from tests.support.simulated import machine, replace_disk
 
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, PartitionIndex, StreamId, StreamName
@@ -29,6 +30,7 @@ from logboom.metadata.leadership import IsrProposal, change_isr
 from logboom.metadata.membership import Registration, fence, partitions_changed, register, unfence
 from logboom.metadata.placement import start
 from logboom.metadata.records import Placed
+from logboom.sim.disk import SimDisk
 from logboom.storage import PartitionLog
 
 LAG_MAX_MS = 2_000
@@ -128,6 +130,25 @@ class Cluster:
         self.network.leave(broker_id)
         await broker.stop()
         await self.fence(broker_id)
+
+    async def crash(self, broker_id: int, random: Random) -> None:
+        """The machine of a broker loses its power; what it does from now on is seen by nobody."""
+        member = self.members[BrokerId(broker_id)]
+        async with self._taking:  # no metadata is on its way to its disk
+            broker, member.broker, member.epoch = member.broker, None, None
+            assert broker is not None
+            self.network.leave(broker_id)
+            left = self.disk(broker_id).power_cut(random)
+        await broker.stop()
+        replace_disk(str(self.path / str(broker_id)), left)
+        await self.fence(broker_id)
+
+    def disk(self, broker_id: int) -> SimDisk:
+        """The simulated disk of a broker."""
+        _, disk_of = machine()
+        disk = disk_of(str(self.path / str(broker_id)))
+        assert isinstance(disk, SimDisk)
+        return disk
 
     def __getitem__(self, broker_id: int) -> Broker:
         broker = self.members[BrokerId(broker_id)].broker

@@ -322,3 +322,77 @@ def test_a_full_disk_of_a_follower_holds_up_acks_until_it_has_room_or_is_out_of_
             assert bytes_of(one) == bytes_of(other)
 
     run(body)
+
+
+def test_a_copy_that_ends_below_the_leaders_first_record_begins_there(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2], segment_bytes="16384")
+            await append(cluster.leader("orders"), b"first")
+            await cluster.stop(2)
+            for number in range(40):
+                await append(cluster.leader("orders"), b"%d" % number * 1_000)
+            leader = cluster.leader("orders")
+            assert await leader.deletion.delete_records(30) == 30
+            await cluster.start(2)
+            await cluster.in_sync("orders")
+            copy = cluster.partition(2, "orders")
+            assert (copy.log_start_offset, copy.log_end_offset) == (30, 41)
+            await until(lambda: copy.high_watermark == 41, "the copy shows all of it")
+            assert await values_of(copy, 30) == await values_of(leader, 30)
+
+    run(body)
+
+
+def test_records_that_the_leader_has_deleted_go_from_its_followers(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2])
+            leader, copy = cluster.leader("orders"), cluster.partition(2, "orders")
+            for number in range(10):
+                await append(leader, b"%d" % number)
+            await until(lambda: copy.high_watermark == 10, "the copy shows all of it")
+            assert await leader.deletion.delete_records(6) == 6
+            await append(leader, b"more")
+            await until(lambda: copy.log_start_offset == 6, "the copy begins there too")
+
+    run(body)
+
+
+def test_what_an_earlier_process_left_of_a_replica_that_moved_is_removed_once_that_is_certain(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2])
+            await append(cluster.leader("orders"), b"a")
+            await cluster.stop(1)
+            disk = cluster.disk(1)
+            files = disk.list("streams/orders-0")
+            before = {name: disk.open(f"streams/orders-0/{name}").read(0, 1 << 20) for name in files}
+            await cluster.take(reassign(cluster.image, "orders", 0, [2, 3], cluster.minimum_of))
+            await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
+            await cluster.start(1)
+            await until(lambda: not disk.exists("streams/orders-0"), "it is gone")
+            await cluster.stop(1)
+            disk.make_dir("streams/orders-0")
+            for name, data in before.items():
+                disk.open(f"streams/orders-0/{name}", create=True).write(0, [data])
+            await cluster.start(1)
+            await until(lambda: not disk.exists("streams/orders-0"), "it is gone again")
+
+    run(body)
+
+
+def test_a_new_broker_that_is_fenced_joins_as_soon_as_it_is_not(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1, replica_lag_max_ms=60_000) as cluster:
+            await cluster.create("orders", [1, 2])
+            await append(cluster.leader("orders"), b"a")
+            await cluster.stop(2)
+            await cluster.start(2, unfenced=False)
+            copy = cluster.partition(2, "orders")
+            await until(lambda: copy.role.follower.high_watermark == 1, "the copy has it")
+            await stays(lambda: cluster.assignment("orders").isr == (1,), 1.0)
+            await cluster.unfence(2)
+            await until(lambda: cluster.assignment("orders").isr == (1, 2), "it is in sync", within_s=5)
+
+    run(body)

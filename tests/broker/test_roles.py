@@ -36,7 +36,7 @@ from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.partition.services import PartitionServices
 from logboom.host import SystemClock
 from logboom.metadata import Stream, StreamCreated, delta_of
-from logboom.records import patch_batch, read_header
+from logboom.records import gap_batch, patch_batch, read_header
 from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import EpochEnd
@@ -171,13 +171,16 @@ def test_a_leader_serves_what_the_log_has_and_writes_its_own_epoch(
 def test_a_leader_commits_nothing_that_another_member_of_the_isr_does_not_have(
     partition: Partition, commit: ImmediateCommit
 ) -> None:
-    partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
-    assert partition.high_watermark == 0, "what broker 2 has is not known"
-    outcomes: list[AppendResult | LogboomError] = []
-    partition.append(batch(b"c"), acks=-1, done=outcomes.append)
-    commit.commit()
-    assert not outcomes
-    assert partition.log.durable_end == 3
+    async def body() -> None:
+        partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
+        assert partition.high_watermark == 0, "what broker 2 has is not known"
+        outcomes: list[AppendResult | LogboomError] = []
+        partition.append(batch(b"c"), acks=-1, done=outcomes.append)
+        commit.commit()
+        assert not outcomes
+        assert partition.log.durable_end == 3
+
+    run(body)
 
 
 def leaders_batch(*values: bytes, offset: int, epoch: int) -> memoryview:
@@ -259,6 +262,28 @@ def test_a_follower_cuts_its_log_where_the_leader_says(
     run(body)
 
 
+def test_a_follower_that_ends_inside_a_batch_of_its_leader_goes_back_to_where_that_begins(
+    partition: Partition, commit: ImmediateCommit, replication: Recorded
+) -> None:
+    """Key compaction puts one batch in the place of several: the follower has not got the same ones."""
+
+    async def body() -> None:
+        records = batch(b"c", b"d", b"e")
+        partition.log.append(records, ((0, read_header(records)),), leader_epoch=Epoch(3), now_ms=1_000)
+        partition.log.flush(sync=True)
+        partition.role.follow(BrokerId(2), Epoch(4))
+        compacted = memoryview(gap_batch(Offset(2), Offset(9), Epoch(3)))
+        partition.role.follower.answered(answer(replication, 9), compacted)
+        while len(replication.fetches) < 2:
+            await asyncio.sleep(0)
+        assert replication.fetches[-1].offset == 2
+        partition.role.follower.answered(answer(replication, 9), compacted)
+        commit.commit()
+        assert (partition.log_end_offset, replication.fetches[-1].offset) == (9, 9)
+
+    run(body)
+
+
 def test_a_follower_waits_before_it_asks_again_for_bytes_that_are_no_batches(
     partition: Partition, replication: Recorded
 ) -> None:
@@ -279,14 +304,17 @@ def test_a_follower_waits_before_it_asks_again_for_bytes_that_are_no_batches(
 def test_latest_is_not_known_until_what_an_earlier_leader_may_have_told_is_committed(
     partition: Partition, commit: ImmediateCommit
 ) -> None:
-    partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
-    with pytest.raises(OffsetNotAvailableError):
+    async def body() -> None:
+        partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
+        with pytest.raises(OffsetNotAvailableError):
+            partition.role.leader.check_latest_known()
+        partition.role.leader.replication_step(
+            FollowerFetched(BrokerId(2), BrokerEpoch(7), Offset(2), partition.log_end_offset, 0.0)
+        )
         partition.role.leader.check_latest_known()
-    partition.role.leader.replication_step(
-        FollowerFetched(BrokerId(2), BrokerEpoch(7), Offset(2), partition.log_end_offset, 0.0)
-    )
-    partition.role.leader.check_latest_known()
-    assert partition.high_watermark == 2
+        assert partition.high_watermark == 2
+
+    run(body)
 
 
 def test_a_new_partition_leads_only_once_its_stream_is_committed(tmp_path: Path) -> None:

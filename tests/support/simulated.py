@@ -65,5 +65,12 @@ def machine() -> tuple[Runtime, Callable[[str], Disk]]:
     return simulation.director.runtime, open_disk
 
 
+def replace_disk(path: str, disk: SimDisk) -> None:
+    """The next broker on `path` finds this disk, such as what a power cut has left of the one before."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    _disks[_simulations[loop]][path] = disk
+
+
 def _end_later(loop: SimLoop, path: str, ended: Callable[[OSError | None], None]) -> None:
     loop.call_later(_SYNC_S, ended, None)

@@ -298,6 +298,9 @@ class BrokerConfig(Settings):
         SizeBytes, Field(ge=KIB, le=64 * MIB), Static("replica.fetch.max.bytes")
     ] = MIB
     """The records that one fetch of a follower brings of one partition. A larger batch comes alone."""
+    replica_disk_reads: Annotated[int, Field(ge=1, le=64)] = 2
+    """How many reads for followers may wait for the disk at a time, of the `read_threads`. What followers that keep up
+    ask for is in memory."""
     cleaner: CleanerConfig = CleanerConfig()
     """Key compaction."""
     conditions: ConditionsConfig = ConditionsConfig()

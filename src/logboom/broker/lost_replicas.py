@@ -83,14 +83,17 @@ class LostReplicas:
             for key, make_anew in telling.items():
                 self._untold.pop(key, None)
                 if make_anew and key in self._known:
-                    self._known.discard(key)
                     await self._restore(key)
 
     async def _restore(self, key: ReplicaKey) -> None:
+        self._known.discard(key)
         try:
             await self._make_anew(key)
-        except LogboomError as error:
-            self._log.error("a replica cannot be made anew", stream=str(key[0]), partition=key[1], reason=str(error))
+        except (LogboomError, OSError) as error:
+            self._log.error("a replica cannot be made anew yet", stream=str(key[0]), partition=key[1], why=str(error))
+            self._known.add(key)
+            self._untold[key] = True
+            await asyncio.sleep(_RETRY_S)
 
     def _told(self, task: asyncio.Task[None]) -> None:
         self._task = None

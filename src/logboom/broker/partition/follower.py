@@ -12,7 +12,7 @@ On the loop. Knows nothing of requests and connections.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -49,6 +49,7 @@ class Follower:
     __slots__ = (
         "_clock",
         "_core",
+        "_delete_before",
         "_flusher",
         "_held",
         "_key",
@@ -62,6 +63,7 @@ class Follower:
         "_shown",
         "_staged_bytes",
         "_target",
+        "_trimming",
         "_unwritten_bytes",
     )
 
@@ -74,16 +76,19 @@ class Follower:
         shown: Shown,
         safe_end: Callable[[], Offset],
         on_news: Callable[[], None],
+        delete_before: Callable[[Offset], Awaitable[object]],
         services: PartitionServices,
     ) -> None:
         """`safe_end`: up to where this copy is as safe as the stream asks for. `on_news` is called when readers may
-        read more."""
+        read more. `delete_before` removes the oldest records; it raises LogboomError."""
         self._target = target
         self._key = key
         self._log = log
         self._shown = shown
         self._safe_end = safe_end
         self._on_news = on_news
+        self._delete_before = delete_before
+        self._trimming: asyncio.Future[object] | None = None
         self._flusher = services.flusher
         self._clock = services.clock
         self._replication = services.replication
@@ -139,6 +144,19 @@ class Follower:
             self._records = records, headers
         self._step(answer)
         self._records = None
+        self._trim(answer.log_start)
+
+    def _trim(self, log_start: Offset) -> None:
+        """Records that the leader has deleted are not to come back if this broker leads one day."""
+        start = min(log_start, self._shown.high_watermark)
+        if start > self._log.log_start_offset and self._trimming is None and self._core.reconciled:
+            self._trimming = asyncio.ensure_future(self._delete_before(start))
+            self._trimming.add_done_callback(self._trimmed)
+
+    def _trimmed(self, task: "asyncio.Future[object]") -> None:
+        self._trimming = None
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._logger.warning("deleted records stay for now", partition=str(self._target), reason=str(fault))
 
     def _placed(self, answer: FetchAnswered, headers: Sequence[tuple[int, BatchHeader]]) -> FetchAnswered:
         first, end = headers[0][1].base_offset, self._log.log_end_offset

@@ -98,6 +98,7 @@ class Partition:
             shown=self.reads,
             safe_end=lambda: self._queue.safe_end,
             on_news=self._leader.watchers.call,
+            delete_before=lambda offset: self.deletion.delete_before(offset, why="leader"),
             services=services,
         )
         self.role = Role(

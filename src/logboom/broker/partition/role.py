@@ -90,8 +90,9 @@ class Role:
         """Take appends as the leader of an epoch above every earlier one, or learn of a change in that leadership. The
         ISR has this broker in it.
 
-        On the loop, or on the thread that opened the log, before anything else has the partition. Does not wait for the
-        disk: where the epoch is not saved yet, the flush of its first batch saves it before it writes that batch.
+        On the loop; where there is no other replica, also on the thread that opened the log, before anything else has
+        the partition. Does not wait for the disk: where the epoch is not saved yet, the flush of its first batch saves
+        it before it writes that batch.
         """
         if self.leads and leading.epoch == self.epoch:
             self.leader.isr_changed(leading)

@@ -47,7 +47,7 @@ class ReplicationService:
         self._log = log
         self._fetchers: dict[BrokerId, Fetcher] = {}
         self._leader_of: dict[ReplicaKey, BrokerId] = {}
-        self._serving = FetchServing(find, self._registered, runtime.clock, log)
+        self._serving = FetchServing(find, self._registered, runtime.clock, config.now.replica_disk_reads, log)
         self._isr = IsrKeeper(
             cluster.isr,
             find,

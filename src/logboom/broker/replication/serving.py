@@ -27,8 +27,6 @@ from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
 
 _MARK_DELAY_S: Final = 0.02
-_DISK_READS_MAX: Final = 2
-"""Reads for followers that wait for the disk at a time, so that those of consumers do not wait behind them."""
 _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
@@ -86,16 +84,18 @@ class FetchServing:
         find: Callable[[ReplicaKey], Partition],
         registered: Callable[[BrokerId], BrokerEpoch],
         clock: Clock,
+        disk_reads_max: int,
         log: FilteringBoundLogger,
     ) -> None:
         """`find` raises LogboomError for a partition that is not here. `registered`: the epoch of a broker as the
-        metadata has it, -1 for one that it does not know."""
+        metadata has it, -1 for one that it does not know. `disk_reads_max`: reads that wait for the disk at a time, so
+        that those of consumers do not wait behind them."""
         self._find = find
         self._registered = registered
         self._clock = clock
         self._log = log
         self._sessions: dict[BrokerId, _Session] = {}
-        self._disk_reads = asyncio.Semaphore(_DISK_READS_MAX)
+        self._disk_reads = asyncio.Semaphore(disk_reads_max)
 
     # --- requests -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,197 @@
+"""Lives of a replicated cluster under a seed: brokers crash, links break, leaders change, disks fill up. Whatever was
+acked is there in the end, at the offset it was acked with, and all copies are the same."""
+
+import asyncio
+import contextlib
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.broker.node import append_soon, batch, values_of
+from tests.broker.replicated import Cluster, bytes_of, until
+from tests.support.simulated import run
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import NO_BROKER, Epoch, Offset, PartitionIndex, StreamName
+from logboom.broker.partition.waiters import AppendResult
+from logboom.metadata.leadership import LogEnd, recover, recovery_candidates
+from logboom.metadata.reassignment import reassign
+
+BROKERS = (1, 2, 3, 4)
+PARTITIONS = 3
+STEPS = 60
+
+
+class Life:
+    """One life."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.random = Random(seed)
+        self.cluster = Cluster(path, inline_flush=seed % 2 == 0, replica_fetch_wait_ms=200)
+        self.acked: list[tuple[int, int, bytes]] = []
+        """Partition, offset and value of each record that was acked."""
+        self.shown: dict[int, list[bytes | None]] = {index: [] for index in range(PARTITIONS)}
+        """The longest log that a reader has seen, by partition."""
+        self.sent = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def alive(self) -> list[int]:
+        return [number for number, member in self.cluster.members.items() if member.broker is not None]
+
+    # --- what may happen ----------------------------------------------------------------------------------------
+
+    async def produce(self) -> None:
+        for _ in range(self.random.randint(1, 8)):
+            index = self.random.randrange(PARTITIONS)
+            leader = self.cluster.assignment("orders", index).leader
+            broker = leader if self.random.random() < 0.8 and leader in self.alive else self.random.choice(self.alive)
+            with contextlib.suppress(LogboomError):
+                partition = self.cluster.partition(broker, "orders", index)
+                self.sent += 1
+                value = b"%d-" % self.sent + b"x" * self.random.randint(0, 2_000)
+                task = asyncio.ensure_future(self._acked(index, value, append_soon(partition, batch(value))))
+                self.tasks.add(task)
+                task.add_done_callback(self.tasks.discard)
+
+    async def _acked(self, index: int, value: bytes, appended: "asyncio.Future[AppendResult]") -> None:
+        with contextlib.suppress(LogboomError):
+            result = await appended
+            self.acked.append((index, result.base_offset, value))
+
+    async def read(self) -> None:
+        """Readers of any copy see what readers of any other have seen, or more of it."""
+        index, broker = self.random.randrange(PARTITIONS), self.random.choice(self.alive)
+        with contextlib.suppress(LogboomError):
+            seen = await values_of(self.cluster.partition(broker, "orders", index))
+            known = self.shown[index]
+            both = min(len(seen), len(known))
+            assert seen[:both] == known[:both], f"copies of orders-{index} show different records"
+            if len(seen) > len(known):
+                self.shown[index] = seen
+
+    async def cut(self) -> None:
+        self.cluster.network.cut(*self.random.sample(BROKERS, 2))
+
+    async def heal(self) -> None:
+        self.cluster.network.heal()
+
+    async def crash(self) -> None:
+        if len(self.alive) > 2:
+            await self.cluster.crash(self.random.choice(self.alive), self.random)
+
+    async def stop(self) -> None:
+        if len(self.alive) > 2:
+            await self.cluster.stop(self.random.choice(self.alive))
+
+    async def restart(self) -> None:
+        for broker in BROKERS:
+            if broker not in self.alive and self.random.random() < 0.5:
+                await self.cluster.start(broker)
+
+    async def elect(self) -> None:
+        index = self.random.randrange(PARTITIONS)
+        candidates = [one for one in self.cluster.assignment("orders", index).isr if one in self.alive]
+        if candidates:
+            await self.cluster.elect("orders", index, self.random.choice(candidates))
+
+    async def lease(self) -> None:
+        broker = self.random.choice(self.alive)
+        self.cluster[broker].replicas.lease_changed(False)
+        await asyncio.sleep(self.random.random())
+        if broker in self.alive:
+            self.cluster[broker].replicas.lease_changed(True)
+
+    async def controller(self) -> None:
+        self.cluster.controller_is_away = not self.cluster.controller_is_away
+
+    async def move(self) -> None:
+        index = self.random.randrange(PARTITIONS)
+        replicas = self.random.sample(BROKERS, 3)
+        await self.cluster.take(reassign(self.cluster.image, "orders", index, replicas, self.cluster.minimum_of))
+
+    async def fill(self) -> None:
+        broker = self.random.choice(self.alive)
+        disk = self.cluster.disk(broker)
+
+        def full(operation: str, path: str) -> None:
+            if operation in ("write", "allocate") and "orders" in path:
+                raise OSError(errno.ENOSPC, "no room", path)
+
+        disk.fault = full
+        await asyncio.sleep(self.random.random())
+        disk.fault = lambda operation, path: None
+
+    async def recover(self) -> None:
+        """Where all that had everything were killed: the one with the longest log, once all of them are back."""
+        for index in range(PARTITIONS):
+            now = self.cluster.assignment("orders", index)
+            candidates = recovery_candidates(now)
+            if now.leader == NO_BROKER and candidates and all(one in self.alive for one in candidates):
+                logs = {one: self.cluster.partition(one, "orders", index).log for one in candidates}
+                ends = {one: LogEnd(Epoch(log.epochs.latest), log.log_end_offset) for one, log in logs.items()}
+                stream = self.cluster.image.by_name[StreamName("orders")]
+                image, minimum_of = self.cluster.image, self.cluster.minimum_of
+                await self.cluster.take(recover(image, stream.id, PartitionIndex(index), ends, minimum_of))
+
+    # --- its end ------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        cluster, random = self.cluster, self.random
+        for broker in BROKERS:
+            await cluster.start(broker)
+        await cluster.create("orders", [1, 2, 3], partitions=PARTITIONS, segment_bytes="16384")
+        happenings = [self.produce] * 12 + [self.read] * 4 + [self.cut, self.heal, self.restart] * 2
+        happenings += [self.crash, self.stop, self.elect, self.lease, self.controller, self.move, self.fill]
+        for _ in range(STEPS):
+            await random.choice(happenings)()
+            await self.recover()
+            await asyncio.sleep(random.random() * 0.3)
+        await self._become_whole()
+        self._check()
+
+    async def _become_whole(self) -> None:
+        cluster = self.cluster
+        cluster.network.heal()
+        cluster.controller_is_away = False
+        for broker in BROKERS:
+            if broker not in self.alive:
+                await cluster.start(broker)
+        await self.recover()
+        for index in range(PARTITIONS):
+            await cluster.in_sync("orders", index)
+            leader = cluster.leader("orders", index)
+            await asyncio.wait_for(append_soon(leader, batch(b"last")), 60)
+            copies = [cluster.partition(one, "orders", index) for one in cluster.assignment("orders", index).replicas]
+            end = leader.log_end_offset
+            await until(lambda copies=copies, end=end: all(one.high_watermark == end for one in copies), "all is shown")  # type: ignore[misc]
+        while self.tasks:
+            await asyncio.wait(self.tasks, timeout=60)
+
+    def _check(self) -> None:
+        for index in range(PARTITIONS):
+            assignment = self.cluster.assignment("orders", index)
+            logs = [self.cluster.partition(one, "orders", index).log for one in assignment.replicas]
+            contents = [bytes_of(log) for log in logs]
+            assert all(content == contents[0] for content in contents), f"copies of orders-{index} differ"
+            assert len({log.epochs.entries for log in logs}) == 1
+        for index, offset, value in self.acked:
+            leader = self.cluster.leader("orders", index)
+            assert value in bytes(leader.reads.read_cached(Offset(offset), 1) or b""), f"{value!r} was acked, is gone"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_was_acked_is_there_in_the_end_and_all_copies_are_the_same(tmp_path: Path, seed: int) -> None:
+    life: list[Life] = []
+
+    async def body() -> None:
+        life.append(Life(tmp_path, seed))
+        try:
+            await life[0].live()
+        finally:
+            for broker in life[0].alive:
+                await life[0].cluster[broker].stop()
+
+    run(body, seed=seed)
+    assert len(life[0].acked) > 20, "something was acked at all"
