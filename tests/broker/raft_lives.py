@@ -58,35 +58,41 @@ class Book:
         self.values: set[bytes] = set()
         self.serving: dict[Term, NodeId] = {}
         self.happened: Counter[str] = Counter()
+        self.violations: list[ViolationError] = []
+
+    def violated(self, what: str) -> ViolationError:
+        """The error to raise. It is kept: what is raised in a process only ends that process."""
+        self.violations.append(ViolationError(what))
+        return self.violations[-1]
 
     def apply(self, index: Index, data: bytes, digest: str) -> None:
         if self.applied.setdefault(index, data) != data:
-            raise ViolationError(f"at {index} {self.applied[index]!r} and {data!r} were applied")
+            raise self.violated(f"at {index} {self.applied[index]!r} and {data!r} were applied")
         if self.digests.setdefault(index, digest) != digest:
-            raise ViolationError(f"at {index} two states")
+            raise self.violated(f"at {index} two states")
         if data in self.never:
-            raise ViolationError(f"{data!r} is applied, which was told never to be")
+            raise self.violated(f"{data!r} is applied, which was told never to be")
         self.values.add(data)
 
     def ack(self, index: Index, data: bytes, term: Term) -> None:
         self.happened["acked"] += 1
         if self.applied.get(index) != data:
-            raise ViolationError(f"{data!r} was answered as {index}, where {self.applied.get(index)!r} is")
+            raise self.violated(f"{data!r} was answered as {index}, where {self.applied.get(index)!r} is")
         self.acked_in[term] = max(index, self.acked_in.get(term, index))
 
     def refuse(self, data: bytes) -> None:
         self.happened["refused"] += 1
         if data in self.values:
-            raise ViolationError(f"{data!r} was refused and is applied")
+            raise self.violated(f"{data!r} was refused and is applied")
         self.never.add(data)
 
     def serve(self, term: Term, node_id: NodeId, applied: Index) -> None:
         self.happened["served"] += 1
         if self.serving.setdefault(term, node_id) != node_id:
-            raise ViolationError(f"{node_id} and {self.serving[term]} both serve in term {term}")
+            raise self.violated(f"{node_id} and {self.serving[term]} both serve in term {term}")
         answered = max((index for earlier, index in self.acked_in.items() if earlier < term), default=Index(0))
         if answered > applied:
-            raise ViolationError(f"{node_id} serves in term {term} from {applied}, {answered} was answered before")
+            raise self.violated(f"{node_id} serves in term {term} from {applied}, {answered} was answered before")
 
     @property
     def acked_end(self) -> Index:
@@ -117,7 +123,7 @@ class DigestMachine:
         self.index = index
         self._book.happened["restored"] += 1
         if self._book.digests.get(Index(applied), "") != self.digest:
-            raise ViolationError(f"a snapshot of {applied} with another state")
+            raise self._book.violated(f"a snapshot of {applied} with another state")
 
     def snapshot(self) -> bytes:
         self._book.happened["snapshots"] += 1
@@ -164,7 +170,7 @@ class Host:
             await process.run(self._begin(process))
         except StorageError as error:
             if "damaged" in str(error):
-                raise ViolationError(str(error)) from error
+                raise self.life.book.violated(str(error)) from error
             process.kill()
         except ProcessEndedError:
             pass
@@ -198,6 +204,8 @@ class Host:
     def _failed(self, error: LogboomError) -> None:
         self.life.book.happened["failed"] += 1
         self.failures.append(error)
+        if "simulated disk" not in str(error):
+            self.life.book.violated(f"{self.name} ended: {error}")
 
     def send(self, to: NodeId, message: bytes, *, is_snapshot: bool) -> bool:
         """`RaftTransport`."""
@@ -231,7 +239,11 @@ class Life:
 
     def run(self, seconds: float) -> Counter[str]:
         """Live so long, mend everything, and see that all come to the same end; what happened."""
-        self.simulation.run(self._live(seconds), max_s=seconds + SETTLE_S + 600)
+        try:
+            self.simulation.run(self._live(seconds), max_s=seconds + SETTLE_S + 600)
+        finally:
+            if self.book.violations:
+                raise self.book.violations[0]
         return self.book.happened
 
     async def _live(self, seconds: float) -> None:
@@ -422,12 +434,12 @@ class Life:
             host.device.mend()
             host.disk.capacity_bytes = 1 << 40
         async with asyncio.timeout(SETTLE_S):
-            while not await self._is_settled():
+            while not self.book.violations and not await self._is_settled():
                 await self._restart_dead()
                 await asyncio.sleep(1)
         leader = self._leader()
-        assert leader is not None
-        assert leader.machine is not None
+        if leader is None or leader.machine is None:
+            return
         if leader.machine.index < self.book.acked_end:
             raise ViolationError(f"{self.book.acked_end} was answered, the end is {leader.machine.index}")
 

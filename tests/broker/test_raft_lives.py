@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 import pytest
@@ -101,21 +102,21 @@ def _calls_unknown_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaftGroup, "_role_changed", role_changed)
 
 
-BROKEN = [
-    _persisted_at_once,
-    _answers_any_term,
-    _confirms_without_asking,
-    _forgets_votes,
-    _snapshots_ahead,
-    _serves_early,
-    _calls_unknown_lost,
-]
+BROKEN: Final[dict[Callable[[pytest.MonkeyPatch], None], int]] = {
+    _persisted_at_once: 4,
+    _answers_any_term: 12,
+    _confirms_without_asking: 0,
+    _forgets_votes: 0,
+    _snapshots_ahead: 2,
+    _serves_early: 0,
+    _calls_unknown_lost: 1,
+}
+"""Each with a seed that finds it, as of November 2026."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("break_it", BROKEN, ids=lambda each: each.__name__.strip("_"))
 def test_a_broken_driver_is_found_out(break_it: Callable[[pytest.MonkeyPatch], None]) -> None:
-    for seed in range(30):
+    for seed in range(BROKEN[break_it], 40):
         with pytest.MonkeyPatch.context() as monkeypatch:
             break_it(monkeypatch)
             try:
