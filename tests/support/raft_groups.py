@@ -6,10 +6,11 @@ They run on whatever loop and disk the test gives them, real or simulated.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
+from structlog.typing import EventDict
 
 from logboom.base.errors import LogboomError
 from logboom.base.ports import Disk
@@ -124,6 +125,8 @@ class Member:
         self.machine = ListMachine()
         self.failures: list[LogboomError] = []
         self.disk_failures: list[Exception] = []
+        self.lines: list[dict[str, Any]] = []
+        """What it has logged."""
         self._joins = joins
         self._settings = settings
         self._runtime = Runtime() if runtime is None else runtime
@@ -133,7 +136,7 @@ class Member:
         opened = await asyncio.to_thread(
             OpenedGroup.open, self.disk, DIRECTORY, self.node_id, joins=self._joins, report=lambda found: None
         )
-        log = structlog.wrap_logger(structlog.testing.CapturingLogger())
+        log = structlog.wrap_logger(None, processors=[self._record])
         self.flusher = Flusher(
             runtime=self._runtime,
             threads=1,
@@ -155,6 +158,10 @@ class Member:
         self.network.members[self.node_id] = self
         await self.group.start(self.machine)
         return self
+
+    def _record(self, _: Any, level: str, event: EventDict) -> EventDict:
+        self.lines.append({"level": level, **event})
+        raise structlog.DropEvent
 
     def _failed(self, error: LogboomError) -> None:
         self.failures.append(error)

@@ -5,8 +5,9 @@ the loop and flushed with the next group commit, several writes with one sync. W
 term or vote, entries that are replaced, snapshots) is a job of its own on the flusher's thread, begun once everything
 before it is durable. What follows waits for it.
 
-A lack of room is waited out: the write is tried again every second, and all behind it wait. Any other error of the disk
-ends the writer, and with it the group (design, rule 10).
+A lack of room is waited out: the write is tried again every second, and all behind it wait. Meanwhile writes go one by
+one, so that what is small enough gets through. Any other error of the disk ends the writer, and with it the group
+(design, rule 10).
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class Writer:
         self._staged: deque[_Staged] = deque()
         self._staged_bytes = 0
         self._job: asyncio.Task[None] | None = None
-        self._pause: asyncio.TimerHandle | None = None
+        self._pause: asyncio.Handle | None = None
         self._lacks_room = False
         self._ended = False
 
@@ -96,11 +97,12 @@ class Writer:
                 self._fail(self._flusher.failure)
                 return
             work = self._queue[0]
-            if isinstance(work, Persist) and self._files.is_append(work):
+            is_append = isinstance(work, Persist) and self._files.is_append(work)
+            if self._staged and (self._lacks_room or not is_append):
+                return  # it is begun once they are durable
+            if isinstance(work, Persist) and is_append:
                 self._queue.popleft()
                 self._stage(work)
-            elif self._staged:
-                return  # it is begun once they are durable
             else:
                 self._queue.popleft()
                 self._job = asyncio.get_running_loop().create_task(self._run(work))
@@ -187,28 +189,31 @@ class Writer:
         durable = 0
         while self._staged and self._staged[0].end <= self._files.log_end:
             durable = self._staged.popleft().persist.number
+        together = len(self._staged)
         self._queue.extendleft(staged.persist for staged in reversed(self._staged))
         self._staged.clear()
         self._staged_bytes = 0
-        self._wait_for_room(error)
+        self._wait_for_room(error, pause_s=_RETRY_S if together == 1 else 0)
         if durable:
             self._events.persisted(durable)
 
     # --- outcomes -------------------------------------------------------------------------------------------------
 
     def _written(self, number: int) -> None:
-        if self._lacks_room:
+        if self._lacks_room and not self._queue:
             self._lacks_room = False
             self._log.info("the cluster's log is written again")
         if not self._ended:
             self._events.persisted(number)
 
-    def _wait_for_room(self, lack: RetriableStorageError) -> None:
+    def _wait_for_room(self, lack: RetriableStorageError, *, pause_s: float = _RETRY_S) -> None:
         if not self._lacks_room:
             self._lacks_room = True
             self._log.error("the cluster's log waits for room on the disk", reason=str(lack))
-        if not self._ended:
-            self._pause = asyncio.get_running_loop().call_later(_RETRY_S, self._try_again)
+        if (
+            not self._ended
+        ):  # in a later turn at the earliest: the flusher takes nothing before it has dealt with the lack
+            self._pause = asyncio.get_running_loop().call_later(pause_s, self._try_again)
 
     def _try_again(self) -> None:
         self._pause = None
