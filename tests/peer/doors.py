@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+import uvloop
 from structlog.testing import CapturingLogger
 from tests.support.simulated import machine
 
@@ -78,10 +79,11 @@ async def echo(who: PeerIdentity, body: memoryview) -> list[bytes | memoryview]:
 
 
 def real(body: Callable[[], Awaitable[None]]) -> None:
-    """Run a test on real sockets."""
+    """Run a test on real sockets, with the loop of a real node."""
 
     async def bounded() -> None:
         async with asyncio.timeout(60):
             await body()
 
-    asyncio.run(bounded())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(bounded())

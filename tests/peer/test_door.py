@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.peer.doors import address, doors, echo, identity, real, until
+from tests.peer.doors import Door, address, doors, echo, identity, real, until
 from tests.support.simulated import run
 
 from logboom.base.errors import InvalidRecordError, InvalidRequestError, NotLeaderError
@@ -144,3 +144,24 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_sent() -> None:
             assert bytes(await one.call(TWO, FrameKind.CONTROL, [b"b"], timeout_s=5)) == b"1 directory-1: b"
 
     run(body)
+
+
+@everywhere
+def test_a_broker_that_was_away_is_dialled_again(on: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with doors(identity(1)) as (one,), doors(identity(2)) as (away,):
+            where = address(away)
+            one.locate({TWO: where})
+            await away.stop()
+            with pytest.raises(PeerUnavailableError, match=r"broker 2 at .* cannot be reached"):
+                await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=5)
+            back = Door(listen=f"127.0.0.1:{where.port}")
+            await back.start()
+            back.identify(identity(2))
+            back.serve(FrameKind.CONTROL, echo)
+            try:
+                assert bytes(await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=30)).endswith(b"?")
+            finally:
+                await back.stop()
+
+    on(body)

@@ -208,8 +208,10 @@ class Link:
             async with asyncio.timeout(CONNECT_S):
                 await self._loop.create_connection(self._connection, address.host, address.port)
         except TimeoutError:
+            self._let_go()
             self._failed(f"{self._name} cannot be reached: nothing answers")
         except OSError as error:
+            self._let_go()
             self._failed(f"{self._name} cannot be reached: {error.strerror or error}")
         finally:
             self._dialling = None
@@ -224,6 +226,12 @@ class Link:
         self._shaking = Connection(self._services, self, handshake)
         self._opened(self._shaking)
         return self._shaking
+
+    def _let_go(self) -> None:
+        """Forget the connection that was to be: uvloop makes it before it connects, and tells it of no failure."""
+        if self._shaking is not None:
+            self._closed(self._shaking)
+            self._shaking = None
 
     def _failed(self, reason: str) -> None:
         """An attempt has failed: so do the requests that wait, and the next attempt waits longer."""
