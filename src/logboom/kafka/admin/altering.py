@@ -48,9 +48,10 @@ async def alter_all(
                 raise InvalidRequestError(f"the request names {resource.resource_name!r} more than once")
             _check_names(resource)
             change = _change_of(broker, resource)
+            changes = changes_of(broker, resource)
             await change(
                 resource.resource_name,
-                changes_of(broker, resource),
+                _without_fixed(changes) if resource.resource_type == ResourceType.BROKER else changes,
                 replace_all=replace_all,
                 validate_only=request.validate_only,
             )
@@ -82,13 +83,18 @@ def _check_names(resource: Any) -> None:
             raise InvalidRequestError(f"the setting {name!r} is named {times} times")
 
 
+def _without_fixed(changes: Changes) -> Changes:
+    """The changes of a broker's settings but those that set a fixed one to its default. Raises InvalidConfigError."""
+    for name, value in changes.items():
+        if value is not None and name in FIXED_SETTINGS:
+            fixed = FIXED_SETTINGS[name]
+            raise InvalidConfigError(f"{name} is {fixed.value} and cannot be changed: {fixed.why}")
+    return {name: value for name, value in changes.items() if name not in FIXED_SETTINGS}
+
+
 def _change_of(broker: Broker, resource: Any) -> Callable[..., Awaitable[object]]:
     """The method that changes the settings of a resource. Raises LogboomError."""
     kind, name = resource.resource_type, resource.resource_name
-    for config in resource.configs if kind == ResourceType.BROKER else ():
-        if config.name in FIXED_SETTINGS:
-            fixed = FIXED_SETTINGS[config.name]
-            raise InvalidConfigError(f"{config.name} is {fixed.value} and cannot be changed: {fixed.why}")
     if kind == ResourceType.TOPIC:
         if broker.catalog.stream(name) is None:
             raise UnknownStreamError(f"no stream is named {name!r}")
