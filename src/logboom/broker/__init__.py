@@ -35,8 +35,8 @@ The produce path. One turn of the loop is the unit of group commit:
                           staged batches back and the next append is tried; a failed sync takes the whole log dir
                           offline and is never repeated, because the kernel may have dropped the pages.
     replication step      Partition.flushed tells the replication core that this replica's durable end moved. It
-                          answers with effects; HW is the minimum durable end over the in-sync replicas. There is one
-                          replica today, so HW moves at once. A follower's fetch will be the same event.
+                          answers with effects; HW is the minimum durable end over the in-sync replicas. Where there
+                          is one replica, HW moves at once; else when the fetches of followers say that they have it.
     HW moved              appends that wait for commit (acks=-1) are answered, in the order of their offsets.
     purgatory             callbacks set with Partition.watch are called; delayed fetches of the doors wait behind them.
 
@@ -56,8 +56,18 @@ deltas that it did not command itself, which is why `replicas` follows deltas an
 docs/decisions/0014-broker-rooms.md.
 
 Roles. A partition is a log and this broker's role in it. `disk.log_manager` opens or creates the log, in no role: it
-takes no appends and shows no records. `replicas` then gives it the role that the image says. With one broker that is:
-leader, of an epoch one above the last, alone in the ISR.
+takes no appends and shows what was known to be committed. `replicas` then gives it the role that the image says, any
+number of times: lead, follow or rest (`partition.role`). A stream without assignments is led by this broker alone, in
+an epoch one above the last.
+
+The replication path. A follower's records come the other way into the same pieces:
+
+    fetch                 Follower asks through `replication.fetcher`; the leader's `replication.serving` answers with
+                          batches that are written there, synced or not, or with the place where the two logs part.
+    append                the log takes them as they are, and the partition enqueues itself at the flusher as above.
+                          The next fetch leaves at once.
+    flushed               the new durable end is told to the leader, whose HW moves with the slowest in-sync replica.
+                          Readers of the copy see up to the leader's HW, as far as the copy is safe.
 
 Start: lock the data directory, replay the metadata log, recover every partition and lead it, load the groups in the
 background. Stop, in this order: groups resign, running changes of metadata end, appends are refused, the flusher
@@ -74,7 +84,10 @@ Rooms, lowest first; each imports only those before it:
     disk/          the flusher, the data directory, directories of partitions, background work on logs
     metadata_log   the commit port on a local log
     catalog        the image, commands, producer ids
+    assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
+                   roles, and what becomes of copies that have lost records
     replicas       the partitions of this broker, kept as the image says
+    replication/   fetches between brokers, and proposals of in-sync replicas
     groups/        coordinators of the consumer groups that this broker leads, on `__consumer_offsets`
     health         what is offline and why
     broker         wiring, start, stop

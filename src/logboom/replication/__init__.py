@@ -21,8 +21,8 @@ they answer, in their order. A partition has one of each and feeds the one whose
     reconciliation   where two logs part, and where the follower cuts its own
 
 One broker alone is a partition with one replica, and HW is its durable end. For a stream that asks for no sync
-(`flush: none`), the broker reports the written end in its place. So far the broker runs alone: followers and leases are
-fed by the simulation in `tests/replication` only (decision 27 says where they go).
+(`flush: none`), the broker reports the written end in its place. `broker.partition` (`leader`, `follower`) feeds and
+performs both; `tests/replication` has them in a cluster of their own, under one seed.
 
 It knows replicas by id and their durable ends by number, and time as an argument. It must not know logs, disks or
 sockets.

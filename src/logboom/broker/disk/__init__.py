@@ -12,6 +12,7 @@
     cleaning_schedule   which log is compacted next
     data_dir        the lock, the format version and the identity of the data directory
     log_manager     the logs of partitions: opened, created, closed, deleted
+    high_watermarks  how far replicated partitions are committed, saved every few seconds
     ownership       which stream a directory belongs to, and whether one without a stream may be removed
     log_dir         what DescribeLogDirs reports
 
