@@ -8,11 +8,10 @@ Life: created with the broker; `start` once its partitions are open (shards load
 `follow` with every change of the metadata; `stop` before the partitions close.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -40,15 +39,14 @@ from logboom.groups import (
     JoinReply,
     Leave,
     LeaveReply,
+    RequestBody,
     Sync,
     SyncReply,
 )
-from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
+from logboom.groups.errors import CoordinatorLoadInProgressError
 from logboom.metadata import Image, ImageDelta, Stream
 
 __all__ = ["OFFSETS_STREAM", "GroupService"]
-
-Result = TypeVar("Result")
 
 
 class EnsureStream(Protocol):
@@ -202,7 +200,7 @@ class GroupService:
     async def commit(self, commit: Commit) -> CommitReply:
         """OffsetCommit; answered when the offsets are committed, or have not been for too long: they may yet be."""
         try:
-            reply: CommitReply = await self._in_time(self._shards.find(commit.group_id).submit(commit))
+            reply: CommitReply = await self._in_time(commit.group_id, commit)
         except LogboomError as error:
             return CommitReply(results=tuple(error for _ in commit.offsets))
         return reply
@@ -210,7 +208,7 @@ class GroupService:
     async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsReply:
         """OffsetDelete."""
         try:
-            reply: DeleteOffsetsReply = await self._in_time(self._shards.find(request.group_id).submit(request))
+            reply: DeleteOffsetsReply = await self._in_time(request.group_id, request)
         except LogboomError as error:
             return DeleteOffsetsReply(error=error)
         return reply
@@ -218,19 +216,15 @@ class GroupService:
     async def delete_group(self, request: DeleteGroup) -> DeleteGroupReply:
         """One group of DeleteGroups."""
         try:
-            reply: DeleteGroupReply = await self._in_time(self._shards.find(request.group_id).submit(request))
+            reply: DeleteGroupReply = await self._in_time(request.group_id, request)
         except LogboomError as error:
             return DeleteGroupReply(error=error)
         return reply
 
-    async def _in_time(self, answer: Awaitable[Result]) -> Result:
+    async def _in_time(self, group_id: str, body: RequestBody) -> Any:
         """The answer to a request that waits for nothing but its write."""
         timeout_ms = self._config.now.groups.offsets_commit_timeout_ms
-        try:
-            async with asyncio.timeout(timeout_ms / 1_000):
-                return await answer
-        except TimeoutError:
-            raise CoordinatorNotAvailableError(f"not committed within {timeout_ms} ms; it may yet be") from None
+        return await self._shards.find(group_id).submit_in_time(body, timeout_ms / 1_000)
 
     # --- queries ------------------------------------------------------------------------------------------------
 

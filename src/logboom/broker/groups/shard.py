@@ -109,6 +109,9 @@ class GroupShard:
         self._stepping = False
         self._last_token = 0
         self._waiting: dict[Token, asyncio.Future[Any]] = {}
+        self._in_time: deque[tuple[float, asyncio.Future[Any]]] = deque()
+        """Answers that are given up at a time of the loop's clock, the earliest first."""
+        self._in_time_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._in_grace = False
@@ -195,6 +198,31 @@ class GroupShard:
         future = self._waiting[token] = asyncio.get_running_loop().create_future()
         self.process(Request(token, body))
         return future
+
+    def submit_in_time(self, body: RequestBody, timeout_s: float) -> asyncio.Future[Any]:
+        """As `submit`, for a request that waits for nothing but its write: where that takes longer, the future has an
+        error; it may yet be committed. The time is the same for all requests."""
+        future, waiting = self.submit(body), self._in_time
+        if not future.done():
+            # One timer for all: a timer for each would be a tenth of what a commit costs.
+            while waiting and waiting[0][1].done():
+                waiting.popleft()
+            waiting.append((asyncio.get_running_loop().time() + timeout_s, future))
+            self._set_in_time_timer()
+        return future
+
+    def _set_in_time_timer(self) -> None:
+        if self._in_time and self._in_time_timer is None:
+            self._in_time_timer = asyncio.get_running_loop().call_at(self._in_time[0][0], self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        self._in_time_timer = None
+        now_s, waiting = asyncio.get_running_loop().time(), self._in_time
+        while waiting and (waiting[0][1].done() or waiting[0][0] <= now_s):
+            _, future = waiting.popleft()
+            if not future.done():
+                future.set_exception(CoordinatorNotAvailableError("not committed in time; it may yet be"))
+        self._set_in_time_timer()
 
     def process(self, event: Event) -> None:
         """Process an event, and all events that its effects cause at once."""
@@ -287,6 +315,9 @@ class GroupShard:
         """Wait for pending writes and their answers, for at most _DRAIN_S; then fail what is left."""
         if self._waiting:
             await asyncio.wait(self._waiting.values(), timeout=_DRAIN_S)
+        if self._in_time_timer is not None:
+            self._in_time_timer.cancel()
+            self._in_time_timer = None
         error = _resigned()
         for future in self._waiting.values():
             if not future.done():
