@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.support.raft_groups import FAST, GroupNetwork, Member, leader_of
+from tests.support.raft_groups import DIRECTORY, FAST, GroupNetwork, Member, leader_of
 
 from logboom.base.errors import NotControllerError, OutcomeUnknownError
 from logboom.broker.raft import ProposalRejectedError, RaftSettings
+from logboom.broker.raft.view import MemberView
 from logboom.host import OsDisk
 from logboom.raft import ConfChangeSingle, ConfChangeType, ConfChangeV2, NodeId
 from logboom.sim.disk import SimDisk
@@ -143,6 +145,22 @@ def test_another_one_leads_when_the_leader_is_cut_off_and_what_was_answered_stay
     run(body)
 
 
+def test_a_member_that_never_answered_is_not_active() -> None:
+    async def body() -> None:
+        network = GroupNetwork()
+        first = await Member(network, 1, SimDisk()).start()
+        await first.serving()
+        dead = Member(network, 2, SimDisk(), joins=True)
+        await first.group.change_members(change(ConfChangeType.ADD_LEARNER_NODE, dead))
+        _, status = first.group.status.members
+        assert (status.node_id, status.is_voter, status.recently_active, status.match_index) == (2, False, False, 0)
+        await dead.start()
+        await dead.machine.until(lambda: first.group.status.members[1].recently_active)
+        await stop(first, dead)
+
+    run(body)
+
+
 def test_leadership_is_handed_over() -> None:
     async def body() -> None:
         members = await grown(GroupNetwork(), 3)
@@ -167,5 +185,24 @@ def test_who_waits_when_the_group_stops_is_told_that_nothing_is_known() -> None:
             await waiting
         with pytest.raises(OutcomeUnknownError):
             await first.group.propose(b"y")
+
+    run(body)
+
+
+def test_a_member_is_looked_at_while_it_lives_and_after_its_end() -> None:
+    async def body() -> None:
+        settings = replace(FAST, snapshot_entries=lambda: 20, catch_up_entries=5)
+        disk = SimDisk()
+        member = await Member(GroupNetwork(), 1, disk, settings=settings).start()
+        await member.serving()
+        for number in range(50):
+            await member.group.propose(b"%d" % number)
+            view = MemberView(disk, DIRECTORY)
+            in_snapshot: list[bytes] = msgspec.msgpack.decode(view.snapshot.data) if view.snapshot.data else []
+            behind = [entry.data for entry in view.committed() if entry.data]
+            assert in_snapshot + behind == member.machine.data
+        assert view.snapshot.index > 20
+        await member.stop()
+        assert [entry.data for entry in MemberView(disk, DIRECTORY).committed()] == behind
 
     run(body)

@@ -3,6 +3,7 @@
 Everything goes through storage's own eyes and nothing is written: no lock is taken, nothing is recovered.
 """
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -16,14 +17,17 @@ import typer
 from logboom.base.errors import FormatVersionError, LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.base.units import MIB
-from logboom.broker.disk.data_dir import METADATA_DIR, STREAMS_DIR
+from logboom.broker.disk.data_dir import METADATA_DIR, STREAMS_DIR, identity_of
 from logboom.broker.disk.ownership import DELETED_SUFFIX, directory_of
+from logboom.broker.raft.migration import GROUP_DIR, GROUP_FORMAT
+from logboom.broker.raft.view import MemberView
 from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, print_table, text_or_base64
 from logboom.cli.moments import clock_text
 from logboom.host import ReadOnlyDisk
-from logboom.metadata import Image, apply, decode
+from logboom.metadata import Image, MetadataRecord, apply, apply_all, decode, decode_all, encode
+from logboom.raft import EntryType
 from logboom.records import Record, iter_records
-from logboom.storage import BatchView, Damage, LogTotals, LogView, Notice, check_format, is_log, verify
+from logboom.storage import BatchView, Damage, LogTotals, LogView, Notice, check_format, format_of, is_log, verify
 
 log = typer.Typer(no_args_is_help=True, help="Check and read a data directory, of a running or a stopped broker.")
 
@@ -44,7 +48,11 @@ class _Tree:
 
     disk: ReadOnlyDisk
     logs: tuple[str, ...]
-    strangers: tuple[str, ...]
+    strangers: tuple[str, ...] = ()
+    metadata: str | None = None
+    """The log of the metadata among them."""
+    member: MemberView | None = None
+    """The member of the metadata group that it belongs to; None in a directory of before there were groups."""
 
 
 def _tree(directory: Path) -> _Tree:
@@ -52,16 +60,30 @@ def _tree(directory: Path) -> _Tree:
     if not directory.is_dir():
         fail(f"{directory} is no directory")
     if is_log(disk, "."):
-        return _Tree(ReadOnlyDisk(directory.absolute().parent), (directory.absolute().name,), ())
+        return _Tree(ReadOnlyDisk(directory.absolute().parent), (directory.absolute().name,))
     try:
         marked = check_format(disk, f"Logboom {version('logboom')}")
     except FormatVersionError as error:
         fail(str(error))
     if not marked or not disk.exists(STREAMS_DIR):
         fail(f"{directory} is no data directory of Logboom: name what `logboom serve --data` was given")
+    metadata, member = _metadata(disk)
     below = [f"{STREAMS_DIR}/{name}" for name in disk.list(STREAMS_DIR)]
-    logs = [path for path in (METADATA_DIR, *below) if is_log(disk, path)]
-    return _Tree(disk, tuple(logs), tuple(path for path in below if path not in logs))
+    logs = tuple(path for path in (metadata, *below) if path is not None and is_log(disk, path))
+    return _Tree(disk, logs, tuple(path for path in below if path not in logs), metadata, member)
+
+
+def _metadata(disk: ReadOnlyDisk) -> tuple[str | None, MemberView | None]:
+    """The log of the metadata, and the member of the group that has it."""
+    if is_log(disk, METADATA_DIR) and format_of(disk) < GROUP_FORMAT:
+        return METADATA_DIR, None
+    if not disk.exists(GROUP_DIR):
+        return None, None
+    try:
+        member = MemberView(disk, GROUP_DIR)
+    except (LogboomError, OSError) as error:
+        fail(f"the metadata cannot be read: {error}")
+    return member.path, member
 
 
 @log.command("verify")
@@ -118,15 +140,18 @@ class _Check:
 
     def missing(self) -> None:
         """Partitions that the metadata names and no directory holds."""
-        if METADATA_DIR not in self._tree.logs or self.damage:
+        if self._tree.metadata is None or self.damage:
             return
         try:
-            image = _image(self._tree.disk)
+            image = _image(self._tree)
+            broker = identity_of(self._tree.disk).broker_id
         except (LogboomError, OSError) as error:
             self.take(Damage(METADATA_DIR, 0, None, f"cannot be replayed: {error}"))
             return
         for stream in image:
             for index in range(stream.partitions):
+                if stream.assignments and broker not in stream.assignments[index].replicas:
+                    continue
                 path = directory_of(stream.name, index)
                 if path not in self._tree.logs and not self._tree.disk.exists(path):
                     self.take(Damage(path, 0, None, "the directory is missing"))
@@ -165,14 +190,25 @@ class _Check:
         )
 
 
-def _image(disk: ReadOnlyDisk) -> Image:
+def _image(tree: _Tree) -> Image:
+    """The metadata that is known to be committed."""
+    if tree.member is not None:
+        return apply_all(Image(), _group_records(tree.member))
     image = Image()
-    for found in LogView(disk, METADATA_DIR).batches():
+    for found in LogView(tree.disk, METADATA_DIR).batches():
         if isinstance(found, Damage):
             raise StorageError(str(found))
         for record in iter_records(found.data, 0, found.header, _RECORD_MAX_BYTES):
             image = apply(image, decode(record.value or b""))
     return image
+
+
+def _group_records(member: MemberView) -> Iterator[MetadataRecord]:
+    if member.snapshot.data:
+        yield from decode_all(member.snapshot.data)
+    for entry in member.committed():
+        if entry.type is EntryType.NORMAL and entry.data:
+            yield from decode_all(entry.data)
 
 
 @log.command("dump")
@@ -187,6 +223,9 @@ def dump(
 ) -> None:
     """Print records as they lie in the files, also behind the durable end; exit code 1 where damage was met."""
     tree = _tree(directory)
+    if metadata and tree.member is not None:
+        _dump_group(tree.member, count, as_json)
+        return
     if metadata:
         path = METADATA_DIR
     elif stream is not None:
@@ -209,6 +248,35 @@ def dump(
             _show(found, record, as_json)
     if damaged:
         raise typer.Exit(1)
+
+
+def _dump_group(member: MemberView, count: int | None, as_json: bool) -> None:
+    """The records of the last snapshot and those of the entries behind it, committed or not."""
+    damaged = False
+    for index, term, record in itertools.islice(_indexed(member), count):
+        if isinstance(record, Damage):
+            damaged = True
+            note(f"damage: {record}")
+        elif as_json:
+            print_json({"offset": index, "term": term, **text_or_base64("value", record)})
+        else:
+            typer.echo(f"{index}  {term}  {record.decode(errors='replace')}")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _indexed(member: MemberView) -> Iterator[tuple[int, int, bytes | Damage]]:
+    snapshot = member.snapshot
+    for record in decode_all(snapshot.data) if snapshot.data else ():
+        yield snapshot.index, snapshot.term, encode(record)
+    for found in member.entries():
+        if isinstance(found, Damage):
+            yield 0, 0, found
+            continue
+        entry, _ = found
+        if entry.index > snapshot.index and entry.type is EntryType.NORMAL and entry.data:
+            for record in decode_all(entry.data):
+                yield entry.index, entry.term, encode(record)
 
 
 def _everything(view: LogView, start: Offset) -> Iterator[BatchView | Damage]:
@@ -265,7 +333,7 @@ def _list_logs(tree: _Tree, as_json: bool) -> None:
             continue
         view = LogView(tree.disk, path)
         size_bytes = sum(segment.durable_bytes for segment in view.segments)
-        name = path.removeprefix(f"{STREAMS_DIR}/")
+        name = METADATA_DIR if path == tree.metadata else path.removeprefix(f"{STREAMS_DIR}/")
         rows.append((name, view.start, view.durable_end, len(view.segments), size_bytes))
     columns = ("log", "start", "durable_end", "segments", "bytes")
     if as_json:

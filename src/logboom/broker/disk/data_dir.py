@@ -93,6 +93,14 @@ class DataDir:
         self._lock.close()
 
 
+def identity_of(disk: Disk) -> Identity:
+    """The identity in a data directory that is only looked at. Raises DataDirError, OSError."""
+    data = read_whole(disk, _NODE_FILE)
+    if data is None:
+        raise DataDirError(f"{_NODE_FILE} is missing")
+    return _parse(Path(_NODE_FILE), data)
+
+
 def _lock(path: Path, disk: Disk) -> Lock:
     try:
         return disk.lock(_LOCK_FILE)

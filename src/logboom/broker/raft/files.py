@@ -135,7 +135,7 @@ class RaftFiles:
                 raise _damaged(directory, f"{hard_state.NAME} is garbled, cut or of another version")
             # The process before may have replaced the snapshot and ended before the sync of its name.
             disk.sync_dir(directory)
-            snapshot = _read_snapshot(disk, directory)
+            snapshot = read_snapshot(disk, directory)
             base, log, (entries, commit) = _open_log(disk, directory, snapshot, report)
         except OSError as error:
             raise _error_for(error, directory) from error
@@ -290,7 +290,7 @@ class RaftFiles:
             raise
 
 
-# --- the snapshot -----------------------------------------------------------------------------------------
+# --- the snapshot ----------------------------------------------------------------------------------------------------
 
 
 def _write_snapshot(disk: Disk, directory: str, snapshot: Snapshot) -> None:
@@ -298,7 +298,8 @@ def _write_snapshot(disk: Disk, directory: str, snapshot: Snapshot) -> None:
     replace_whole(disk, directory, SNAPSHOT, frame(_SNAPSHOT_TAG, _VERSION, payload), sync=True)
 
 
-def _read_snapshot(disk: Disk, directory: str) -> Snapshot:
+def read_snapshot(disk: Disk, directory: str) -> Snapshot:
+    """The latest snapshot. Raises StorageError where it is missing or damaged, OSError."""
     data = read_whole(disk, _path(directory, SNAPSHOT))
     payload = None if data is None else unframe(_SNAPSHOT_TAG, _VERSION, data)
     if payload is None:
@@ -320,6 +321,24 @@ Entries = tuple[tuple[Entry, ...], Index]
 def _batch_of(entry: Entry, commit: Index) -> bytearray:
     value = bytes((entry.type,)) + entry.data
     return build_batch([Record(Offset(0), _NO_TIME, _KEY.pack(entry.term, commit), value, ())])
+
+
+def entry_of(record: Record, base: Index) -> tuple[Entry, Index]:
+    """The entry that a record of the log from `base` on holds, and the commit index that came with it."""
+    assert record.value, "an entry has at least its type"
+    assert record.key is not None, "an entry has its term and a commit index"
+    term, commit = _KEY.unpack(record.key)
+    index = Index(base + record.offset)
+    return Entry(Term(term), index, EntryType(record.value[0]), bytes(record.value[1:])), Index(commit)
+
+
+def log_path(disk: Disk, directory: str) -> tuple[str, Index]:
+    """Where the log of a member lies, and the index of the entry at its offset 0. Raises StorageError where there is
+    none, OSError."""
+    bases = _log_bases(disk, directory)
+    if not bases:
+        raise _damaged(directory, "there is no log")
+    return _log_path(directory, bases[-1]), bases[-1]
 
 
 def _open_log(disk: Disk, directory: str, snapshot: Snapshot, report: Report) -> tuple[Index, PartitionLog, Entries]:
@@ -400,12 +419,9 @@ def _entries_of(log: PartitionLog, base: Index) -> Entries:
         assert data is not None, "the disk is waited for here"
         for position, header in iter_batches(data):
             for record in iter_records(data, position, header, _SEGMENT_BYTES):
-                assert record.value, "an entry has at least its type"
-                assert record.key is not None, "an entry has its term and a commit index"
-                term, known = _KEY.unpack(record.key)
-                commit = max(commit, Index(known))
-                index = Index(base + record.offset)
-                entries.append(Entry(Term(term), index, EntryType(record.value[0]), bytes(record.value[1:])))
+                entry, known = entry_of(record, base)
+                commit = max(commit, known)
+                entries.append(entry)
             offset = Offset(header.next_offset)
     return tuple(entries), commit
 

@@ -343,7 +343,11 @@ class RaftGroup:
             self._opened.stored.snapshot.index if self._applier is None else self._applier.index,
             tuple(
                 MemberStatus(
-                    node_id, each.match_index, not each.is_learner, each.recent_active or node_id == self.node_id
+                    node_id,
+                    each.match_index,
+                    is_voter=not each.is_learner,
+                    # The core gives who was just added the benefit of the doubt.
+                    recently_active=node_id == self.node_id or (each.recent_active and each.match_index > 0),
                 )
                 for node_id, each in sorted(status.progress.items())
             ),

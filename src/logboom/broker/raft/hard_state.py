@@ -42,18 +42,22 @@ class HardStateFile:
 
         Raises FileNotFoundError, OSError.
         """
-        path = NAME if directory == "." else f"{directory}/{NAME}"
-        data = read_whole(disk, path)
-        if data is None:
-            raise FileNotFoundError(path)
-        copies = [_parse(data[start : start + _BLOCK_BYTES]) for start in (0, _BLOCK_BYTES)]
-        readable = [copy for copy in copies if copy is not None]
-        if not readable:
+        newest = _newest(disk, directory)
+        if newest is None:
             return None
-        file = cls(disk, path, *max(readable, key=lambda copy: copy[0]))
+        file = cls(disk, _path(directory), *newest)
         # A sync of the life before may have failed, and what was read may be in memory alone; or one copy is older.
         file._write()
         return file
+
+    @staticmethod
+    def read(disk: Disk, directory: str) -> HardState | None:
+        """What the newer copy holds, durable or not; None where neither can be read. Nothing is written.
+
+        Raises FileNotFoundError, OSError.
+        """
+        newest = _newest(disk, directory)
+        return None if newest is None else newest[1]
 
     def write(self, state: HardState) -> None:
         """Durable on return. It may be repeated after an OSError that was no failed sync."""
@@ -71,6 +75,18 @@ class HardStateFile:
                 file.sync()
         finally:
             file.close()
+
+
+def _path(directory: str) -> str:
+    return NAME if directory == "." else f"{directory}/{NAME}"
+
+
+def _newest(disk: Disk, directory: str) -> tuple[int, HardState] | None:
+    data = read_whole(disk, _path(directory))
+    if data is None:
+        raise FileNotFoundError(_path(directory))
+    copies = [_parse(data[start : start + _BLOCK_BYTES]) for start in (0, _BLOCK_BYTES)]
+    return max((copy for copy in copies if copy is not None), key=lambda copy: copy[0], default=None)
 
 
 def _copy(number: int, state: HardState) -> bytes:
