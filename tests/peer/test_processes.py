@@ -18,6 +18,7 @@ from logboom.peer.connection import UNSENT_BYTES_MAX
 TWO = BrokerId(2)
 OTHER = """
 import asyncio
+import uvloop
 from tests.peer.doors import Door, address, echo, identity
 from logboom.broker.peers import FrameKind
 
@@ -30,7 +31,7 @@ async def main():
     print(address(door).port, flush=True)
     await asyncio.Event().wait()
 
-asyncio.run(main())
+uvloop.run(main())
 """
 
 

@@ -204,34 +204,31 @@ class Link:
 
     async def _dial(self, address: Address) -> None:
         self._services.metrics.dials += 1
+        connection = self._shaking = self._new_connection()
+        self._opened(connection)
+        reason = "this broker is stopping"
+        is_made = False
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(self._connection, address.host, address.port)
+                await self._loop.create_connection(lambda: connection, address.host, address.port)
+            is_made = True
         except TimeoutError:
-            self._let_go()
-            self._failed(f"{self._name} cannot be reached: nothing answers")
+            reason = "it cannot be reached: nothing answers"
         except OSError as error:
-            self._let_go()
-            self._failed(f"{self._name} cannot be reached: {error.strerror or error}")
+            reason = f"it cannot be reached: {error.strerror or error}"
         finally:
             self._dialling = None
+            if not is_made:
+                connection.end(reason)
         if self._unsent:
             self._dial_soon()  # it was asked after the attempt had failed
 
-    def _connection(self) -> Connection:
+    def _new_connection(self) -> Connection:
         own = self._services.own
         assert own is not None
         expected = ANY_BROKER if self._to is None else self._to
         handshake = DiallerHandshake(self._services.keys[0], own, self._services.nonce(), self._lane, expected)
-        self._shaking = Connection(self._services, self, handshake)
-        self._opened(self._shaking)
-        return self._shaking
-
-    def _let_go(self) -> None:
-        """Forget the connection that was to be: uvloop makes it before it connects, and tells it of no failure."""
-        if self._shaking is not None:
-            self._closed(self._shaking)
-            self._shaking = None
+        return Connection(self._services, self, handshake)
 
     def _failed(self, reason: str) -> None:
         """An attempt has failed: so do the requests that wait, and the next attempt waits longer."""
