@@ -161,6 +161,7 @@ class Life:
         await self.recover()
         for index in range(PARTITIONS):
             await cluster.in_sync("orders", index)
+            await until(lambda index=index: cluster.leader("orders", index).leads, "it is led")  # type: ignore[misc]
             leader = cluster.leader("orders", index)
             await asyncio.wait_for(append_soon(leader, batch(b"last")), 60)
             copies = [cluster.partition(one, "orders", index) for one in cluster.assignment("orders", index).replicas]

@@ -48,27 +48,28 @@ class LostReplicas:
         self._make_anew = make_anew
         self._log = log
         self._untold: dict[ReplicaKey, bool] = {}
-        self._known: set[ReplicaKey] = set()
+        self._known: dict[ReplicaKey, str] = {}
+        """All of them, with their names."""
         self._task: asyncio.Task[None] | None = None
 
     def __contains__(self, key: object) -> bool:
         return key in self._known
 
-    def add(self, key: ReplicaKey, reason: str, *, make_anew: bool) -> None:
+    def add(self, key: ReplicaKey, name: str, reason: str, *, make_anew: bool) -> None:
         """A replica is lost. Idempotent until it is made anew; without `make_anew` that is left to an administrator,
         who may bring its files back."""
         if key in self._known:
             return
-        self._known.add(key)
+        self._known[key] = name
         self._untold[key] = make_anew
-        self._log.error("a replica is lost, others have its records", stream=str(key[0]), partition=key[1], why=reason)
+        self._log.error("a replica is lost, others have its records", partition=name, why=reason)
         if self._task is None:
             self._task = asyncio.ensure_future(self._tell())
             self._task.add_done_callback(self._told)
 
     def forget(self, key: ReplicaKey) -> None:
         """The replica is not here any more."""
-        self._known.discard(key)
+        self._known.pop(key, None)
         self._untold.pop(key, None)
 
     async def _tell(self) -> None:
@@ -86,12 +87,12 @@ class LostReplicas:
                     await self._restore(key)
 
     async def _restore(self, key: ReplicaKey) -> None:
-        self._known.discard(key)
+        name = self._known.pop(key)
         try:
             await self._make_anew(key)
         except (LogboomError, OSError) as error:
-            self._log.error("a replica cannot be made anew yet", stream=str(key[0]), partition=key[1], why=str(error))
-            self._known.add(key)
+            self._log.error("a replica cannot be made anew yet", partition=name, why=str(error))
+            self._known[key] = name
             self._untold[key] = True
             await asyncio.sleep(_RETRY_S)
 

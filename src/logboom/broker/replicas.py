@@ -249,7 +249,8 @@ class Replicas:
         assignment = assignment_of(stream, index)
         if assignment is None or not others_have_all(assignment, self._broker_id):
             return False
-        self._lost.add((stream.id, PartitionIndex(index)), reason, make_anew=make_anew)
+        name = f"{stream.name}-{index}"
+        self._lost.add((stream.id, PartitionIndex(index)), name, reason, make_anew=make_anew)
         return True
 
     async def _make_anew(self, key: ReplicaKey) -> None:

@@ -60,6 +60,7 @@ class RecordDeletion:
         if self._role.failure is not None:
             raise self._role.failure.with_traceback(None)
         detached = await self._services.flusher.run(partial(self._detach_before, offset))
+        self._role.leader.log_start_moved()
         segments = detached.segments
         if segments:
             counters = self._services.counters
@@ -78,7 +79,13 @@ class RecordDeletion:
         return self._log.detach_before(offset)
 
     async def enforce_retention(self, config: StreamConfig) -> int:
-        """Remove old segments as the settings ask, committed ones only; how many went. Raises StorageError."""
+        """Remove old segments as the settings ask, committed ones only; how many went. Raises StorageError.
+
+        On a leader alone: a copy that began above its leader would send readers back and forth between the two. It
+        deletes what its leader has deleted (`follower`).
+        """
+        if not self._role.leads:
+            return 0
         log, reads, now_ms = self._log, self._reads, self._services.clock.wall_ms()
         retention = Retention(None, None, None)
         if config.deletes:

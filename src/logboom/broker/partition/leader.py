@@ -202,6 +202,11 @@ class Leader:
         if self._has_followers:
             self._replication.moved(self._key)
 
+    def log_start_moved(self) -> None:
+        """The oldest records were deleted."""
+        if self._has_followers:
+            self._replication.moved(self._key)
+
     def minimum_changed(self, min_insync_replicas: int) -> None:
         """`min.insync.replicas` of the stream has this value."""
         self._step(MinimumChanged(min_insync_replicas))

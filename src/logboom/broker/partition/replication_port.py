@@ -21,7 +21,8 @@ class Replication(Protocol):
         """This broker begins or ends to lead a partition that has followers."""
 
     def moved(self, key: ReplicaKey) -> None:
-        """A partition with followers, which this broker leads, has more records or another high-water mark."""
+        """A partition with followers, which this broker leads, has more records, another high-water
+        mark or another beginning."""
 
     def propose(self, key: ReplicaKey) -> None:
         """The leader of a partition has a proposal for the controller."""

@@ -16,7 +16,7 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
 from logboom.base.ports import Ids
 from logboom.broker.config import BrokerConfig
-from logboom.broker.partition.follower import Follower
+from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind, Peers
 from logboom.broker.replication import wire
@@ -42,16 +42,16 @@ class Fetcher:
         peers: Peers,
         *,
         own_epoch: Callable[[], BrokerEpoch | None],
-        follower: Callable[[ReplicaKey], Follower | None],
+        find: Callable[[ReplicaKey], Partition | None],
         config: Current[BrokerConfig],
         ids: Ids,
         log: FilteringBoundLogger,
     ) -> None:
-        """`follower`: the one of a partition that is here."""
+        """`find`: a partition, None where it is not here."""
         self._leader = leader
         self._peers = peers
         self._own_epoch = own_epoch
-        self._follower = follower
+        self._find = find
         self._config = config
         self._ids = ids
         self._log = log
@@ -158,11 +158,12 @@ class Fetcher:
         if sent is None or sent.number != item.number:
             return
         del self._sent[key]
-        follower = self._follower(key)
-        if follower is None:
+        partition = self._find(key)
+        if partition is None:
             return
+        follower = partition.role.follower
         if item.refusal:
-            self._log.info("a fetch was refused", leader=self._leader, partition=str(key), reason=item.refusal)
+            self._log.info("a fetch was refused", leader=self._leader, partition=str(partition), reason=item.refusal)
             follower.failed(item.number, after_s=_REFUSED_AFTER_S)
             return
         diverging = None
@@ -185,9 +186,9 @@ class Fetcher:
             self._pause = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._resume)
         sent, self._sent = self._sent, {}
         for key, request in sent.items():
-            follower = self._follower(key)
-            if follower is not None:
-                follower.failed(request.number)
+            partition = self._find(key)
+            if partition is not None:
+                partition.role.follower.failed(request.number)
 
     def _resume(self) -> None:
         self._pause = None

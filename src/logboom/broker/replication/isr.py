@@ -120,7 +120,10 @@ class IsrKeeper:
         if outcome is None or stands is None:
             return
         self._log.info(
-            "in-sync replicas not changed", partition=str(key), wanted=sorted(proposal.isr), reason=str(outcome)
+            "in-sync replicas not changed",
+            partition=str(self._find(key)),
+            wanted=sorted(proposal.isr),
+            reason=str(outcome),
         )
         own_epoch = self._own_epoch()
         same = own_epoch is not None and stands.proposal(own_epoch, self._registered) == proposal

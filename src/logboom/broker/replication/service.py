@@ -9,7 +9,6 @@ from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.config import BrokerConfig
-from logboom.broker.partition.follower import Follower
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind
@@ -90,16 +89,16 @@ class ReplicationService:
                 leader,
                 self._cluster.peers,
                 own_epoch=self._cluster.own_epoch,
-                follower=self._follower,
+                find=self._found,
                 config=self._config,
                 ids=self._runtime.ids,
                 log=self._log,
             )
         return fetcher
 
-    def _follower(self, key: ReplicaKey) -> Follower | None:
+    def _found(self, key: ReplicaKey) -> Partition | None:
         try:
-            return self._find(key).role.follower
+            return self._find(key)
         except LogboomError:
             return None
 

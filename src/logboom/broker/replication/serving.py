@@ -45,8 +45,8 @@ class _Session:
         """Those that were not looked at yet."""
         self.ready: dict[ReplicaKey, None] = {}
         """Those to look at, the one that has waited longest first."""
-        self.told: dict[ReplicaKey, Offset] = {}
-        """The high-water marks that the follower knows."""
+        self.told: dict[ReplicaKey, tuple[Offset, Offset]] = {}
+        """The high-water marks that the follower knows, and the first offsets of the leader's log."""
         self.mark_due: set[ReplicaKey] = set()
         self.mark_timer: asyncio.TimerHandle | None = None
         self.heard_s = 0.0
@@ -59,6 +59,11 @@ class _Session:
         waiter, self.waiter = self.waiter, None
         if waiter is not None:
             _resolve(waiter)
+
+    def is_behind(self, key: ReplicaKey, partition: Partition) -> bool:
+        """Whether the follower does not know yet how far the partition is committed, or where it begins."""
+        mark, start = self.told.get(key, (-1, -1))
+        return partition.role.leader.high_watermark > mark or partition.log_start_offset > start
 
     def add(self, items: Sequence[wire.FetchItem]) -> None:
         for item in items:
@@ -207,12 +212,10 @@ class FetchServing:
         diverging: tuple[int, int] | None = None,
         size_bytes: int = 0,
     ) -> wire.AnswerItem:
-        mark = partition.role.leader.high_watermark
-        session.told[key] = min(mark, Offset(item.offset))  # it takes no mark above the end that it asked from
+        mark, start = partition.role.leader.high_watermark, partition.log_start_offset
+        session.told[key] = min(mark, Offset(item.offset)), start  # it takes no mark above the end that it asked from
         session.mark_due.discard(key)
-        return wire.AnswerItem(
-            item.stream, item.index, item.number, mark, partition.log_start_offset, size_bytes, diverging
-        )
+        return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes, diverging)
 
     async def _read(self, partition: Partition, offset: Offset, max_bytes: int) -> Bytes:
         log = partition.log
@@ -285,11 +288,11 @@ class FetchServing:
             if partition is None or not partition.role.leads or partition.log.written_end > item.offset:
                 session.ready[key] = None
                 session.wake()
-            elif partition.role.leader.high_watermark > session.told.get(key, -1):
+            elif session.is_behind(key, partition):
                 self._tell_mark_later(session, key)
 
     def _is_mark_due(self, session: _Session, key: ReplicaKey, partition: Partition) -> bool:
-        if partition.role.leader.high_watermark <= session.told.get(key, -1):
+        if not session.is_behind(key, partition):
             return False
         if key in session.mark_due:
             return True
