@@ -170,20 +170,20 @@ class Replicas:
         self._image = delta.after
         gone: list[tuple[LogboomError, list[Partition]]]
         gone = [(deleted_stream_error(stream.name), self._remove(stream, _keys(stream))) for stream in delta.deleted]
-        for stream in delta.reassigned:
-            moved = [key for key in _keys(stream) if not is_here(stream, key[1], self._broker_id)]
+        changed = {stream.id: (stream, _changed(delta.before, stream)) for stream in delta.reassigned}
+        changed |= {stream.id: (stream, _changed(delta.before, stream)) for stream, _ in delta.grown}
+        for stream, keys in changed.values():
+            moved = [key for key in keys if not is_here(stream, key[1], self._broker_id)]
             gone.append((_moved_error(stream), self._remove(stream, moved)))
         prepared, self._prepared = self._prepared, []
         self._take(prepared)
-        grown = [stream for stream, _ in delta.grown]
-        changed = self._roles.take(
-            delta.after, [key for stream in (*delta.reassigned, *grown) for key in _keys(stream)]
-        )
+        taking = self._roles.take(delta.after, [key for _, keys in changed.values() for key in keys])
         async with self._changing:
             for reason, partitions in gone:
                 await self._logs.delete(partitions, reason)
-            await self._make_missing(delta)
-            await self._follow(changed)
+            for stream, keys in changed.values():
+                await self._make_missing(stream, keys)
+            await self._follow(taking)
         await self.reconfigure(key for stream in delta.reconfigured for key in _keys(stream))
 
     def _take(self, made: Iterable[Partition]) -> None:
@@ -202,26 +202,21 @@ class Replicas:
                 removed.append(self._partitions.pop(key))
         return removed
 
-    async def _make_missing(self, delta: ImageDelta) -> None:
-        """Make the partitions that the image gives to this broker, and that nobody has prepared here."""
-        for stream in {one.id: one for one in (*(grown for grown, _ in delta.grown), *delta.reassigned)}.values():
-            missing = [
-                index
-                for name, index in _keys(stream)
-                if is_here(stream, index, self._broker_id)
-                and (name, index) not in self._partitions
-                and (name, index) not in self._failed
-            ]
-            try:
-                made = await self._create(stream, missing, delta.after)
-            except (StorageError, OSError) as error:
-                self._log.error("replicas cannot be made", stream=stream.name, partitions=missing, reason=str(error))
-                for index in missing:
-                    failure = MissingReplicaError(f"{stream.name}-{index} cannot be made: {error}")
-                    self._failed[stream.name, PartitionIndex(index)] = failure
-                    self._found_lost(stream, index, str(failure), make_anew=True)
-                continue
-            self._take(made)
+    async def _make_missing(self, stream: Stream, keys: Iterable[PartitionKey]) -> None:
+        """Make those partitions that the image gives to this broker, and that nobody has prepared here."""
+        missing = [
+            key[1]
+            for key in keys
+            if is_here(stream, key[1], self._broker_id) and key not in self._partitions and key not in self._failed
+        ]
+        try:
+            self._take(await self._create(stream, missing, self._image))
+        except (StorageError, OSError) as error:
+            self._log.error("replicas cannot be made", stream=stream.name, partitions=missing, reason=str(error))
+            for index in missing:
+                failure = MissingReplicaError(f"{stream.name}-{index} cannot be made: {error}")
+                self._failed[stream.name, index] = failure
+                self._found_lost(stream, index, str(failure), make_anew=True)
 
     async def _follow(self, keys: Sequence[PartitionKey]) -> None:
         await self._roles.follow(keys)
@@ -307,6 +302,18 @@ def _lead_alone(partition: Partition, broker: BrokerId, epoch: Epoch) -> None:
 
 def _keys(stream: Stream) -> list[PartitionKey]:
     return [(stream.name, PartitionIndex(index)) for index in range(stream.partitions)]
+
+
+def _changed(before: Image, stream: Stream) -> list[PartitionKey]:
+    """The partitions of a stream that are new, or have another assignment than before."""
+    known = before.by_id.get(stream.id)
+    if known is None:
+        return _keys(stream)
+    pairs = zip(known.assignments, stream.assignments, strict=False)
+    same = {index for index, (old, new) in enumerate(pairs) if old is new or old == new}
+    if not stream.assignments:
+        same = set(range(known.partitions))
+    return [key for key in _keys(stream) if key[1] not in same]
 
 
 def _moved_error(stream: Stream) -> NotLeaderError:

@@ -24,6 +24,8 @@ from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
 from logboom.replication.reconciliation import EpochEnd
 
 _IN_FLIGHT_MAX: Final = 2
+_BYTES_PER_TURN: Final = 1 << 20
+"""Records that are checked and appended in one turn of the loop."""
 _GRACE_S: Final = 10.0
 """How long after its longest wait an answer may take, since it may carry megabytes."""
 _BACKOFF_MIN_MS: Final = 50
@@ -149,8 +151,13 @@ class Fetcher:
             self._failed(request.session, error)
             return
         self._failures = 0
+        taken_bytes = 0
         for item, records in items:
             self._answered(item, records)
+            taken_bytes += len(records)
+            if taken_bytes >= _BYTES_PER_TURN:
+                taken_bytes = 0
+                await asyncio.sleep(0)
 
     def _answered(self, item: wire.AnswerItem, records: memoryview) -> None:
         key = wire.key_of(item.stream, item.index)

@@ -26,6 +26,9 @@ from logboom.broker.replication import wire
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
 
+_ON_LOOP_BYTES: Final = 256 << 10
+"""What is read on the loop, where it is in memory. A follower that has more to catch up with is read for on a thread,
+so that its megabytes do not hold up everybody else."""
 _MARK_DELAY_S: Final = 0.02
 _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
@@ -222,11 +225,11 @@ class FetchServing:
         end = log.written_end
         if offset >= end:
             return b""
-        read = partial(log.reader.read, offset, max_bytes, ceiling=end)
-        data = read(cached_only=True)
-        if data is None:
-            async with self._disk_reads:
-                data = await partition.reads.in_thread(read)
+        found = log.reader.read_with_next_offset(offset, min(max_bytes, _ON_LOOP_BYTES), ceiling=end, cached_only=True)
+        if found is not None and (found[1] >= end or max_bytes <= _ON_LOOP_BYTES):
+            return found[0]
+        async with self._disk_reads:
+            data = await partition.reads.in_thread(partial(log.reader.read, offset, max_bytes, ceiling=end))
         assert data is not None, "only a read of what is in memory may find nothing"
         return data
 
