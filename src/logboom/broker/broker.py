@@ -124,6 +124,7 @@ class Broker:
             image=lambda: self.catalog.image,
             config=self._config,
             runtime=self.runtime,
+            counters=self.counters,
             log=self.log,
         )
 

@@ -32,6 +32,10 @@ class Counters:
     reads_disk: int = 0
     """Reads that went to a thread because they were not in memory."""
     read_bytes: int = 0
+    replicated_bytes_in: int = 0
+    """Records that were copied from leaders."""
+    replicated_bytes_out: int = 0
+    """Records that were given to followers."""
     damaged_reads: int = 0
     """Reads that found a damaged batch."""
     disk_full: int = 0

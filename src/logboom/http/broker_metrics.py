@@ -10,6 +10,7 @@ from logboom.broker.broker import Broker
 from logboom.broker.disk.log_cleaner import CleanerState
 from logboom.broker.disk.log_manager import PartitionKey
 from logboom.broker.partition.replica import Partition
+from logboom.http.replication_metrics import replication_metrics
 
 _NS_PER_S: Final = 1_000_000_000
 _HELP: Final = {
@@ -26,6 +27,8 @@ _HELP: Final = {
     "reads_ahead": "Reads made ahead of requests.",
     "reads_disk": "Reads that may have waited for the disk.",
     "read_bytes": "Bytes read for consumers.",
+    "replicated_bytes_in": "Bytes of records taken from leaders.",
+    "replicated_bytes_out": "Bytes of records given to followers.",
     "damaged_reads": "Reads that found a damaged batch.",
     "disk_full": "Flushes that found the disk full.",
     "no_handles": "Flushes that found no file handle.",
@@ -83,6 +86,7 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
     yield from _cleaner_metrics(broker.cleaner.state)
     # `failed` could not be opened at the start: there is nothing to say of them but that they are offline.
     partitions, failed = list(broker.replicas), list(broker.replicas.failed)
+    yield from replication_metrics(partitions)
     count = len(partitions) + len(failed)
     series = _partition_metrics if count <= partition_series_max else _stream_metrics
     yield from series(partitions, failed)

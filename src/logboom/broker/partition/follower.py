@@ -49,6 +49,7 @@ class Follower:
     __slots__ = (
         "_clock",
         "_core",
+        "_counters",
         "_delete_before",
         "_flusher",
         "_held",
@@ -91,6 +92,7 @@ class Follower:
         self._trimming: asyncio.Future[object] | None = None
         self._flusher = services.flusher
         self._clock = services.clock
+        self._counters = services.counters
         self._replication = services.replication
         self._logger = services.log
         self._core = PartitionFollowing(log.epochs)
@@ -252,6 +254,7 @@ class Follower:
             self._begin_again()
             return
         self._staged_bytes += len(records)
+        self._counters.replicated_bytes_in += len(records)
         self._unwritten_bytes += len(records)
         self._flusher.enqueue(self._target, len(records))
         self._step(following.Appended(end))

@@ -9,6 +9,7 @@ from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.config import BrokerConfig
+from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind
@@ -35,6 +36,7 @@ class ReplicationService:
         image: Callable[[], Image],
         config: Current[BrokerConfig],
         runtime: Runtime,
+        counters: Counters,
         log: FilteringBoundLogger,
     ) -> None:
         """`find` raises LogboomError for a partition that is not here. `image`: the metadata in force."""
@@ -46,7 +48,9 @@ class ReplicationService:
         self._log = log
         self._fetchers: dict[BrokerId, Fetcher] = {}
         self._leader_of: dict[ReplicaKey, BrokerId] = {}
-        self._serving = FetchServing(find, self._registered, runtime.clock, config.now.replica_disk_reads, log)
+        self._serving = FetchServing(
+            find, self._registered, runtime.clock, counters, config.now.replica_disk_reads, log
+        )
         self._isr = IsrKeeper(
             cluster.isr,
             find,

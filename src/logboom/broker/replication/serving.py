@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from logboom.base.errors import InvalidRequestError, LogboomError, NotLeaderError, StaleBrokerEpochError
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
 from logboom.base.ports import Bytes, Clock
+from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import PeerIdentity
@@ -92,6 +93,7 @@ class FetchServing:
         find: Callable[[ReplicaKey], Partition],
         registered: Callable[[BrokerId], BrokerEpoch],
         clock: Clock,
+        counters: Counters,
         disk_reads_max: int,
         log: FilteringBoundLogger,
     ) -> None:
@@ -101,6 +103,7 @@ class FetchServing:
         self._find = find
         self._registered = registered
         self._clock = clock
+        self._counters = counters
         self._log = log
         self._sessions: dict[BrokerId, _Session] = {}
         self._disk_reads = asyncio.Semaphore(disk_reads_max)
@@ -174,6 +177,7 @@ class FetchServing:
             if data:
                 records.append(data)
                 left_bytes -= len(data)
+                self._counters.replicated_bytes_out += len(data)
         return items, records
 
     async def _answer(
