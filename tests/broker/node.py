@@ -59,6 +59,12 @@ async def running(
         await broker.stop()
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Return once a condition holds; the test's own time is the bound."""
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
 def batch(
     *values: bytes,
     timestamp_ms: int = 1_000,

@@ -7,12 +7,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.broker.node import FaultyDisk, append, run, running, start, values_of
+from tests.broker.node import FaultyDisk, append, run, running, start, until, values_of
 
 from logboom.base.errors import (
-    DiskFullError,
     InvalidStreamNameError,
     LogboomError,
+    OutcomeUnknownError,
     PolicyViolationError,
     StorageError,
     StreamExistsError,
@@ -45,9 +45,11 @@ def test_streams_survive_a_restart_with_id_and_settings(tmp_path: Path) -> None:
             assert orders.partitions == 2
             await append(broker.replicas.find("orders", 1), b"a")
         async with running(tmp_path) as broker:
-            assert broker.catalog.stream("orders") == orders
-            assert broker.catalog.stream_by_id(orders.id) == orders
-            assert broker.catalog.stream("orders") in broker.catalog.streams().values()
+            again = broker.catalog.stream("orders")
+            assert again is not None
+            assert (again.id, again.partitions, again.overrides) == (orders.id, orders.partitions, orders.overrides)
+            assert broker.catalog.stream_by_id(orders.id) == again
+            assert again in broker.catalog.streams().values()
             assert broker.config.stream_config(orders).flush is Flush.NONE
             assert await values_of(broker.replicas.find_by_id(orders.id, 1)) == [b"a"]
 
@@ -146,7 +148,9 @@ def test_a_deleted_stream_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
             assert await values_of(broker.replicas.find("orders", 0)) == []
         assert directories(tmp_path) == ["orders-0"]
         async with running(tmp_path) as broker:
-            assert broker.catalog.stream("orders") == second
+            again = broker.catalog.stream("orders")
+            assert again is not None
+            assert again.id == second.id
 
     run(body)
 
@@ -227,7 +231,7 @@ def test_limits_and_names_are_enforced(tmp_path: Path) -> None:
                 await broker.catalog.create_stream("__transaction_state")
             with pytest.raises(PolicyViolationError):
                 await broker.catalog.create_stream("orders", partitions=21)
-            assert (await broker.catalog.create_stream("__ours", internal=True)).internal
+            assert (await broker.catalog.ensure_internal_stream("__ours", partitions=1, config={})).internal
         async with running(tmp_path) as broker:
             ours = broker.catalog.stream("__ours")
             assert ours is not None
@@ -282,12 +286,30 @@ def test_damaged_metadata_stops_the_start_with_a_clear_error(tmp_path: Path) -> 
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders")
             await broker.catalog.create_stream("more")
-        segment = tmp_path / "metadata" / "00000000000000000000.log"
+        (segment,) = (tmp_path / "metadata").rglob("*.log")
         data = bytearray(segment.read_bytes())
         data[data.index(b"orders")] ^= 1
         segment.write_bytes(data)
-        with pytest.raises(StorageError, match=r"metadata log is damaged.*at byte \d+"):
+        with pytest.raises(StorageError, match=r"cluster's log in metadata/raft is damaged.*at byte \d+"):
             await start(tmp_path)
+
+    run(body)
+
+
+def test_without_room_for_metadata_a_change_waits_and_is_made_once_there_is_some(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk, command_timeout_ms=200) as broker:
+            disk.fill("metadata")
+            with pytest.raises(OutcomeUnknownError):
+                await broker.catalog.create_stream("orders")
+            assert broker.catalog.stream("orders") is None
+            disk.mend()
+            await until(lambda: broker.catalog.stream("orders") is not None)
+            await append(broker.replicas.find("orders", 0), b"b")
+        assert directories(tmp_path) == ["orders-0"]
+        async with running(tmp_path) as broker:
+            assert public(broker.catalog.streams()) == ["orders"]
 
     run(body)
 
@@ -298,10 +320,6 @@ def test_a_full_disk_refuses_a_new_stream_and_deleting_one_makes_room(tmp_path: 
         async with running(tmp_path, open_disk=lambda _: disk) as broker:
             await broker.catalog.create_stream("old", partitions=2)
             await append(broker.replicas.find("old", 0), b"a")
-            disk.fill("metadata")
-            with pytest.raises(DiskFullError):
-                await broker.catalog.create_stream("orders")
-            assert broker.catalog.stream("orders") is None
             disk.fill("streams/")
             with pytest.raises(LogboomError):
                 await broker.catalog.create_stream("orders")

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from random import Random
 from uuid import UUID
 
 import pytest
 import structlog
-from tests.broker.node import running
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import ProducerId, StreamId, StreamName
@@ -212,22 +210,3 @@ def test_without_room_for_a_snapshot_the_records_stay_and_commits_go_on() -> Non
 
     on_flusher(log, work)
     assert opened(disk.copy())[1] == image
-
-
-def test_a_broker_shortens_its_metadata_while_it_runs_and_comes_back_the_same(tmp_path: Path) -> None:
-    async def body() -> None:
-        async with running(tmp_path, metadata_snapshot_records=20) as broker:
-            await broker.catalog.create_stream("gone")
-            await broker.catalog.create_stream("orders", partitions=2)
-            await broker.catalog.delete_stream("gone")
-            for number in range(1, 61):
-                await broker.catalog.change_stream_config("orders", {"segment.ms": str(number)})
-            await broker.catalog.change_broker_config("1", {"num.partitions": "5"})
-            before = broker.catalog.image
-        async with running(tmp_path) as broker:
-            assert broker._metadata_log.log.log_start_offset > 20
-            assert broker.catalog.image == before
-            assert broker.config.default_partitions == 5
-            assert (await broker.catalog.create_stream("gone")).partitions == 5
-
-    asyncio.run(asyncio.wait_for(body(), 60))

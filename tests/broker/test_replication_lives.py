@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from tests.broker.node import append_soon, batch, values_of
-from tests.broker.replicated import Cluster, bytes_of, until
+from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, until
 from tests.support.simulated import run
 
 from logboom.base.errors import LogboomError
@@ -38,7 +38,7 @@ class Life:
 
     @property
     def alive(self) -> list[int]:
-        return [number for number, member in self.cluster.members.items() if member.broker is not None]
+        return [number for number in self.cluster.brokers if number != DIRECTOR]
 
     # --- what may happen ----------------------------------------------------------------------------------------
 
@@ -88,6 +88,7 @@ class Life:
     async def restart(self) -> None:
         for broker in BROKERS:
             if broker not in self.alive and self.random.random() < 0.5:
+                self.cluster.network.heal()  # a broker starts once it has found the controller
                 await self.cluster.start(broker)
 
     async def elect(self) -> None:
@@ -97,14 +98,9 @@ class Life:
             await self.cluster.elect("orders", index, self.random.choice(candidates))
 
     async def lease(self) -> None:
-        broker = self.random.choice(self.alive)
-        self.cluster[broker].replicas.lease_changed(False)
-        await asyncio.sleep(self.random.random())
-        if broker in self.alive:
-            self.cluster[broker].replicas.lease_changed(True)
-
-    async def controller(self) -> None:
-        self.cluster.controller_is_away = not self.cluster.controller_is_away
+        """A broker cannot reach the controller: it loses its lease, and then what it leads."""
+        self.cluster.network.cut(self.random.choice(self.alive), DIRECTOR)
+        await asyncio.sleep(2 * self.random.random())
 
     async def move(self) -> None:
         index = self.random.randrange(PARTITIONS)
@@ -139,11 +135,11 @@ class Life:
 
     async def live(self) -> None:
         cluster, random = self.cluster, self.random
-        for broker in BROKERS:
+        for broker in (DIRECTOR, *BROKERS):
             await cluster.start(broker)
         await cluster.create("orders", [1, 2, 3], partitions=PARTITIONS, segment_bytes="16384")
         happenings = [self.produce] * 12 + [self.read] * 4 + [self.cut, self.heal, self.restart] * 2
-        happenings += [self.crash, self.stop, self.elect, self.lease, self.controller, self.move, self.fill]
+        happenings += [self.crash, self.stop, self.elect, self.lease, self.lease, self.move, self.fill]
         for _ in range(STEPS):
             await random.choice(happenings)()
             await self.recover()
@@ -154,7 +150,6 @@ class Life:
     async def _become_whole(self) -> None:
         cluster = self.cluster
         cluster.network.heal()
-        cluster.controller_is_away = False
         for broker in BROKERS:
             if broker not in self.alive:
                 await cluster.start(broker)
@@ -192,8 +187,8 @@ def test_what_was_acked_is_there_in_the_end_and_all_copies_are_the_same(tmp_path
         try:
             await life[0].live()
         finally:
-            for broker in life[0].alive:
-                await life[0].cluster[broker].stop()
+            for broker in reversed(life[0].cluster.brokers.values()):
+                await broker.stop()
 
     run(body, seed=seed)
     assert len(life[0].acked) > 20, "something was acked at all"

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from tests.kafka.door import Running
 
 from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, DirectoryId, Epoch, StreamId, StreamName
-from logboom.metadata import MetadataRecord, Stream, StreamCreated, delta_of
+from logboom.metadata import MetadataRecord, Stream, StreamCreated, delta_of, encode_all
 from logboom.metadata.records import BrokerChanged, BrokerRegistered, Placed
+from logboom.raft import Index
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 NOBODY = int(NO_BROKER)
@@ -14,10 +16,8 @@ NOBODY = int(NO_BROKER)
 
 async def commit(node: Running, *records: MetadataRecord) -> None:
     """Apply records that were committed elsewhere."""
-    catalog = node.broker.catalog
-    delta = delta_of(catalog.image, records)
-    catalog._image = delta.after
-    await node.broker.apply(delta)
+    state = node.broker.cluster.state
+    await state.apply(Index(state.applied_index + 1), encode_all(records))
 
 
 def registered(id_: int, *, epoch: int | None = None, kafka: bool = True) -> BrokerRegistered:
@@ -38,8 +38,10 @@ def fenced(id_: int, fenced: bool = True) -> BrokerChanged:
 
 async def three_brokers(node: Running) -> None:
     """This broker and two others, all at work."""
-    node.broker.replicas._roles._own_epoch = lambda: registered(1).epoch
-    for id_ in (1, 2, 3):
+    own = node.broker.catalog.image.brokers[BrokerId(1)]
+    known = {"epoch": own.epoch, "directory_id": own.directory_id, "incarnation": own.incarnation}
+    await commit(node, msgspec.structs.replace(registered(1), **known), fenced(1, False))
+    for id_ in (2, 3):
         await commit(node, registered(id_), fenced(id_, False))
 
 

@@ -17,7 +17,7 @@ from logboom.groups import partition_of_group
 from logboom.kafka.apis import describe_cluster, find_coordinator, metadata
 from logboom.kafka.wire.messages import make, nested
 from logboom.metadata.assignment import PartitionChange
-from logboom.metadata.records import BrokerUnregistered, PartitionsChanged, PartitionsPlaced, StreamDeleted
+from logboom.metadata.records import BrokerUnregistered, PartitionsChanged, StreamDeleted
 
 NONE = ErrorCode.none
 
@@ -165,10 +165,13 @@ def test_the_coordinator_of_a_group_leads_its_partition(tmp_path: Path, version:
             offsets = node.broker.catalog.stream(OFFSETS_STREAM)
             assert offsets is not None
             leaders = {"g": 2, "h": 3, "i": NOBODY}
-            spread = [placed((1, 2, 3)) for _ in range(offsets.partitions)]
-            for group, leader in leaders.items():
-                spread[partition_of_group(group, offsets.partitions)] = placed((1, 2, 3), leader=leader)
-            await commit(node, PartitionsPlaced(id=offsets.id, placed=tuple(spread)))
+            replicas = tuple(map(BrokerId, (1, 2, 3)))
+            spread = {partition_of_group(group, offsets.partitions): leader for group, leader in leaders.items()}
+            changes = [
+                PartitionChange(index=index, replicas=replicas, isr=replicas, leader=BrokerId(leader))
+                for index, leader in spread.items()
+            ]
+            await commit(node, PartitionsChanged(id=offsets.id, changes=tuple(changes)))
             nobody = (ErrorCode.coordinator_not_available, -1, "", -1)
             assert await coordinators(client, version, *leaders) == [
                 (NONE, 2, "host-2", 9002),

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.support.logs import Reports, append, batch, filled, open_log, read_batches
 
-from logboom.base.ids import Offset
+from logboom.base.ids import Epoch, Offset
 from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
 
@@ -144,3 +144,14 @@ def test_truncation_above_the_end_only_drops_what_is_staged() -> None:
     log.truncate(Offset(50), now_ms=0)
     assert log.log_end_offset == 12
     assert read_batches(log, 0) == batches
+
+
+def test_a_leadership_that_wrote_nothing_goes_with_a_truncation_to_the_end() -> None:
+    """Else a replica names its epoch for ever, and a leader that knows nothing of it asks for the same cut again."""
+    log, _ = filled(SimDisk(), 3)
+    end = log.log_end_offset
+    log.epochs.begin(Epoch(log.epochs.latest + 2), end)
+    before = log.epochs.entries
+    log.truncate(end, now_ms=0)
+    assert log.epochs.entries == before[:-1]
+    assert log.log_end_offset == end

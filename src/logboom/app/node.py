@@ -24,17 +24,17 @@ from logboom.app.kafka_metrics import kafka_metrics
 from logboom.app.limit_metrics import limit_metrics
 from logboom.app.peer_metrics import peer_metrics
 from logboom.base.errors import LogboomError
-from logboom.base.ids import DirectoryId
 from logboom.base.ports import Disk
 from logboom.base.settings import join_address
 from logboom.broker.broker import Broker
 from logboom.broker.limits import broker_limit_hits, broker_limits
-from logboom.broker.peers import PeerIdentity
+from logboom.broker.peers import NoPeers
 from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
-from logboom.kafka.server.door import KafkaDoor
+from logboom.kafka.cluster.view import LISTENER as KAFKA_LISTENER
+from logboom.kafka.server.door import KafkaDoor, advertised_address
 from logboom.peer.door import PeerDoor
 from logboom.peer.key import ClusterKeys, read_cluster_keys
 
@@ -95,7 +95,6 @@ class Node:
             await self._start_http()
             await self._start_peer()
             self.broker = broker = await self._start_broker()
-            self._introduce(broker)
             self._follow_log_level(broker)
             version = importlib.metadata.version("logboom")
             self._sources.append(lambda: broker_metrics(broker, version, self._config.http.max_partition_series))
@@ -110,11 +109,6 @@ class Node:
             peer=self._peer.listening if self._peer else None,
             data=str(self._config.broker.data_dir.absolute()),
         )
-
-    def _introduce(self, broker: Broker) -> None:
-        if self._peer is not None:
-            own = broker.identity
-            self._peer.identify(PeerIdentity(own.broker_id, DirectoryId(own.directory_id), own.cluster_id))
 
     def _follow_log_level(self, broker: Broker) -> None:
         broker.dynamic_settings.add("http", self._config.http)
@@ -150,11 +144,27 @@ class Node:
     async def _start_broker(self) -> Broker:
         config = self._config.broker
         try:
-            return await Broker.start(config, runtime=self._runtime, log=self._log, open_disk=self._open_disk)
+            return await Broker.start(
+                config,
+                runtime=self._runtime,
+                log=self._log,
+                open_disk=self._open_disk,
+                peers=self._peer or NoPeers(),
+                listeners=self._listeners(),
+            )
         except OSError as error:
             where = config.data_dir.absolute()
             reason = error.strerror or error
             raise StartError(f"cannot use the data directory {where}: {reason}; --data chooses another") from error
+
+    def _listeners(self) -> dict[str, tuple[str, int]]:
+        """Where clients reach this broker, for the others. Raises StartError where they could not be told."""
+        address = advertised_address(self._config.kafka)
+        if address[1] == 0 and self._peer is not None:
+            raise StartError(
+                "kafka.listen has port 0, which is known only after the start: a broker of a cluster needs a fixed one"
+            )
+        return {KAFKA_LISTENER: address} if address[1] else {}
 
     async def _start_kafka(self, broker: Broker) -> str:
         door = KafkaDoor(broker, self._config.kafka, self._log)
@@ -183,6 +193,7 @@ class Node:
         """Accept no connections, answer accepted requests, flush, close."""
         self._phase = "stopping"
         if self.broker is not None:
+            await self.broker.leave()
             self.broker.groups.resign()
         if self._kafka is not None:
             await self._kafka.stop(ANSWER_GRACE_S)

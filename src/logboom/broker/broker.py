@@ -8,49 +8,56 @@ Life: `start` (recovers and leads everything), then any number of calls on the l
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import DynamicSettings
 from logboom.base.errors import LogboomError, NotLeaderError, StorageError
-from logboom.base.ids import BrokerId, DirectoryId
+from logboom.base.ids import BrokerId, Epoch, PartitionIndex, StreamName
 from logboom.base.ports import Disk
 from logboom.base.units import SECOND_MS
-from logboom.broker.catalog import Catalog, ProducerIds, settings_layers
+from logboom.broker.catalog import Catalog, ProducerIds
+from logboom.broker.cluster import ClusterMember, ClusterParts, discover_cluster, open_group
 from logboom.broker.config import BrokerConfig
+from logboom.broker.control.registration import BrokerHooks
+from logboom.broker.control.stream_commands import settings_layers
 from logboom.broker.disk import high_watermarks, maintenance
-from logboom.broker.disk.data_dir import METADATA_DIR, DataDir, Identity
+from logboom.broker.disk.data_dir import DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_cleaner import LogCleaner
 from logboom.broker.disk.log_manager import LogManager
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
-from logboom.broker.metadata_log import MetadataLog
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import PartitionServices
-from logboom.broker.quorum import QuorumMember, QuorumView
+from logboom.broker.peers import NoPeers, Peers
+from logboom.broker.quorum import QuorumView
 from logboom.broker.quotas.clients import ClientQuotaManager
+from logboom.broker.raft.group import OpenedGroup
 from logboom.broker.replicas import Replicas
 from logboom.broker.replication.ports import ClusterPorts
 from logboom.broker.replication.service import ReplicationService
 from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.metadata import Image, ImageDelta
-from logboom.storage import Damage, Notice, OpenFiles
+from logboom.storage import OpenFiles
 
-_ALONE: Final = ClusterPorts()
+_NO_PEERS: Final = NoPeers()
 _BACKGROUND: Final[tuple[tuple[maintenance.Work, Callable[[BrokerConfig], float]], ...]] = (
     (maintenance.checkpoints, lambda config: config.checkpoint_interval_s),
     (maintenance.background_syncs, lambda config: config.background_sync_interval_s),
     (maintenance.retention, lambda config: config.retention_check_interval_s),
 )
+_NO_LISTENERS: Final[Mapping[str, tuple[str, int]]] = MappingProxyType({})
+LEAVE_S: Final = 5.0
+"""How long a broker that stops waits for others to lead in its place."""
 
 
 class Broker:
@@ -61,12 +68,12 @@ class Broker:
         config: BrokerConfig,
         data_dir: DataDir,
         disk: Disk,
-        image: Image,
-        metadata_log: MetadataLog,
+        opened: OpenedGroup,
         *,
+        peers: Peers,
+        listeners: Mapping[str, tuple[str, int]],
         runtime: Runtime,
         log: FilteringBoundLogger,
-        cluster: ClusterPorts,
     ) -> None:
         self.runtime = runtime
         self.clock = clock = runtime.clock
@@ -75,8 +82,7 @@ class Broker:
         self.log = log
         self._data_dir = data_dir
         self._disk = disk
-        self._metadata_log = metadata_log
-        self.dynamic_settings = DynamicSettings(log.error, *settings_layers(image, self.identity.broker_id))
+        self.dynamic_settings = DynamicSettings(log.error)
         self._config = self.dynamic_settings.add("broker", config)
         config = self._config.now
         self._readers = ReaderThreads(runtime.workers.pool("read", config.read_threads), clock)
@@ -91,31 +97,52 @@ class Broker:
             staged_bytes_max=config.max_staged_bytes,
             inline=config.inline_flush and disk.start_async_syncs(),
         )
-        metadata_log.attach(self.flusher)
         self.open_files = OpenFiles(config.max_open_log_files)
-        self.replication = self._replication_service(cluster)
-        self.replicas = self._new_replicas(cluster)
+        self.cluster = self._cluster_member(opened, peers, listeners)
+        partitions, registration = self.cluster.partitions, self.cluster.registration
+        ports = ClusterPorts(peers, isr=partitions, losses=partitions, own_epoch=lambda: registration.own_epoch)
+        self.replication = self._replication_service(ports)
+        self.replicas = self._new_replicas(ports)
         self.cleaner = LogCleaner(
             self.replicas.__iter__, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
         )
         self.health = Health(self.replicas, self.flusher, self._readers, disk, data_dir.path, self._config)
         self.catalog = Catalog(
-            image,
-            metadata_log,
+            self.cluster.state,
+            self.cluster.channel,
+            self.cluster.view,
             broker_id=self.identity.broker_id,
-            config=self._config,
-            dynamic_settings=self.dynamic_settings,
             ids=runtime.ids,
-            counters=self.counters,
             log=log,
         )
         self.producer_ids = ProducerIds(self.catalog, self._config)
         self.quotas = self._quota_manager(config)
         self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
         self.groups = self._group_service()
-        self.catalog.attach(self)
+        self.expulsion: LogboomError | None = None
+        """Why the cluster takes no part of this process any more, if so."""
         self._background: list[asyncio.Task[None]] = []
         self._config.subscribe(self._settings_changed)
+
+    def _cluster_member(
+        self, opened: OpenedGroup, peers: Peers, listeners: Mapping[str, tuple[str, int]]
+    ) -> ClusterMember:
+        return ClusterMember(
+            ClusterParts(
+                identity=self.identity,
+                disk=self._disk,
+                config=self._config,
+                dynamic_settings=self.dynamic_settings,
+                flusher=self.flusher,
+                peers=peers,
+                listeners=listeners,
+                counters=self.counters,
+                runtime=self.runtime,
+                log=self.log,
+            ),
+            opened,
+            BrokerHooks(lease_changed=self._lease_changed, expelled=self._expelled),
+        )
 
     def _replication_service(self, cluster: ClusterPorts) -> ReplicationService:
         return ReplicationService(
@@ -163,7 +190,7 @@ class Broker:
             find_partition=self.replicas.find,
             found_damage=self.replicas.found_damage,
             ensure_stream=self.catalog.ensure_internal_stream,
-            holds_lease=lambda: True,
+            holds_lease=lambda: self.cluster.registration.holds_lease,
             runtime=self.runtime,
             log=self.log,
         )
@@ -182,11 +209,8 @@ class Broker:
         return self._config.now
 
     def quorum(self) -> QuorumView:
-        """The group that agrees on metadata: this broker alone."""
-        own, log = self.identity, self._metadata_log.log
-        end, now_ms = log.durable_end, self.clock.wall_ms()
-        alone = QuorumMember(own.broker_id, DirectoryId(own.directory_id), end, last_caught_up_ms=now_ms)
-        return QuorumView(own.broker_id, log.epochs.latest, end, (alone,))
+        """The group that agrees on metadata."""
+        return self.cluster.quorum(self.clock.wall_ms())
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -198,11 +222,16 @@ class Broker:
         runtime: Runtime,
         log: FilteringBoundLogger,
         open_disk: Callable[[str], Disk] = OsDisk,
-        cluster: ClusterPorts = _ALONE,
+        peers: Peers = _NO_PEERS,
+        listeners: Mapping[str, tuple[str, int]] = _NO_LISTENERS,
     ) -> "Broker":
-        """Take the data directory, recover what is in it, lead every partition.
+        """Take the data directory, find the controller, recover what is in the directory, lead and follow.
 
-        Raises DataDirError (in use, another's, no data directory), FormatVersionError, StorageError, OSError.
+        `peers`: the way to other brokers. `listeners`: where clients reach this one, by name. Waits for a controller as
+        long as it takes.
+
+        Raises DataDirError (in use, another's, no data directory), FormatVersionError, StorageError, OSError, and what
+        the controller says to a broker that cannot be part of the cluster.
         """
         disk = open_disk(str(config.data_dir))
         data_dir = await asyncio.to_thread(
@@ -211,14 +240,19 @@ class Broker:
             disk,
             broker_id=BrokerId(config.broker_id),
             cluster_id=config.cluster_id,
+            joins=bool(config.join),
             ids=runtime.ids,
         )
         if data_dir.unknown_entries:
             log.warning("unknown entries in the data directory left in place", names=data_dir.unknown_entries)
         try:
-            report = partial(_report_metadata, log)
-            metadata_log, image = await asyncio.to_thread(MetadataLog.open, disk, METADATA_DIR, runtime.clock, report)
-            broker = cls(config, data_dir, disk, image, metadata_log, runtime=runtime, log=log, cluster=cluster)
+            peers.identify(data_dir.identity.as_peer)
+            if not data_dir.identity.cluster_id:
+                cluster_id = await discover_cluster(peers, config, log)
+                await asyncio.to_thread(data_dir.join_cluster, cluster_id)
+                peers.identify(data_dir.identity.as_peer)
+            opened = await asyncio.to_thread(open_group, disk, data_dir.identity, runtime, config, log)
+            broker = cls(config, data_dir, disk, opened, peers=peers, listeners=listeners, runtime=runtime, log=log)
             await broker._begin()
         except BaseException:  # a cancelled start too: the next one must not find the directory locked
             data_dir.close()
@@ -227,9 +261,15 @@ class Broker:
 
     async def _begin(self) -> None:
         try:
+            await self.cluster.start()
+            await self.cluster.register()
+            image = self.cluster.state.begin()
+            self.dynamic_settings.take(*settings_layers(image, str(self.identity.broker_id)))
             self.replication.start()
             marks = await asyncio.to_thread(high_watermarks.load, self._disk)
-            await self.replicas.open(self.catalog.image, marks)
+            await self.replicas.open(image, marks)
+            await self.cluster.adopt_streams(self._led_here)
+            await self.cluster.state.begin_following(self)
             for work, interval_s in _BACKGROUND:
                 pause = maintenance.Pause(self._config, interval_s)
                 self._start_background(work(self.replicas.__iter__, self.flusher, pause, self.log))
@@ -238,8 +278,8 @@ class Broker:
             self._start_background(high_watermarks.keep_saved(self._disk, self.replicas.__iter__, pause, self.log))
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
+            await self.cluster.serve()
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas
-            self.catalog.snapshot_soon()
         except BaseException:  # a cancelled start too: its threads end and its files are closed
             await self._close(StorageError("the broker did not start"))
             raise
@@ -261,7 +301,7 @@ class Broker:
         if not task.cancelled() and (fault := task.exception()) is not None:
             self.log.error("background task failed on an internal error", exc_info=fault)
 
-    # --- following the metadata (catalog.MetadataFollower) ------------------------------------------------------
+    # --- following the metadata (metadata_state.MetadataFollower) ------------------------------------------------
 
     async def prepare(self, delta: ImageDelta) -> None:
         """Before the commit: directories of new partitions."""
@@ -283,7 +323,7 @@ class Broker:
 
     async def _apply_settings(self, image: Image) -> None:
         before = _partition_settings(self.config)
-        self.dynamic_settings.take(*settings_layers(image, self.identity.broker_id))
+        self.dynamic_settings.take(*settings_layers(image, str(self.identity.broker_id)))
         if _partition_settings(self.config) != before:
             await self.replicas.reconfigure()
 
@@ -295,13 +335,36 @@ class Broker:
     def _log_dir_failed(self, error: StorageError) -> None:
         self.log.critical("log dir offline", path=str(self._data_dir.path), reason=str(error))
         self.replicas.go_offline(error)
+        self.cluster.log_dir_failed(error)
+
+    def _lease_changed(self, held: bool) -> None:
+        self.replicas.lease_changed(held)
+        self.groups.lease_changed(held=held)
+
+    def _expelled(self, error: LogboomError) -> None:
+        self.log.critical(
+            "the cluster does not know this process any more: restart it, or remove it", reason=str(error)
+        )
+        self.replicas.refuse_appends(NotLeaderError(str(error)))
+        self.expulsion = error
+
+    def _led_here(self, name: StreamName, index: PartitionIndex) -> Epoch:
+        """The epoch in which this broker leads a partition; that of no leadership where it cannot be opened."""
+        try:
+            return self.replicas.find(name, index).leader_epoch
+        except LogboomError:
+            return Epoch(0)
 
     # --- stop ---------------------------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Before the doors close: have others lead what this broker leads, as far as there are others."""
+        await self.cluster.leave(LEAVE_S)
 
     async def stop(self) -> None:
         """Take nothing new, flush and answer what was taken, close every log cleanly, give the directory back."""
         await self.groups.stop()
-        await self.catalog.drain()
+        await self.cluster.drain()
         await self._close(NotLeaderError("the broker is shutting down"))
         self.log.info("broker stopped")
 
@@ -311,14 +374,12 @@ class Broker:
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.replication.stop()
         self.replicas.refuse_appends(reason)
+        await self.cluster.stop()
         await self.flusher.stop()
         await high_watermarks.save_if_moved(self._disk, self.replicas, {}, self.log)
         await self.replicas.close(reason)
         if self.flusher.failure is None:
-            try:
-                await asyncio.to_thread(self._metadata_log.log.close)
-            except StorageError as error:  # a full disk: the next start recovers it
-                self.log.error("the metadata log is not closed cleanly", reason=str(error))
+            await asyncio.to_thread(self.cluster.closed_cleanly)
         self._readers.shutdown()
         self._read_cache.close()
         self._disk.stop_async_syncs()
@@ -328,7 +389,3 @@ class Broker:
 def _partition_settings(config: BrokerConfig) -> tuple[object, ...]:
     """The settings that every partition goes by."""
     return config.stream_defaults, config.max_decompressed_bytes, config.max_batch_records
-
-
-def _report_metadata(log: FilteringBoundLogger, found: Damage | Notice) -> None:
-    log.warning("metadata log recovery", notice=str(found))

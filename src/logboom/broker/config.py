@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic.fields import FieldInfo
 
 from logboom.base.dynamic import Dynamic, Static
-from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes
+from logboom.base.settings import DurationMs, DurationS, Settings, SizeBytes, split_address
 from logboom.base.units import DAY_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from logboom.groups import GroupLimits
 from logboom.metadata import (
@@ -34,6 +34,11 @@ _NAME_PARTITIONS_MAX: Final = 99_999
 
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
+
+
+def _address(value: str) -> str:
+    split_address(value)
+    return value
 
 
 class _StreamDefaults(Settings):
@@ -223,6 +228,26 @@ class BrokerConfig(Settings):
     """The broker's id in the Kafka protocol. Fixed when the data directory is created."""
     cluster_id: str | None = None
     """The cluster's id in the Kafka protocol; by default random, chosen when the data directory is created."""
+    join: tuple[Annotated[str, AfterValidator(_address)], ...] = ()
+    """Addresses (HOST:PORT of `peer.listen`) of brokers of a cluster that a new broker joins. Without any, a new data
+    directory founds a cluster of its own. A broker that belongs to one needs them no more."""
+    rack: Annotated[str | None, Static("broker.rack")] = None
+    """Where the broker stands: replicas are spread over racks, and consumers may read from the replica in theirs."""
+    failure_domain: str | None = None
+    """What fails together with this broker, such as the machine on which several run: replicas of a partition never
+    share it. By default nothing else does."""
+    voters: Annotated[int, Field(ge=1, le=7), Dynamic()] = 3
+    """Brokers that vote on the metadata of the cluster: an odd number, or as many as there are. One less than half of
+    them may fail."""
+    heartbeat_ms: Annotated[DurationMs, Field(ge=10), Static("broker.heartbeat.interval.ms")] = 250
+    """How often a broker tells the controller that it lives."""
+    lease_ms: Annotated[DurationMs, Field(ge=100), Static("broker.session.timeout.ms")] = SECOND_MS
+    """How long a broker may lead without an answer to a heartbeat. After that, and a tenth of it for clocks of
+    different rates, others lead in its place. The same on all brokers of a cluster."""
+    command_timeout_ms: Annotated[DurationMs, Field(ge=1), Dynamic()] = 30 * SECOND_MS
+    """How long a change of metadata may take, the wait for a controller included."""
+    default_replication_factor: Annotated[int, Field(ge=1, le=_INT16_MAX), Dynamic("default.replication.factor")] = 3
+    """Replicas of a stream that is created without a number; fewer where there are fewer brokers."""
     auto_create_streams: Annotated[bool, Dynamic("auto.create.topics.enable")] = True
     """Whether asking for an unknown stream creates it. The answer already names the leaders of its partitions; Kafka
     answers with LEADER_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION first, and its clients wait and ask again."""

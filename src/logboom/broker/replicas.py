@@ -176,7 +176,10 @@ class Replicas:
             moved = [key for key in keys if not is_here(stream, key[1], self._broker_id)]
             gone.append((_moved_error(stream), self._remove(stream, moved)))
         prepared, self._prepared = self._prepared, []
-        self._take(prepared)
+        wanted = [one for one in prepared if _exists(delta.after, one)]
+        # Prepared for a change that was lost with the leadership of the controller.
+        gone += [(deleted_stream_error(one.stream.name), [one]) for one in prepared if one not in wanted]
+        self._take(wanted)
         taking = self._roles.take(delta.after, [key for _, keys in changed.values() for key in keys])
         async with self._changing:
             for reason, partitions in gone:
@@ -254,6 +257,9 @@ class Replicas:
             stream = self._image.by_id.get(key[0])
             if stream is None or not is_here(stream, key[1], self._broker_id):
                 return
+            assignment = assignment_of(stream, key[1])
+            if assignment is None or self._broker_id in (*assignment.isr, *assignment.elr):
+                return  # nobody else has its records any more: half a log is better than none
             name = (stream.name, key[1])
             partition = self._partitions.get(name)
             if partition is None:
@@ -314,6 +320,11 @@ def _changed(before: Image, stream: Stream) -> list[PartitionKey]:
     if not stream.assignments:
         same = set(range(known.partitions))
     return [key for key in _keys(stream) if key[1] not in same]
+
+
+def _exists(image: Image, partition: Partition) -> bool:
+    stream = image.by_id.get(partition.stream.id)
+    return stream is not None and partition.index < stream.partitions
 
 
 def _moved_error(stream: Stream) -> NotLeaderError:

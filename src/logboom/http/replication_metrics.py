@@ -1,4 +1,4 @@
-"""How well partitions are replicated, as the broker that leads them knows: the first numbers to look at in a cluster."""
+"""How well partitions are replicated, as the broker that leads them knows: the first numbers to look at."""
 
 from collections.abc import Iterable, Iterator
 

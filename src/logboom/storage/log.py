@@ -289,6 +289,10 @@ class PartitionLog:
         state = self._state
         self.abandon_staged()
         if offset >= state.written_end and not anew:
+            # A leadership that has written nothing goes too: a replica that names its epoch as that of its last batch
+            # would never agree with a leader that knows nothing of it (LeaderEpochFileCache.truncateFromEnd).
+            if state.epochs.truncate_end(offset):
+                state.epochs.save()
             return state.log_end_offset
         with self._io:
             state.check_writable()

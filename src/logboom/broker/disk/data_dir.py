@@ -13,14 +13,15 @@ Knows these files, through the Disk port alone; not what is in the two directori
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from logboom.base.errors import StorageError
-from logboom.base.ids import BrokerId
+from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Disk, Ids, Lock, LockHeldError
+from logboom.broker.peers import PeerIdentity
 from logboom.storage import claim_format, read_whole, replace_whole
 
 METADATA_DIR: Final = "metadata"
@@ -30,6 +31,8 @@ _FORMAT_FILE: Final = "format.json"
 _NODE_FILE: Final = "node.json"
 _LOCK_FILE: Final = "lock"
 _LOST_AND_FOUND: Final = "lost+found"
+_ASKS: Final = ""
+"""The cluster id of a broker that does not know it yet."""
 _ENTRIES: Final = frozenset(
     {METADATA_DIR, STREAMS_DIR, HIGH_WATERMARKS_FILE, _FORMAT_FILE, _NODE_FILE, _LOCK_FILE, _LOST_AND_FOUND}
 )
@@ -44,9 +47,15 @@ class Identity:
     """What identifies this broker for as long as its data lives."""
 
     cluster_id: str
+    """Empty for a new broker that is to join a cluster and has not reached it yet."""
     broker_id: BrokerId
-    directory_id: str
+    directory_id: DirectoryId
     """Tells two disks of one broker apart, also after one was swapped for an empty one."""
+
+    @property
+    def as_peer(self) -> PeerIdentity:
+        """The same, as other brokers are told it."""
+        return PeerIdentity(self.broker_id, self.directory_id, self.cluster_id)
 
 
 class DataDir:
@@ -60,8 +69,12 @@ class DataDir:
         self._lock = lock
 
     @classmethod
-    def open(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None, ids: Ids) -> "DataDir":
+    def open(
+        cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None, joins: bool = False, ids: Ids
+    ) -> "DataDir":
         """Make the directory at the root of `disk`, or check the one that is there.
+
+        A new one gets a cluster id of its own, unless it `joins` a cluster and has to ask for it (`join_cluster`).
 
         Raises DataDirError, FormatVersionError or OSError.
         """
@@ -70,6 +83,8 @@ class DataDir:
         try:
             _check_unknown_entries(path, disk)
             claim_format(disk, f"Logboom {version('logboom')}")
+            if joins and cluster_id is None:
+                cluster_id = _ASKS
             identity = _identity(path, disk, broker_id, cluster_id, ids)
             for name in (METADATA_DIR, STREAMS_DIR):
                 disk.make_dir(name)
@@ -78,6 +93,12 @@ class DataDir:
             lock.close()
             raise
         return cls(path, disk, identity, lock)
+
+    def join_cluster(self, cluster_id: str) -> None:
+        """Belong to a cluster from now on. Waits for the disk. Raises OSError."""
+        assert not self.identity.cluster_id, "a broker belongs to one cluster for life"
+        self.identity = replace(self.identity, cluster_id=cluster_id)
+        _write_identity(self._disk, self.identity)
 
     @property
     def unknown_entries(self) -> list[str]:
@@ -128,16 +149,25 @@ def _identity(path: Path, disk: Disk, broker_id: BrokerId, cluster_id: str | Non
     if data is None:
         if disk.exists(METADATA_DIR):
             raise DataDirError(f"{file} is missing from a data directory that has been used; bring it back")
-        made = Identity(cluster_id or _random_id(ids), broker_id, _random_id(ids))
-        node = {"cluster_id": made.cluster_id, "broker_id": made.broker_id, "directory_id": made.directory_id}
-        replace_whole(disk, ".", _NODE_FILE, json.dumps(node, indent=2).encode() + b"\n", sync=True)
+        chosen = _random_id(ids) if cluster_id is None else cluster_id
+        made = Identity(chosen, broker_id, DirectoryId(_random_id(ids)))
+        _write_identity(disk, made)
         return made
     identity = _parse(file, data)
     if identity.broker_id != broker_id:
         raise DataDirError(f"the data directory {path} belongs to broker {identity.broker_id}, not {broker_id}")
-    if cluster_id is not None and identity.cluster_id != cluster_id:
+    if cluster_id and identity.cluster_id != cluster_id:
         raise DataDirError(f"the data directory {path} belongs to cluster {identity.cluster_id}, not {cluster_id}")
     return identity
+
+
+def _write_identity(disk: Disk, identity: Identity) -> None:
+    node = {
+        "cluster_id": identity.cluster_id,
+        "broker_id": identity.broker_id,
+        "directory_id": identity.directory_id,
+    }
+    replace_whole(disk, ".", _NODE_FILE, json.dumps(node, indent=2).encode() + b"\n", sync=True)
 
 
 def _parse(file: Path, data: bytes) -> Identity:
@@ -148,7 +178,9 @@ def _parse(file: Path, data: bytes) -> Identity:
     if not isinstance(node, Mapping):
         raise DataDirError(f"{file} is no JSON object")
     try:
-        return Identity(str(node["cluster_id"]), BrokerId(int(node["broker_id"])), str(node["directory_id"]))
+        return Identity(
+            str(node["cluster_id"]), BrokerId(int(node["broker_id"])), DirectoryId(str(node["directory_id"]))
+        )
     except (KeyError, ValueError, TypeError):
         raise DataDirError(f"{file} does not name cluster_id, broker_id and directory_id") from None
 

@@ -61,16 +61,10 @@ class KafkaDoor:
         )
         bound = self._server.sockets[0].getsockname()
         port = bound[1]
-        self._advertised = self._advertised_address(host, port)
+        self._advertised = advertised_address(self._config, port)
         await self._server.start_serving()
         self._ticker = loop.call_later(_TICK_S, self._tick)
         return host or bound[0], port
-
-    def _advertised_address(self, host: str, port: int) -> tuple[str, int]:
-        if self._config.advertised is None:
-            return (socket.gethostname() if host in _EVERYWHERE else host), port
-        host, advertised_port = split_address(self._config.advertised)
-        return host or socket.gethostname(), advertised_port or port
 
     def _tick(self) -> None:
         loop, services = asyncio.get_running_loop(), self._services
@@ -88,3 +82,13 @@ class KafkaDoor:
             self._ticker.cancel()
         self._services.server.fetches.purgatory.close()
         await self._services.registry.stop(grace_s)
+
+
+def advertised_address(config: KafkaConfig, port: int | None = None) -> tuple[str, int]:
+    """What clients are told to connect to. `port`: the one that is listened on, where the settings leave it open."""
+    host, listened_port = split_address(config.listen)
+    port = listened_port if port is None else port
+    if config.advertised is None:
+        return (socket.gethostname() if host in _EVERYWHERE else host), port
+    host, advertised_port = split_address(config.advertised)
+    return host or socket.gethostname(), advertised_port or port

@@ -1,0 +1,374 @@
+"""This broker as a member of its cluster: the consensus group, the metadata, the controller, the registration.
+
+How these are wired, and in which order they start and end. A single node is a cluster of one: the only voter of its
+group, its own controller.
+
+    open        the group's files, off the loop; a new data directory founds a cluster, or waits to join one
+    start       the group lives: the image is what was committed here
+    register    the controller knows this process, and the image has its registration
+    (the broker recovers its partitions)
+    serve       heartbeats say that it is ready; returns when it is unfenced
+    leave       others lead what they can
+    stop        nothing is decided or committed here any more
+
+Knows no partition. On the loop, but for `open`.
+"""
+
+import asyncio
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current, DynamicSettings
+from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError, StorageError
+from logboom.base.ids import NO_BROKER, BrokerId, DirectoryId, Epoch, Offset, PartitionIndex, StreamName
+from logboom.base.ports import Disk
+from logboom.base.settings import split_address
+from logboom.broker.config import BrokerConfig
+from logboom.broker.control import commands
+from logboom.broker.control.broker_commands import PEER_LISTENER
+from logboom.broker.control.channel import ControlChannel
+from logboom.broker.control.clean_shutdown import read_marker, write_marker
+from logboom.broker.control.context import ControlContext
+from logboom.broker.control.controller import Controller
+from logboom.broker.control.membership import MembershipManager
+from logboom.broker.control.nodes import NodeDirectory, node_id_of
+from logboom.broker.control.partition_control import PartitionControl
+from logboom.broker.control.registration import BrokerHooks, Registration
+from logboom.broker.control.view import Controllership
+from logboom.broker.disk.data_dir import METADATA_DIR, Identity
+from logboom.broker.group_commit import GroupCommit
+from logboom.broker.metadata_state import MetadataState
+from logboom.broker.metrics import Counters
+from logboom.broker.peers import Address, FrameKind, PeerIdentity, Peers, PeerUnavailableError
+from logboom.broker.quorum import UNKNOWN_MS, QuorumMember, QuorumView
+from logboom.broker.raft.group import OpenedGroup, RaftGroup
+from logboom.broker.raft.ports import GroupStatus, Leadership
+from logboom.broker.raft.settings import RaftSettings
+from logboom.broker.runtime import Runtime
+from logboom.metadata import ImageDelta
+from logboom.metadata.records import PartitionsPlaced, Placed
+from logboom.raft import NodeId
+from logboom.storage import Damage, Notice
+
+GROUP_DIR: Final = f"{METADATA_DIR}/raft"
+_RETRY_S: Final = 0.5
+_JOIN_ANSWER_S: Final = 10.0
+_LOG_EVERY_S: Final = 5.0
+_ADOPTED_PER_COMMIT: Final = 500
+_DRAIN_S: Final = 5.0
+"""How long changes that wait for a majority, or for room on the disk, are waited for at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    """What the member needs of the broker around it."""
+
+    identity: Identity
+    disk: Disk
+    config: Current[BrokerConfig]
+    dynamic_settings: DynamicSettings
+    flusher: GroupCommit
+    peers: Peers
+    listeners: Mapping[str, tuple[str, int]]
+    counters: Counters
+    runtime: Runtime
+    log: FilteringBoundLogger
+
+
+class ClusterMember:
+    """See the module."""
+
+    def __init__(self, parts: ClusterParts, opened: OpenedGroup, hooks: BrokerHooks) -> None:
+        self._parts = parts
+        self._joins = not opened.belongs_to_group
+        self._group = group = RaftGroup(
+            opened,
+            flusher=parts.flusher,
+            transport=self,
+            runtime=parts.runtime,
+            settings=RaftSettings(snapshot_entries=lambda: parts.config.now.metadata_snapshot_records),
+            log=parts.log,
+            on_failure=self._group_failed,
+        )
+        self._ending: asyncio.Future[None] | None = None
+        self._nodes = NodeDirectory()
+        self._nodes.learn([parts.identity.as_peer])
+        self.view = Controllership(self._nodes)
+        self.state = MetadataState(parts.counters, self._leadership_changed)
+        context = ControlContext(
+            writer=self.state,
+            config=parts.config,
+            dynamic_settings=parts.dynamic_settings,
+            identity=parts.identity,
+            ids=parts.runtime.ids,
+            clock=parts.runtime.clock,
+            log=parts.log,
+        )
+        self.controller = Controller(context, group.confirm_leadership)
+        self._membership = MembershipManager(context, group, lambda: self.view.serving)
+        self.channel = ControlChannel(
+            self.view,
+            self.controller.execute,
+            parts.peers,
+            parts.runtime.clock,
+            self.state.applied,
+            cluster_id=parts.identity.cluster_id,
+            timeout_s=lambda: parts.config.now.command_timeout_ms / 1_000,
+        )
+        self.registration = Registration(
+            parts.identity,
+            parts.config,
+            self.channel,
+            clock=parts.runtime.clock,
+            ids=parts.runtime.ids,
+            log=parts.log,
+            is_sole_voter=self._is_sole_voter,
+            hooks=hooks,
+        )
+        self.partitions = PartitionControl(parts.identity.broker_id, self.channel, self.registration)
+        self.state.watch(self._image_changed)
+        self.state.attach(group.propose)
+        parts.peers.serve_posts(FrameKind.RAFT, self._raft_message)
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """The group lives, and the image is what this broker knows to be committed."""
+        await self._group.start(self.state)
+        self._membership.start()
+
+    async def register(self) -> None:
+        """Return once this process is registered and the image says so. Waits for a controller as long as it takes.
+
+        Raises DuplicateBrokerError and the like: then this broker cannot be part of the cluster.
+        """
+        clean_epoch = await asyncio.to_thread(read_marker, self._parts.disk)
+        listeners = dict(self._parts.listeners)
+        if self._parts.peers.address is not None:
+            listeners[PEER_LISTENER] = self._parts.peers.address
+        command = self.registration.command(listeners, importlib.metadata.version("logboom"), clean_epoch)
+        answer = await self._registered(command)
+        self.registration.registered(answer)
+        self._learn(answer)
+        while (broker := self.state.image.brokers.get(BrokerId(command.id))) is None or broker.epoch != answer.epoch:
+            await self.state.changed()
+        self.registration.start()
+
+    async def _registered(self, command: commands.RegisterBroker) -> commands.Registered:
+        addresses = join_addresses(self._parts.config.now) if self._joins else []
+        clock = self._parts.runtime.clock
+        logged_s = clock.monotonic_s()
+        while True:
+            try:
+                if not addresses:
+                    answer: commands.Registered = await self.channel.submit(command, commands.Registered)
+                    return answer
+                addresses.append(addresses.pop(0))
+                return await self._asked_to_join(addresses[-1], command)
+            except (PeerUnavailableError, NotControllerError, OutcomeUnknownError) as error:
+                if clock.monotonic_s() - logged_s > _LOG_EVERY_S:
+                    logged_s = clock.monotonic_s()
+                    self._parts.log.warning("waiting for the controller of the cluster", reason=str(error))
+            await asyncio.sleep(_RETRY_S)
+
+    async def _asked_to_join(self, address: Address, command: commands.RegisterBroker) -> commands.Registered:
+        answer: commands.Registered = await self.channel.ask_address(
+            address, command, commands.Registered, timeout_s=_JOIN_ANSWER_S
+        )
+        return answer
+
+    async def serve(self) -> None:
+        """This broker has recovered; returns when the controller lets it take part."""
+        await self.registration.ready()
+
+    async def leave(self, timeout_s: float) -> None:
+        """Others lead what they can, and another one is the controller where there can be one."""
+        if len(self.state.image.brokers) > 1 and not await self.registration.leave(timeout_s):
+            self._parts.log.warning("partitions are still led here: the cluster did not take them over in time")
+        self._hand_over()
+
+    async def drain(self) -> None:
+        """Return once every change of the metadata that was begun here has ended."""
+        await self.controller.drain(_DRAIN_S)
+        await self._membership.stop()
+
+    async def stop(self) -> None:
+        """Decide and commit nothing more. Idempotent, and for a start that failed too."""
+        await self.drain()
+        await self.registration.stop()
+        await self._group.stop()
+        await self.controller.drain(_DRAIN_S)
+        self.state.end(StorageError("the broker is shutting down"))
+
+    def closed_cleanly(self) -> None:
+        """All logs of this broker are closed. On a thread that may wait for the disk."""
+        if self.registration.epoch >= 0:
+            try:
+                write_marker(self._parts.disk, self.registration.epoch)
+            except OSError as error:  # a full disk: the next start is taken for one after a crash
+                self._parts.log.error("the clean shutdown is not marked", reason=str(error))
+
+    def log_dir_failed(self, error: StorageError) -> None:
+        """No write can be trusted any more, in this log dir, which has the group's log too."""
+        self._group.end(error)
+
+    async def adopt_streams(self, led_here: Callable[[StreamName, PartitionIndex], Epoch]) -> None:
+        """Write down who holds the streams of before assignments were: this broker, which was alone then."""
+        own = (self._parts.identity.broker_id,)
+        records = [
+            PartitionsPlaced(
+                id=stream.id,
+                placed=tuple(
+                    Placed(own, own, own[0], led_here(stream.name, PartitionIndex(index)))
+                    for index in range(stream.partitions)
+                ),
+            )
+            for stream in self.state.image
+            if not stream.assignments
+        ]
+        for start in range(0, len(records), _ADOPTED_PER_COMMIT):
+            await self.controller.in_order(partial(self.state.commit, records[start : start + _ADOPTED_PER_COMMIT]))
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> GroupStatus:
+        """The consensus group as this member sees it."""
+        return self._group.status
+
+    def quorum(self, now_ms: int) -> QuorumView:
+        """The consensus group, for people and tools."""
+        status = self._group.status
+        brokers = {node_id_of(one.id, one.directory_id): one for one in self.state.image.brokers.values()}
+        members = [
+            (
+                one,
+                QuorumMember(
+                    brokers[one.node_id].id,
+                    brokers[one.node_id].directory_id,
+                    Offset(one.match_index),
+                    last_caught_up_ms=now_ms if one.recently_active else UNKNOWN_MS,
+                ),
+            )
+            for one in status.members
+            if one.node_id in brokers
+        ]
+        voters = tuple(member for one, member in members if one.is_voter)
+        learners = tuple(member for one, member in members if not one.is_voter)
+        leader = self.view.controller
+        return QuorumView(
+            NO_BROKER if leader is None else leader,
+            Epoch(status.leadership.term),
+            Offset(status.commit),
+            voters,
+            learners,
+        )
+
+    def broker_of(self, node: NodeId) -> BrokerId | None:
+        """The broker of a node of the group."""
+        return self._nodes.broker(node)
+
+    def _is_sole_voter(self) -> bool:
+        members = self._group.members
+        return members.voters == (self._group.node_id,) and not members.voters_outgoing
+
+    def _hand_over(self) -> None:
+        """Another voter leads the group, the one that is least behind."""
+        others = [
+            one
+            for one in self._group.status.members
+            if one.is_voter and one.recently_active and one.node_id != self._group.node_id
+        ]
+        if others:
+            self._group.transfer_leadership(max(others, key=lambda one: one.match_index).node_id)
+
+    # --- what the group tells, and what it sends ---------------------------------------------------------------------
+
+    def _leadership_changed(self, leadership: Leadership) -> None:
+        self.view.update(leadership)
+        self.controller.leadership_changed(serving=leadership.serving)
+        self._membership.look()
+
+    def _group_failed(self, error: LogboomError) -> None:
+        self.view.fail(error)
+        self.state.end(error)
+        self._ending = asyncio.ensure_future(self.registration.end())
+
+    def _image_changed(self, delta: ImageDelta) -> None:
+        if delta.before.brokers is delta.after.brokers:
+            return
+        self._nodes.learn_image(delta.after)
+        addresses = {
+            one.id: Address(*one.listeners[PEER_LISTENER])
+            for one in delta.after.brokers.values()
+            if PEER_LISTENER in one.listeners and one.id != self._parts.identity.broker_id
+        }
+        self._parts.peers.locate(addresses)
+        self._membership.look()
+
+    def _learn(self, answer: commands.Registered) -> None:
+        """A broker that joins knows nobody yet."""
+        identities: list[PeerIdentity] = []
+        addresses: dict[BrokerId, Address] = {}
+        for broker, (directory, address) in answer.members.items():
+            identities.append(PeerIdentity(BrokerId(broker), DirectoryId(directory)))
+            if address is not None and broker != self._parts.identity.broker_id:
+                addresses[BrokerId(broker)] = Address(*address)
+        self._nodes.learn(identities)
+        self._parts.peers.locate(addresses)
+
+    def send(self, to: NodeId, message: bytes, *, is_snapshot: bool) -> bool:
+        """`raft.ports.RaftTransport`."""
+        broker = self._nodes.broker(to)
+        return broker is not None and self._parts.peers.post(broker, FrameKind.RAFT, (message,))
+
+    def _raft_message(self, peer: PeerIdentity, body: memoryview) -> None:
+        self._nodes.learn([peer])
+        self._group.received(body)
+
+
+def join_addresses(config: BrokerConfig) -> list[Address]:
+    """Where to ask for a cluster to join."""
+    return [Address(*split_address(one)) for one in config.join]
+
+
+async def discover_cluster(peers: Peers, config: BrokerConfig, log: FilteringBoundLogger) -> str:
+    """The id of the cluster that a new broker is to join. Asks until somebody answers."""
+    addresses = join_addresses(config)
+    attempt = 0
+    while True:
+        address = addresses[attempt % len(addresses)]
+        try:
+            body = commands.encode(commands.Request(command=commands.Discover()))
+            _, data = await peers.call_address(address, FrameKind.CONTROL, (body,), timeout_s=_JOIN_ANSWER_S)
+            found: str = commands.value_of(commands.decode_answer(data), str)
+        except PeerUnavailableError as error:
+            if attempt % 20 == 0:
+                log.warning(
+                    "waiting for the cluster to join", address=f"{address.host}:{address.port}", reason=str(error)
+                )
+        else:
+            return found
+        attempt += 1
+        await asyncio.sleep(_RETRY_S)
+
+
+def open_group(
+    disk: Disk, identity: Identity, runtime: Runtime, config: BrokerConfig, log: FilteringBoundLogger
+) -> OpenedGroup:
+    """Recover this broker's copy of the cluster's log. On a thread that may wait for the disk.
+
+    Raises StorageError, FormatVersionError.
+    """
+    node_id = node_id_of(identity.broker_id, identity.directory_id)
+    report = partial(_report, log)
+    return OpenedGroup.open(disk, GROUP_DIR, node_id, joins=bool(config.join), report=report)
+
+
+def _report(log: FilteringBoundLogger, found: Damage | Notice) -> None:
+    log.warning("recovery of the cluster's log", notice=str(found))

@@ -1,0 +1,157 @@
+"""The controller's commands on brokers and on who holds, leads and is in sync with partitions.
+
+Each reads the image, has `logboom.metadata` make the records, commits them, and gives the value that it is answered
+with. They raise what the functions of `logboom.metadata` raise. Leases are in `liveness`.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.base.errors import InvalidRequestError, LogboomError
+from logboom.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    DirectoryId,
+    Epoch,
+    PartitionEpoch,
+    PartitionIndex,
+    StreamId,
+)
+from logboom.broker.control import commands
+from logboom.broker.control.commands import Proposal, Refusal, Registered
+from logboom.broker.control.context import ControlContext
+from logboom.metadata import MetadataRecord, apply_all
+from logboom.metadata.assignment import Election, Eligibility, PartitionChange, PartitionUpdate, decide
+from logboom.metadata.leadership import IsrProposal, change_isr, elect
+from logboom.metadata.membership import (
+    Registration,
+    checked_epoch,
+    drain,
+    partitions_changed,
+    register,
+    registered_broker,
+    unregister,
+)
+from logboom.metadata.reassignment import cancel, reassign
+
+PEER_LISTENER: Final = "peer"
+"""The name of the listener for other brokers, in registrations."""
+
+
+async def register_broker(context: ControlContext, command: commands.RegisterBroker) -> Registered:
+    """A process of a broker begins."""
+    clean = command.clean_epoch
+    wanted = Registration(
+        id=BrokerId(command.id),
+        directory_id=DirectoryId(command.directory_id),
+        incarnation=command.incarnation,
+        listeners=command.listeners,
+        rack=command.rack,
+        failure_domain=command.failure_domain,
+        software=command.software,
+        clean_epoch=None if clean is None else BrokerEpoch(clean),
+    )
+    records = register(context.image, wanted, context.minimum_of)
+    await context.commit(records)
+    broker = context.image.brokers[wanted.id]
+    if records:
+        context.log.info("broker registered", broker=broker.id, epoch=broker.epoch, clean=clean is not None)
+    members: dict[int, tuple[str, tuple[str, int] | None]] = {
+        one.id: (one.directory_id, one.listeners.get(PEER_LISTENER)) for one in context.image.brokers.values()
+    }
+    return Registered(epoch=broker.epoch, cluster_id=context.identity.cluster_id, members=members)
+
+
+async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> list[Refusal | None]:
+    """What came of each proposal; all that are taken are one entry of the log."""
+    leader, epoch = BrokerId(command.broker), BrokerEpoch(command.epoch)
+    checked_epoch(context.image, leader, epoch)
+    image, repeats = context.image, _names_a_partition_twice(command.proposals)
+    records: list[MetadataRecord] = []
+    results: list[Refusal | None] = []
+    for one in command.proposals:
+        try:
+            made = change_isr(image, leader, epoch, _proposal(one), context.minimum_of)
+        except LogboomError as error:
+            results.append(Refusal.of(error))
+            continue
+        records += made
+        if repeats:
+            image = apply_all(image, made)
+        results.append(None)
+    await context.commit(records)
+    return results
+
+
+async def lose_replicas(context: ControlContext, command: commands.ReplicasLost) -> None:
+    """Take replicas without records out of ISR and ELR; others lead where they did.
+
+    Where nobody else holds what is committed, the partition stays as it is: whoever runs the cluster has to decide.
+    """
+    broker = checked_epoch(context.image, BrokerId(command.broker), BrokerEpoch(command.epoch)).id
+    by_stream: dict[StreamId, list[int]] = {}
+    for stream_id, index in command.lost:
+        by_stream.setdefault(StreamId(stream_id), []).append(index)
+    records: list[MetadataRecord] = []
+    for stream_id, indexes in by_stream.items():
+        stream = context.image.by_id.get(stream_id)
+        if stream is None:
+            continue
+        rules = Eligibility(context.image.is_active, context.minimum_of(stream))
+        changes: list[PartitionChange] = []
+        for index in indexes:
+            before = stream.assignments[index] if 0 <= index < len(stream.assignments) else None
+            if before is None or {*before.isr, *before.elr} <= {broker}:
+                continue
+            change = decide(index, before, PartitionUpdate(wiped=frozenset({broker})), rules)
+            changes += [] if change is None else [change]
+        records += partitions_changed(stream, changes)
+    await context.commit(records)
+    context.log.warning("replicas lost their records", broker=broker, partitions=len(command.lost))
+
+
+async def move(context: ControlContext, command: commands.Reassign) -> None:
+    """Begin or take back a reassignment."""
+    if command.replicas is None:
+        await context.commit(cancel(context.image, command.name, command.index, context.minimum_of))
+        return
+    await context.commit(reassign(context.image, command.name, command.index, command.replicas, context.minimum_of))
+
+
+async def elect_leader(context: ControlContext, command: commands.Elect) -> None:
+    """Elect a leader on request."""
+    election = Election.UNCLEAN if command.unclean else Election.PREFERRED
+    await context.commit(elect(context.image, command.name, command.index, election, context.minimum_of))
+    context.log.info("leader elected on request", stream=command.name, partition=command.index, how=election.value)
+
+
+async def drain_broker(context: ControlContext, command: commands.DrainBroker) -> None:
+    """Begin or end the draining of a broker; `balancing` then moves its replicas."""
+    await context.commit(drain(context.image, BrokerId(command.broker), draining=command.draining))
+
+
+async def unregister_broker(context: ControlContext, command: commands.UnregisterBroker) -> None:
+    """Forget a broker that holds nothing any more. Raises InvalidRequestError while it has replicas."""
+    broker = registered_broker(context.image, BrokerId(command.broker))
+    held = sum(broker.id in one.replicas for stream in context.image for one in stream.assignments)
+    if held and not broker.active:
+        raise InvalidRequestError(
+            f"broker {broker.id} still holds {held} replicas: give them away first, with logboom cluster drain "
+            f"{broker.id}"
+        )
+    await context.commit(unregister(context.image, broker.id, context.minimum_of))
+    context.log.info("broker removed", broker=broker.id)
+
+
+def _proposal(one: Proposal) -> IsrProposal:
+    return IsrProposal(
+        stream=StreamId(one.stream),
+        index=PartitionIndex(one.index),
+        leader_epoch=Epoch(one.leader_epoch),
+        partition_epoch=PartitionEpoch(one.partition_epoch),
+        isr={BrokerId(broker): BrokerEpoch(epoch) for broker, epoch in one.isr.items()},
+    )
+
+
+def _names_a_partition_twice(proposals: Sequence[Proposal]) -> bool:
+    return len({(one.stream, one.index) for one in proposals}) < len(proposals)

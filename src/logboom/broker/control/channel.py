@@ -1,0 +1,173 @@
+"""The way of a command to the controller, from any broker, and of its answer back.
+
+Where this broker is the controller the command is executed here, else it goes to the broker that leads the consensus
+group. While nobody is known to lead, or the one that led has gone, the command waits for another one, within its time.
+It may then have been executed already: every command can be repeated (`commands.settled_by`).
+
+An answer names the entry of the metadata log that holds the change. Whoever asked gets it once this broker has applied
+that entry: it reads its own writes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
+from logboom.base.ids import BrokerId
+from logboom.base.ports import Bytes, Clock
+from logboom.broker.control import commands
+from logboom.broker.control.commands import Answer, AnyCommand, Request
+from logboom.broker.peers import Address, FrameKind, PeerIdentity, Peers, PeerUnavailableError
+
+_PAUSE_S: Final = 0.05
+"""Before a command is tried again where nothing has changed."""
+_FORWARD_S: Final = 5.0
+
+
+class Execute(Protocol):
+    """Executes a command on the controller. Raises NotControllerError where this broker is not it."""
+
+    async def __call__(self, command: AnyCommand) -> Answer: ...
+
+
+class ControllerView(Protocol):
+    """Who leads the consensus group."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether this broker is the controller."""
+
+    @property
+    def controller(self) -> BrokerId | None:
+        """The broker that is, as far as known."""
+
+    @property
+    def failure(self) -> LogboomError | None:
+        """Why this broker cannot see any change any more, if so."""
+
+    async def changed(self) -> None:
+        """Return when that is another one than now, or this one begins or ends to be it."""
+
+
+class ControlChannel:
+    """See the module. Life: that of the broker."""
+
+    def __init__(
+        self,
+        view: ControllerView,
+        execute: Execute,
+        peers: Peers,
+        clock: Clock,
+        applied: Callable[[int], Awaitable[None]],
+        *,
+        cluster_id: str,
+        timeout_s: Callable[[], float],
+    ) -> None:
+        """`applied` returns when this broker has applied the entry of an index; `timeout_s`: the time of a command."""
+        self._view = view
+        self._execute = execute
+        self._peers = peers
+        self._clock = clock
+        self._applied = applied
+        self._cluster_id = cluster_id
+        self._timeout_s = timeout_s
+        peers.serve(FrameKind.CONTROL, self._asked)
+
+    async def submit(self, command: AnyCommand, kind: Any = None) -> Any:
+        """Have the controller execute a command; its value, of type `kind`, once this broker has applied the change.
+
+        Raises what the command raises; NotControllerError where no controller was found in time, and then nothing was
+        changed; OutcomeUnknownError where something may have been.
+        """
+        answer = await self._until_answered(command)
+        await self._applied(answer.index)
+        return commands.value_of(answer, kind)
+
+    async def ask_once(self, command: AnyCommand, kind: Any, *, timeout_s: float) -> Any:
+        """As `submit`, without repetition and without waiting for the change to be applied here.
+
+        Raises PeerUnavailableError too.
+        """
+        return commands.value_of(await self._once(command, timeout_s), kind)
+
+    async def ask_address(self, address: Address, command: AnyCommand, kind: Any, *, timeout_s: float) -> Any:
+        """Ask a broker of which only the address is known; it passes the command on to the controller.
+
+        Raises what the command raises, and PeerUnavailableError.
+        """
+        body = commands.encode(Request(command=command, forward=True))
+        _, data = await self._peers.call_address(address, FrameKind.CONTROL, (body,), timeout_s=timeout_s)
+        return commands.value_of(commands.decode_answer(data), kind)
+
+    async def _until_answered(self, command: AnyCommand) -> Answer:
+        end_s = self._clock.monotonic_s() + self._timeout_s()
+        reason: LogboomError | None = None
+        is_unknown = False
+        while (left_s := end_s - self._clock.monotonic_s()) > 0:
+            if self._view.failure is not None:
+                raise self._view.failure.with_traceback(None)
+            try:
+                return await self._once(command, left_s)
+            except (PeerUnavailableError, OutcomeUnknownError) as error:
+                is_unknown, reason = True, error
+            except NotControllerError as error:
+                reason = error
+            except LogboomError as error:
+                if is_unknown and commands.settled_by(command, error):
+                    return commands.answer(0)
+                raise
+            await self._changed_or(min(_PAUSE_S, left_s))
+        if is_unknown:
+            raise OutcomeUnknownError(f"the controller did not answer in time; the change may have been made: {reason}")
+        raise NotControllerError(
+            f"no controller was found in time, so nothing was changed: {reason}. It needs a majority of the voters"
+        )
+
+    async def _once(self, command: AnyCommand, timeout_s: float) -> Answer:
+        if self._view.serving:
+            async with _bounded(timeout_s):
+                return await self._execute(command)
+        controller = self._view.controller
+        if controller is None:
+            raise NotControllerError("no controller is known")
+        body = commands.encode(Request(command=command))
+        call = asyncio.ensure_future(self._peers.call(controller, FrameKind.CONTROL, (body,), timeout_s=timeout_s))
+        return commands.decode_answer(await self._unless_changed(call, controller))
+
+    async def _unless_changed(self, call: "asyncio.Future[memoryview]", controller: BrokerId) -> memoryview:
+        """The answer of the controller, unless another one is elected first: a frozen process answers nothing."""
+        changed = asyncio.ensure_future(self._view.changed())
+        try:
+            await asyncio.wait((call, changed), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                raise PeerUnavailableError(f"broker {controller} was the controller, and has not answered")
+            return call.result()
+        finally:
+            changed.cancel()
+            call.cancel()
+
+    async def _changed_or(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._view.changed()
+
+    async def _asked(self, peer: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
+        """Another broker sends a command."""
+        request = commands.decode_request(body)
+        if isinstance(request.command, commands.Discover):
+            return (commands.encode(commands.answer(0, self._cluster_id)),)
+        if self._view.serving or not request.forward:
+            return (commands.encode(await self._execute(request.command)),)
+        answer = await self._once(request.command, _FORWARD_S)
+        return (commands.encode(answer),)
+
+
+@contextlib.asynccontextmanager
+async def _bounded(seconds: float) -> AsyncIterator[None]:
+    """A bound in time, whose end is an error of a command: what was begun goes on."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise OutcomeUnknownError("the change was begun and is not done yet") from None

@@ -1,0 +1,337 @@
+"""What a broker asks of the controller, as messages: one class a command, and the answer.
+
+Sent in MessagePack between brokers of one cluster; on the controller's own broker the same objects are handed over as
+they are. A command says what is wanted, never what the records are: those depend on the image, which the controller
+alone knows for sure. Every command may be repeated when its answer was lost (`settled_by`).
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from logboom.base import errors
+from logboom.base.errors import InvalidRequestError, LogboomError
+
+Replicas: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="command"):
+    """Base of all commands."""
+
+
+# --- streams -----------------------------------------------------------------------------------------------------
+
+
+class CreateStream(Command, frozen=True, kw_only=True, tag="create_stream"):
+    """A new stream. Whoever asks draws its id, so that a repeated command is recognised."""
+
+    name: str
+    id: UUID
+    partitions: int | None = None
+    replication_factor: int | None = None
+    config: dict[str, str | None] = {}
+    assignments: Replicas | None = None
+    validate_only: bool = False
+
+
+class EnsureStream(Command, frozen=True, kw_only=True, tag="ensure_stream"):
+    """An internal stream: created where there is none, with at most `replication_factor` replicas."""
+
+    name: str
+    id: UUID
+    partitions: int
+    config: dict[str, str]
+    replication_factor: int = 1
+
+
+class AddPartitions(Command, frozen=True, kw_only=True, tag="add_partitions"):
+    """A stream grows."""
+
+    name: str
+    total: int
+    assignments: Replicas | None = None
+    validate_only: bool = False
+
+
+class ChangeStreamConfig(Command, frozen=True, kw_only=True, tag="change_stream_config"):
+    """Settings of a stream; None gives one back to its default."""
+
+    name: str
+    changes: dict[str, str | None]
+    replace_all: bool = False
+    validate_only: bool = False
+    internal: bool = False
+
+
+class DeleteStream(Command, frozen=True, kw_only=True, tag="delete_stream"):
+    """A stream goes, with all its records."""
+
+    name: str
+
+
+# --- settings, quotas, producers -----------------------------------------------------------------------------------
+
+
+class ChangeBrokerConfig(Command, frozen=True, kw_only=True, tag="change_broker_config"):
+    """Settings of one broker, or under an empty name of all."""
+
+    broker: str
+    changes: dict[str, str | None]
+    replace_all: bool = False
+    validate_only: bool = False
+
+
+class EntityQuotas(msgspec.Struct, frozen=True, array_like=True):
+    """What is wanted of one entity; None removes a quota."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    changes: dict[str, float | None]
+
+
+class ChangeQuotas(Command, frozen=True, kw_only=True, tag="change_quotas"):
+    """Quotas of each entity by itself. Answered by a `Refusal` or None for each."""
+
+    wanted: tuple[EntityQuotas, ...]
+    validate_only: bool = False
+
+
+class AllocateProducerIds(Command, frozen=True, kw_only=True, tag="allocate_producer_ids"):
+    """Ids that were never given before. Answered by the first of them."""
+
+    count: int
+
+
+# --- brokers and partitions ------------------------------------------------------------------------------------------
+
+
+class Discover(Command, frozen=True, kw_only=True, tag="discover"):
+    """Which cluster is this? Answered by its id, by any broker: for one that is going to join."""
+
+
+class RegisterBroker(Command, frozen=True, kw_only=True, tag="register_broker"):
+    """A process of a broker begins. Answered by `Registered`."""
+
+    id: int
+    directory_id: str
+    incarnation: str
+    listeners: dict[str, tuple[str, int]]
+    rack: str | None = None
+    failure_domain: str = ""
+    software: str = ""
+    clean_epoch: int | None = None
+
+
+class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
+    """A broker lives. Answered by `Lease`."""
+
+    broker: int
+    epoch: int
+    ready: bool
+    """Whether it has recovered its logs and may be unfenced."""
+    stopping: bool = False
+    """Whether it wants others to lead, since it is about to end."""
+
+
+class ChangeIsr(Command, frozen=True, kw_only=True, tag="change_isr"):
+    """A leader proposes ISRs. Answered by a `Refusal` or None for each."""
+
+    broker: int
+    epoch: int
+    proposals: tuple["Proposal", ...]
+
+
+class Proposal(msgspec.Struct, frozen=True, array_like=True):
+    """The ISR of one partition (`metadata.leadership.IsrProposal`)."""
+
+    stream: UUID
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: dict[int, int]
+
+
+class ReplicasLost(Command, frozen=True, kw_only=True, tag="replicas_lost"):
+    """Replicas of this broker have none of their records any more."""
+
+    broker: int
+    epoch: int
+    lost: tuple[tuple[UUID, int], ...]
+
+
+class Reassign(Command, frozen=True, kw_only=True, tag="reassign"):
+    """A partition moves to other brokers; without replicas a move that is under way is taken back (KIP-455)."""
+
+    name: str
+    index: int
+    replicas: tuple[int, ...] | None
+
+
+class Elect(Command, frozen=True, kw_only=True, tag="elect"):
+    """The preferred leader of a partition leads, or anybody at all (KIP-460)."""
+
+    name: str
+    index: int
+    unclean: bool = False
+
+
+class DrainBroker(Command, frozen=True, kw_only=True, tag="drain_broker"):
+    """A broker gets no new partitions and gives away those it has; or takes part again."""
+
+    broker: int
+    draining: bool
+
+
+class UnregisterBroker(Command, frozen=True, kw_only=True, tag="unregister_broker"):
+    """A broker that is gone for good is forgotten."""
+
+    broker: int
+
+
+AnyCommand: TypeAlias = (
+    CreateStream
+    | EnsureStream
+    | AddPartitions
+    | ChangeStreamConfig
+    | DeleteStream
+    | ChangeBrokerConfig
+    | ChangeQuotas
+    | AllocateProducerIds
+    | Discover
+    | RegisterBroker
+    | Heartbeat
+    | ChangeIsr
+    | ReplicasLost
+    | Reassign
+    | Elect
+    | DrainBroker
+    | UnregisterBroker
+)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `RegisterBroker`."""
+
+    epoch: int
+    cluster_id: str
+    members: dict[int, tuple[str, tuple[str, int] | None]]
+    """Directory id and peer address of each registered broker, by its id: a new one knows no other way to them."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `Heartbeat`: a lease from the moment at which the heartbeat was sent."""
+
+    fenced: bool
+    may_stop: bool
+    """Whether everything that others can lead is led by others."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An error as a value."""
+
+    name: str
+    text: str
+    limit: str = ""
+
+    @classmethod
+    def of(cls, error: LogboomError) -> "Refusal":
+        """The error to be sent."""
+        return cls(type(error).__name__, str(error), error.limit)
+
+    @property
+    def error(self) -> LogboomError:
+        """The error as it was raised; InvalidRequestError for a class that this program does not know."""
+        return _error_classes().get(self.name, InvalidRequestError)(self.text, limit=self.limit)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a command."""
+
+    index: int
+    """The entry of the metadata log up to which a broker must have applied, to see the outcome."""
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
+    """Of the type that the command says, in MessagePack."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A command on its way to the controller."""
+
+    command: AnyCommand
+    forward: bool = False
+    """Whether a broker that is not the controller passes it on: for one that joins and knows nobody else."""
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_REQUESTS: Final = msgspec.msgpack.Decoder(Request)
+_ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
+
+
+def encode(message: Request | Answer) -> bytes:
+    """A message for another broker."""
+    return _ENCODER.encode(message)
+
+
+def answer(index: int, value: object = None) -> Answer:
+    """An answer with a value."""
+    return Answer(index=index, value=msgspec.Raw(_ENCODER.encode(value)))
+
+
+def value_of(answer: Answer, kind: Any) -> Any:
+    """The value of an answer. Raises InvalidRequestError where another program wrote it."""
+    return _decoded(answer.value, kind)
+
+
+def decode_request(data: memoryview) -> Request:
+    """A request of another broker. Raises InvalidRequestError."""
+    request: Request = _checked(_REQUESTS, data)
+    return request
+
+
+def decode_answer(data: memoryview) -> Answer:
+    """The answer of another broker. Raises InvalidRequestError."""
+    answer: Answer = _checked(_ANSWERS, data)
+    return answer
+
+
+def settled_by(command: Command, error: LogboomError) -> bool:
+    """Whether a command whose answer was lost has done its work, if repeating it gives `error`."""
+    match command:
+        case DeleteStream():
+            return isinstance(error, errors.UnknownStreamError)
+        case UnregisterBroker():
+            return isinstance(error, errors.UnknownBrokerError)
+        case Elect():
+            return isinstance(error, errors.ElectionNotNeededError)
+        case Reassign(replicas=None):
+            return isinstance(error, errors.NoReassignmentInProgressError)
+        case _:
+            return False
+
+
+def _checked(decoder: "msgspec.msgpack.Decoder[Any]", data: Any) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"another broker sent what this one cannot read: {error}") from None
+
+
+def _decoded(data: Any, kind: Any) -> Any:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError(f"another broker sent what this one cannot read: {error}") from None
+
+
+@cache
+def _error_classes() -> dict[str, type[LogboomError]]:
+    def below(cls: type[LogboomError]) -> Iterator[type[LogboomError]]:
+        for one in cls.__subclasses__():
+            yield one
+            yield from below(one)
+
+    return {one.__name__: one for one in below(LogboomError) if one.__module__ == errors.__name__}

@@ -1,0 +1,69 @@
+"""What the commands of the controller work with: the image, the one way to change it, settings, chance.
+
+One command runs at a time (`controller`), so the image does not change between the reading and the commit of one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current, DynamicSettings
+from logboom.base.ports import Clock, Ids
+from logboom.broker.config import BrokerConfig
+from logboom.broker.disk.data_dir import Identity
+from logboom.metadata import Image, Limits, MetadataRecord, Stream
+
+
+class MetadataWriter(Protocol):
+    """The metadata log, as the controller writes it."""
+
+    @property
+    def image(self) -> Image:
+        """What is applied here."""
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry that is."""
+
+    async def commit(self, records: Sequence[MetadataRecord]) -> None:
+        """Commit the records as one entry; returns once the image has them.
+
+        Raises NotControllerError or StorageError where they are not committed, OutcomeUnknownError where they may be.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ControlContext:
+    """See the module."""
+
+    writer: MetadataWriter
+    config: Current[BrokerConfig]
+    dynamic_settings: DynamicSettings
+    identity: Identity
+    ids: Ids
+    clock: Clock
+    log: FilteringBoundLogger
+
+    @property
+    def image(self) -> Image:
+        """The image in force."""
+        return self.writer.image
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that commands keep."""
+        config = self.config.now
+        return Limits(
+            partitions_max=config.max_partitions, streams_max=config.max_streams, quotas_max=config.max_quotas
+        )
+
+    def minimum_of(self, stream: Stream) -> int:
+        """`min.insync.replicas` of a stream."""
+        return self.config.now.stream_config(stream).min_insync_replicas
+
+    async def commit(self, records: Sequence[MetadataRecord]) -> None:
+        """Commit the records, if there are any."""
+        if records:
+            await self.writer.commit(records)

@@ -1,0 +1,108 @@
+"""The controller: executes commands while this broker leads the consensus group, one at a time and each to its end.
+
+A command that has begun goes on when its caller is gone: it must not stop between its commit and what follows from it.
+Heartbeats alone take no turn, since they must be answered while a thousand partitions are created.
+
+Life: that of the broker. `leadership_changed` begins and ends controllerships; `drain` before the log closes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from logboom.base.errors import InvalidRequestError, NotControllerError
+from logboom.broker.control import broker_commands, commands, stream_commands
+from logboom.broker.control.commands import Answer, AnyCommand
+from logboom.broker.control.context import ControlContext
+from logboom.broker.control.liveness import Liveness
+
+Result = TypeVar("Result")
+_Command = Callable[[ControlContext, Any], Awaitable[object]]
+
+_COMMANDS: Final[Mapping[type[commands.Command], _Command]] = {
+    commands.CreateStream: stream_commands.create,
+    commands.EnsureStream: stream_commands.ensure,
+    commands.AddPartitions: stream_commands.grow,
+    commands.ChangeStreamConfig: stream_commands.configure,
+    commands.DeleteStream: stream_commands.delete,
+    commands.ChangeBrokerConfig: stream_commands.configure_broker,
+    commands.ChangeQuotas: stream_commands.change_client_quotas,
+    commands.AllocateProducerIds: stream_commands.allocate,
+    commands.RegisterBroker: broker_commands.register_broker,
+    commands.ChangeIsr: broker_commands.change_isrs,
+    commands.ReplicasLost: broker_commands.lose_replicas,
+    commands.Reassign: broker_commands.move,
+    commands.Elect: broker_commands.elect_leader,
+    commands.DrainBroker: broker_commands.drain_broker,
+    commands.UnregisterBroker: broker_commands.unregister_broker,
+}
+
+
+class Controller:
+    """See the module. On the loop."""
+
+    def __init__(self, context: ControlContext, confirm_leadership: Callable[[], Awaitable[object]]) -> None:
+        self._context = context
+        self._liveness = Liveness(context, confirm_leadership=confirm_leadership, in_order=self.in_order)
+        self._serving = False
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def serving(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._serving
+
+    def leadership_changed(self, *, serving: bool) -> None:
+        """This broker begins or ends to be the controller."""
+        if serving == self._serving:
+            return
+        self._serving = serving
+        if serving:
+            self._liveness.begin()
+        else:
+            self._liveness.end()
+
+    async def execute(self, command: AnyCommand) -> Answer:
+        """Execute a command. Raises NotControllerError, and what the command raises."""
+        if not self._serving:
+            raise NotControllerError("this broker is not the controller")
+        if isinstance(command, commands.Heartbeat):
+            lease = await self._liveness.heartbeat(command)
+            return commands.answer(self._context.writer.applied_index, lease)
+        function = _COMMANDS.get(type(command))
+        if function is None:
+            raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
+        value = await self.in_order(lambda: function(self._context, command))
+        return commands.answer(self._context.writer.applied_index, value)
+
+    async def in_order(self, change: Callable[[], Awaitable[Result]]) -> Result:
+        """Run one change after the other, each to its end even if its caller is cancelled in the middle."""
+
+        async def alone() -> Result:
+            async with self._lock:
+                if not self._serving:
+                    raise NotControllerError("this broker is not the controller any more")
+                return await change()
+
+        return await asyncio.shield(self._start(alone()))
+
+    async def drain(self, seconds: float) -> None:
+        """Return once all changes that were begun have ended, or after so many seconds; no lease ends any more."""
+        await self._liveness.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not warn where the caller is gone

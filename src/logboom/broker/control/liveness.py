@@ -1,0 +1,148 @@
+"""The controller's care for who is alive: it answers heartbeats, and fences brokers whose leases are over.
+
+A lease is given only by a controller that led the group at some time after the heartbeat had come
+(`confirm_leadership`): then any other controller begins later, and gives every broker a whole lease before it fences
+one. So a broker's own view of its lease always ends first (`metadata.leases`).
+
+Life: that of the broker; `begin` and `end` with each controllership.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerEpoch, BrokerId
+from logboom.broker.control.commands import Heartbeat, Lease
+from logboom.broker.control.context import ControlContext
+from logboom.metadata.leases import BrokerLeases
+from logboom.metadata.membership import begin_shutdown, checked_epoch, fence, unfence
+
+_RETRY_S: Final = 0.1
+InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Runs one change of the metadata after the other."""
+
+
+class Liveness:
+    """See the module. On the loop."""
+
+    def __init__(
+        self, context: ControlContext, *, confirm_leadership: Callable[[], Awaitable[object]], in_order: InOrder
+    ) -> None:
+        self._context = context
+        self._confirm_leadership = confirm_leadership
+        self._in_order = in_order
+        self._leases: BrokerLeases | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._fencing: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """This broker is the controller now."""
+        image = self._context.image
+        self._leases = BrokerLeases(self._context.config.now.lease_ms / 1_000)
+        self._leases.begin([one.id for one in image.brokers.values() if not one.fenced], self._now_s())
+        self._set_timer()
+
+    def end(self) -> None:
+        """It is not any more. Idempotent."""
+        self._leases = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def stop(self) -> None:
+        """The broker ends."""
+        self.end()
+        if self._fencing is not None:
+            self._fencing.cancel()
+            await asyncio.gather(self._fencing, return_exceptions=True)
+
+    async def heartbeat(self, command: Heartbeat) -> Lease:
+        """Renew the lease of a broker. Raises UnknownBrokerError, StaleBrokerEpochError, NotControllerError."""
+        broker, epoch = BrokerId(command.broker), BrokerEpoch(command.epoch)
+        checked_epoch(self._context.image, broker, epoch)
+        received_s = self._now_s()
+        await self._confirm_leadership()
+        found = checked_epoch(self._context.image, broker, epoch)
+        if self._leases is not None:
+            self._leases.renew(broker, received_s)
+            self._set_timer()
+        if found.fenced and command.ready and not command.stopping:
+            await self._in_order(lambda: self._unfence(broker, epoch))
+        if command.stopping and not found.shutting_down:
+            await self._in_order(lambda: self._begin_shutdown(broker, epoch))
+        found = checked_epoch(self._context.image, broker, epoch)
+        return Lease(fenced=found.fenced, may_stop=command.stopping and not self._leads_what_others_can(broker))
+
+    async def _unfence(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
+        context = self._context
+        records = unfence(context.image, broker, epoch, context.minimum_of)
+        await context.commit(records)
+        if records:
+            context.log.info("broker unfenced", broker=broker)
+
+    async def _begin_shutdown(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
+        context = self._context
+        await context.commit(begin_shutdown(context.image, broker, epoch, context.minimum_of))
+
+    def _leads_what_others_can(self, broker: BrokerId) -> bool:
+        image = self._context.image
+
+        def others_can(isr: tuple[BrokerId, ...]) -> bool:
+            return any(one != broker and image.is_active(one) for one in isr)
+
+        return any(one.leader == broker and others_can(one.isr) for stream in image for one in stream.assignments)
+
+    # --- leases that are over ------------------------------------------------------------------------------------
+
+    def _set_timer(self, least_s: float = 0.0) -> None:
+        """One timer, for the lease that ends first. It may find that this one was renewed meanwhile."""
+        if self._leases is None or self._timer is not None:
+            return
+        end_s = self._leases.next_end_s
+        if end_s is not None:
+            delay_s = max(end_s - self._now_s(), least_s)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        leases = self._leases
+        if leases is None:
+            return
+        expired = leases.expired(self._now_s())
+        if self._fencing is not None and not self._fencing.done():
+            return  # it looks again when it is done
+        if expired:
+            self._fencing = asyncio.ensure_future(self._fence(leases, expired))
+        else:
+            self._set_timer()
+
+    async def _fence(self, leases: BrokerLeases, expired: tuple[BrokerId, ...]) -> None:
+        """Fence brokers, unless one of them is heard of before its turn."""
+        try:
+            for broker in expired:
+                await self._in_order(partial(self._fence_one, leases, broker))
+        except LogboomError as error:
+            self._context.log.warning("a broker without a lease is not fenced yet", reason=str(error))
+        self._set_timer(_RETRY_S)
+
+    async def _fence_one(self, leases: BrokerLeases, broker: BrokerId) -> None:
+        context = self._context
+        if leases is not self._leases or broker not in leases.expired(self._now_s()):
+            return
+        if broker == context.identity.broker_id and self._is_alone():
+            leases.renew(broker, self._now_s())
+            return
+        found = context.image.brokers.get(broker)
+        if found is not None and not found.fenced:
+            context.log.warning("broker fenced: its lease is over", broker=broker)
+            await context.commit(fence(context.image, broker, context.minimum_of))
+        leases.drop(broker)
+
+    def _is_alone(self) -> bool:
+        """Whether nobody else could lead anything: a single node that stood still goes on where it was."""
+        return all(one.id == self._context.identity.broker_id for one in self._context.image.brokers.values())
+
+    def _now_s(self) -> float:
+        return self._context.clock.monotonic_s()

@@ -1,0 +1,94 @@
+"""Who is a member of the consensus group, and who of the members votes: what the controller changes next. Pure.
+
+Every registered broker is a member, so that it gets the whole metadata log; an odd number of them are voters, three by
+default, or all there are if those are fewer than three: two voters would need both, so of two brokers one votes. A
+voter that is dead stays one until its broker is removed: whether it comes back, nobody knows. One change is made at a
+time, and one that takes several steps goes through a joint configuration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.base.ids import BrokerId
+from logboom.raft import ConfChangeSingle, ConfChangeType, ConfChangeV2, NodeId
+
+_CAUGHT_UP_ENTRIES: Final = 1_000
+"""How far a learner may be behind when it becomes a voter: what it lacks then delays no commit for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """A member of the group as its leader sees it."""
+
+    is_voter: bool
+    behind_entries: int
+    is_responding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A registered broker, as far as membership goes."""
+
+    node_id: NodeId
+    may_vote: bool
+    """False for a broker that is fenced, or is to leave."""
+
+
+def next_change(
+    brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState], own: NodeId, *, voters_max: int
+) -> ConfChangeV2 | None:
+    """The change that brings the group nearer to what it should be; None where it is that already."""
+    wanted = {one.node_id for one in brokers.values()}
+    new = sorted(wanted - members.keys())
+    if new:
+        return _change(dict.fromkeys(new, ConfChangeType.ADD_LEARNER_NODE))
+    changes: dict[NodeId, ConfChangeType] = {}
+    gone = [node for node in members if node not in wanted and node != own]
+    voters = [node for node, one in members.items() if one.is_voter and node not in gone]
+    count = voters_wanted(len(brokers), voters_max)
+    if len(voters) > count:
+        for node in _least_useful(voters, brokers, members, own)[: len(voters) - count]:
+            changes[node] = ConfChangeType.ADD_LEARNER_NODE
+    elif len(voters) < count:
+        ready = _promotable(brokers, members)
+        if len(voters) + len(ready) >= count:  # all at once, since an even number of voters is worse than one less
+            for node in ready[: count - len(voters)]:
+                changes[node] = ConfChangeType.ADD_NODE
+    for node in gone:
+        changes[node] = ConfChangeType.REMOVE_NODE
+    return _change(changes) if changes else None
+
+
+def voters_wanted(brokers: int, voters_max: int) -> int:
+    """The largest odd number that is possible.
+
+    >>> [voters_wanted(brokers, 3) for brokers in (1, 2, 3, 4, 5)]
+    [1, 1, 3, 3, 3]
+    """
+    most = max(min(brokers, voters_max), 1)
+    return most - (most + 1) % 2
+
+
+def _promotable(brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState]) -> list[NodeId]:
+    return [
+        one.node_id
+        for _, one in sorted(brokers.items())
+        if one.may_vote
+        and not members[one.node_id].is_voter
+        and members[one.node_id].is_responding
+        and members[one.node_id].behind_entries <= _CAUGHT_UP_ENTRIES
+    ]
+
+
+def _least_useful(
+    voters: list[NodeId], brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState], own: NodeId
+) -> list[NodeId]:
+    """Voters in the order in which they stop being ones; the leader never does."""
+    may_vote = {one.node_id: one.may_vote for one in brokers.values()}
+    others = [node for node in voters if node != own]
+    return sorted(others, key=lambda node: (may_vote.get(node, False), members[node].is_responding, -node))
+
+
+def _change(changes: Mapping[NodeId, ConfChangeType]) -> ConfChangeV2:
+    return ConfChangeV2(tuple(ConfChangeSingle(kind, node) for node, kind in changes.items()))

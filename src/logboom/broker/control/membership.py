@@ -1,0 +1,95 @@
+"""The controller's care for the members of the consensus group: it makes them what the registered brokers ask for.
+
+What to change next is `members.next_change`. Looked at when the brokers or the leadership have changed, and again every
+second while something is missing: a learner that catches up says so to the consensus core alone.
+
+Life: that of the broker; it acts while this broker is the controller.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from logboom.base.errors import LogboomError
+from logboom.broker.control.context import ControlContext
+from logboom.broker.control.members import Candidate, MemberState, next_change, voters_wanted
+from logboom.broker.control.nodes import node_id_of
+from logboom.broker.raft.ports import GroupStatus
+from logboom.raft import ConfChangeV2
+
+_LOOK_S: Final = 1.0
+_FIRST_LOOKS_S: Final = 0.1
+"""Between changes that follow one another, as when a cluster of three is set up."""
+
+
+class MemberGroup(Protocol):
+    """The consensus group, as far as its members go."""
+
+    @property
+    def status(self) -> GroupStatus: ...
+
+    async def change_members(self, change: ConfChangeV2) -> None: ...
+
+
+class MembershipManager:
+    """See the module. On the loop."""
+
+    def __init__(self, context: ControlContext, group: MemberGroup, serving: Callable[[], bool]) -> None:
+        self._context = context
+        self._group = group
+        self._serving = serving
+        self._own = node_id_of(context.identity.broker_id, context.identity.directory_id)
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.ensure_future(self._run())
+
+    def look(self) -> None:
+        """Brokers or the leadership have changed."""
+        self._changed.set()
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            pause_s = None
+            if self._serving():
+                pause_s = await self._change()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    async def _change(self) -> float | None:
+        """Make one change, if there is one to make; when to look again, None for never."""
+        status = self._group.status
+        image = self._context.image
+        brokers = {
+            one.id: Candidate(node_id_of(one.id, one.directory_id), may_vote=one.active and not one.draining)
+            for one in image.brokers.values()
+        }
+        if not brokers or not status.members:
+            return None
+        members = {
+            one.node_id: MemberState(one.is_voter, status.last_index - one.match_index, one.recently_active)
+            for one in status.members
+        }
+        voters_max = self._context.config.now.voters
+        change = next_change(brokers, members, self._own, voters_max=voters_max)
+        if change is None:
+            voters = sum(one.is_voter for one in members.values())
+            return None if voters == voters_wanted(len(brokers), voters_max) else _LOOK_S
+        try:
+            await self._group.change_members(change)
+        except LogboomError as error:
+            self._context.log.warning("members of the consensus group not changed", reason=str(error))
+            return _LOOK_S
+        self._context.log.info("members of the consensus group changed", changes=[str(one) for one in change.changes])
+        return _FIRST_LOOKS_S

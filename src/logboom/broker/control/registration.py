@@ -1,0 +1,196 @@
+"""This broker's place in the cluster: it registers with each start of its process, sends heartbeats, and knows until
+when its lease holds.
+
+The lease counts from the moment at which an answered heartbeat was sent, so it ends before the controller may give this
+broker's partitions to others (`metadata.leases`). The only voter of its group needs no lease: nobody else can decide
+anything.
+
+Life: `register` once the controller can be reached, `start` once the metadata is applied; `ready` when the logs are
+recovered; `leave` before the doors close; `stop`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.errors import LogboomError, StaleBrokerEpochError, UnknownBrokerError
+from logboom.base.ids import BrokerEpoch
+from logboom.base.ports import Clock, Ids
+from logboom.broker.config import BrokerConfig
+from logboom.broker.control import commands
+from logboom.broker.control.channel import ControlChannel
+from logboom.broker.disk.data_dir import Identity
+from logboom.metadata.leases import BrokerLease
+
+_NO_EPOCH: Final = BrokerEpoch(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHooks:
+    """What registration tells the rest of the broker."""
+
+    lease_changed: Callable[[bool], None]
+    """Whether this broker may act as a leader from now on."""
+    expelled: Callable[[LogboomError], None]
+    """The cluster does not know this process any more: it was removed, or another one runs under its id."""
+
+
+class Registration:
+    """See the module. On the loop."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: Current[BrokerConfig],
+        channel: ControlChannel,
+        *,
+        clock: Clock,
+        ids: Ids,
+        log: FilteringBoundLogger,
+        is_sole_voter: Callable[[], bool],
+        hooks: BrokerHooks,
+    ) -> None:
+        self._identity = identity
+        self._config = config
+        self._channel = channel
+        self._clock = clock
+        self._log = log
+        self._is_sole_voter = is_sole_voter
+        self._hooks = hooks
+        self.incarnation = str(ids.uuid())
+        """A random value of this process."""
+        self.epoch = _NO_EPOCH
+        """The epoch of this registration; -1 before there is one."""
+        self.fenced = True
+        self._ready = self._stopping = self._ended = False
+        self._held = True
+        self._lease = BrokerLease(config.now.lease_ms / 1_000)
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._news = asyncio.Condition()
+        self._may_stop = False
+        self._wake = asyncio.Event()
+
+    @property
+    def own_epoch(self) -> BrokerEpoch | None:
+        """The epoch of this registration; None before there is one."""
+        return None if self.epoch == _NO_EPOCH else self.epoch
+
+    def command(
+        self, listeners: Mapping[str, tuple[str, int]], software: str, clean_epoch: BrokerEpoch | None
+    ) -> commands.RegisterBroker:
+        """What this process says of itself."""
+        config = self._config.now
+        return commands.RegisterBroker(
+            id=self._identity.broker_id,
+            directory_id=self._identity.directory_id,
+            incarnation=self.incarnation,
+            listeners=dict(listeners),
+            rack=config.rack,
+            failure_domain=config.failure_domain or "",
+            software=software,
+            clean_epoch=clean_epoch,
+        )
+
+    def registered(self, answer: commands.Registered) -> None:
+        """The controller has registered this process."""
+        self.epoch = BrokerEpoch(answer.epoch)
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        self._beating = asyncio.ensure_future(self._beat())
+
+    async def ready(self) -> None:
+        """This broker has recovered: return when it is unfenced, or never will be."""
+        self._ready = True
+        self._wake.set()
+        async with self._news:
+            await self._news.wait_for(lambda: not self.fenced or self._ended)
+
+    async def end(self) -> None:
+        """This broker sees no change of the metadata any more: it waits for nobody, and lets its lease run out, so that
+        others lead in its place."""
+        if self._beating is not None:
+            self._beating.cancel()
+        async with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    async def leave(self, timeout_s: float) -> bool:
+        """Ask for others to lead, and return when they do where they can; False where that takes too long."""
+        self._stopping = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(timeout_s), self._news:
+                await self._news.wait_for(lambda: self._may_stop or self._ended)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether this broker may act as a leader."""
+        return self._is_sole_voter() or self._lease.holds(self._clock.monotonic_s())
+
+    # --- heartbeats ----------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        while True:
+            interval_s = self._config.now.heartbeat_ms / 1_000
+            sent_s = self._clock.monotonic_s()
+            try:
+                await self._heartbeat(sent_s)
+            except (StaleBrokerEpochError, UnknownBrokerError) as error:
+                self._hooks.expelled(error)
+                return
+            except LogboomError as error:
+                self._log.debug("heartbeat not answered", reason=str(error))
+            self._look()
+            await self._pause(max(sent_s + interval_s - self._clock.monotonic_s(), interval_s / 10))
+
+    async def _heartbeat(self, sent_s: float) -> None:
+        beat = commands.Heartbeat(
+            broker=self._identity.broker_id, epoch=self.epoch, ready=self._ready, stopping=self._stopping
+        )
+        # An answer that takes longer than the lease would be worth nothing.
+        lease = await self._channel.ask_once(beat, commands.Lease, timeout_s=self._config.now.lease_ms / 1_000)
+        self._lease.renewed(sent_s)
+        async with self._news:
+            self.fenced, self._may_stop = lease.fenced, lease.may_stop
+            self._news.notify_all()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        self._wake.clear()
+
+    # --- the lease -----------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Tell whether the lease holds, if that is news, and look again when it ends."""
+        holds = self.holds_lease
+        if holds != self._held:
+            self._held = holds
+            if not holds:
+                self._log.warning("the lease of this broker is over: nothing is committed until it is renewed")
+            self._hooks.lease_changed(holds)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if holds and not self._is_sole_voter():
+            delay_s = max(self._lease.end_s - self._clock.monotonic_s(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
