@@ -18,6 +18,9 @@ from logboom.sim.simulation import Simulation
 
 _PORT: Final = 9092
 _HTTP_PORT: Final = 9644
+_PEER_PORT: Final = 9192
+_KEY: Final = bytes(range(32))
+"""Of all simulated clusters; the sockets are simulated too."""
 
 
 class SimNode:
@@ -31,9 +34,11 @@ class SimNode:
         broker: dict[str, Any] | None = None,
         kafka: dict[str, Any] | None = None,
         http: dict[str, Any] | None = None,
+        peer: dict[str, Any] | None = None,
         disk: SimDisk | None = None,
         timing: DiskTiming | None = None,
     ) -> None:
+        """`peer`: settings of the door to other brokers; without it the node is alone."""
         self.name = name
         self.disk = disk or SimDisk()
         self.device = Device(simulation.scheduler, name, simulation.fork(f"{name}/disk"), timing or DiskTiming())
@@ -41,6 +46,7 @@ class SimNode:
         self.process: Process | None = None
         self.address = (name, _PORT)
         self.http_address = (name, _HTTP_PORT)
+        self.peer_address = (name, _PEER_PORT)
         self.flush_rounds = self.inline_flush_rounds = 0
         """Group commits of all its processes that have ended, and those of them that were made on the event loop."""
         self._simulation = simulation
@@ -50,6 +56,7 @@ class SimNode:
                 "broker": {"data_dir": f"/{name}", **(broker or {})},
                 "kafka": {"listen": f"{name}:{_PORT}", **(kafka or {})},
                 "http": {"listen": f"{name}:{_HTTP_PORT}", **(http or {})},
+                "peer": {} if peer is None else {"listen": f"{name}:{_PEER_PORT}", "key_file": "simulated", **peer},
             }
         )
         self._node: Node | None = None
@@ -70,7 +77,13 @@ class SimNode:
         process = self.process = self._simulation.process(self.name)
         disk = self.disk
         self.device.serve(disk, process.loop)
-        self._node = Node(self._config, process.log, runtime=process.runtime, open_disk=lambda _: disk)
+        self._node = Node(
+            self._config,
+            process.log,
+            runtime=process.runtime,
+            open_disk=lambda _: disk,
+            read_key=lambda _: (_KEY,),
+        )
         try:
             await process.run(self._node.start())
         except (LogboomError, OSError):
