@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 from pydantic.fields import FieldInfo
 
 from logboom.base.dynamic import Dynamic, Static
@@ -34,6 +34,10 @@ _NAME_PARTITIONS_MAX: Final = 99_999
 
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
+
+
+def _split(value: Any) -> Any:
+    return [one.strip() for one in value.split(",")] if isinstance(value, str) else value
 
 
 def _address(value: str) -> str:
@@ -228,9 +232,10 @@ class BrokerConfig(Settings):
     """The broker's id in the Kafka protocol. Fixed when the data directory is created."""
     cluster_id: str | None = None
     """The cluster's id in the Kafka protocol; by default random, chosen when the data directory is created."""
-    join: tuple[Annotated[str, AfterValidator(_address)], ...] = ()
-    """Addresses (HOST:PORT of `peer.listen`) of brokers of a cluster that a new broker joins. Without any, a new data
-    directory founds a cluster of its own. A broker that belongs to one needs them no more."""
+    join: Annotated[tuple[Annotated[str, AfterValidator(_address)], ...], BeforeValidator(_split)] = ()
+    """Addresses (HOST:PORT of `peer.listen`, as a list or with commas between them) of brokers of a cluster that a new
+    broker joins. Without any, a new data directory founds a cluster of its own. A broker that belongs to one needs them
+    no more."""
     rack: Annotated[str | None, Static("broker.rack")] = None
     """Where the broker stands: replicas are spread over racks, and consumers may read from the replica in theirs."""
     failure_domain: str | None = None
