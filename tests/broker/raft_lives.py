@@ -333,6 +333,7 @@ class Life:
             self._fill_disk: 2,
             self._fail_disk: 1,
             self._slow_disk: 1,
+            self._hang_disk: 1,
             self._hand_over: 2,
             self._change_members: 8,
             self._restart_dead: 6,
@@ -386,6 +387,12 @@ class Life:
         if (host := self._some()) is not None:
             host.device.slow = True
             await asyncio.sleep(self.chance.uniform(0, 3))
+            host.device.mend()
+
+    async def _hang_disk(self) -> None:
+        if (host := self._some()) is not None:
+            host.device.hanging = frozenset({"sync"})
+            await asyncio.sleep(self.chance.uniform(0, 8))
             host.device.mend()
 
     async def _stand_still(self) -> None:

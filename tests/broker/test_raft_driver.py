@@ -1,12 +1,12 @@
-"""The driver of the consensus group on a real loop: commits, restarts, members that come and go, leaders that fail."""
+"""The driver of the consensus group: commits, restarts, members that come and go, leaders that are cut off."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support import simulated
 from tests.support.raft_groups import DIRECTORY, FAST, GroupNetwork, Member, leader_of
 
 from logboom.base.errors import NotControllerError, OutcomeUnknownError
@@ -15,14 +15,6 @@ from logboom.broker.raft.view import MemberView
 from logboom.host import OsDisk
 from logboom.raft import ConfChangeSingle, ConfChangeType, ConfChangeV2, NodeId
 from logboom.sim.disk import SimDisk
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            await body()
-
-    asyncio.run(main())
 
 
 def change(kind: ConfChangeType, member: Member) -> ConfChangeV2:
@@ -67,7 +59,7 @@ def test_a_member_alone_commits_and_finds_everything_again(tmp_path: Path) -> No
         assert again.machine.data == before
         await again.stop()
 
-    run(body)
+    asyncio.run(asyncio.wait_for(body(), 60))
 
 
 def test_one_grows_to_three_and_shrinks_to_one_again() -> None:
@@ -90,7 +82,7 @@ def test_one_grows_to_three_and_shrinks_to_one_again() -> None:
         assert first.machine.data[-1] == b"alone"
         await first.stop()
 
-    run(body)
+    simulated.run(body)
 
 
 def test_a_new_member_of_a_long_log_gets_a_snapshot() -> None:
@@ -115,7 +107,7 @@ def test_a_new_member_of_a_long_log_gets_a_snapshot() -> None:
         await again.machine.until(lambda: again.machine.data == first.machine.data)
         await stop(first, again)
 
-    run(body)
+    simulated.run(body)
 
 
 def test_another_one_leads_when_the_leader_is_cut_off_and_what_was_answered_stays() -> None:
@@ -142,7 +134,7 @@ def test_another_one_leads_when_the_leader_is_cut_off_and_what_was_answered_stay
         assert await new.group.confirm_leadership() <= new.group.status.applied
         await stop(*members)
 
-    run(body)
+    simulated.run(body)
 
 
 def test_a_member_that_never_answered_is_not_active() -> None:
@@ -158,7 +150,7 @@ def test_a_member_that_never_answered_is_not_active() -> None:
         await dead.machine.until(lambda: first.group.status.members[1].recently_active)
         await stop(first, dead)
 
-    run(body)
+    simulated.run(body)
 
 
 def test_leadership_is_handed_over() -> None:
@@ -170,7 +162,7 @@ def test_leadership_is_handed_over() -> None:
         assert members[2].group.leadership.leader == 3
         await stop(*members)
 
-    run(body)
+    simulated.run(body)
 
 
 def test_who_waits_when_the_group_stops_is_told_that_nothing_is_known() -> None:
@@ -186,7 +178,7 @@ def test_who_waits_when_the_group_stops_is_told_that_nothing_is_known() -> None:
         with pytest.raises(OutcomeUnknownError):
             await first.group.propose(b"y")
 
-    run(body)
+    simulated.run(body)
 
 
 def test_a_member_is_looked_at_while_it_lives_and_after_its_end() -> None:
@@ -205,4 +197,4 @@ def test_a_member_is_looked_at_while_it_lives_and_after_its_end() -> None:
         await member.stop()
         assert [entry.data for entry in MemberView(disk, DIRECTORY).committed()] == behind
 
-    run(body)
+    simulated.run(body)

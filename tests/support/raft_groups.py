@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 from structlog.typing import EventDict
+from tests.support import simulated
 
 from logboom.base.errors import LogboomError
 from logboom.base.ports import Disk
@@ -129,7 +130,7 @@ class Member:
         """What it has logged."""
         self._joins = joins
         self._settings = settings
-        self._runtime = Runtime() if runtime is None else runtime
+        self._runtime = simulated.machine()[0] if runtime is None else runtime
         self._inline = inline
 
     async def start(self) -> "Member":

@@ -21,13 +21,16 @@ class Driver:
         tick_ms: int,
         *,
         perform: Callable[[Effect], None],
+        ticked: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`perform` begins one effect. `failed` is called where the node cannot go on; nothing is stepped then."""
+        """`perform` begins one effect; `ticked` is called after each tick. `failed` is called where the node cannot go
+        on; nothing is stepped then."""
         self.node = node
         self._clock = clock
         self._tick_s = tick_ms / 1_000
         self._perform = perform
+        self._ticked = ticked
         self._failed = failed
         self._events: deque[Event] = deque()
         self._stepping = False
@@ -70,6 +73,8 @@ class Driver:
     def _tick(self) -> None:
         self._timer = None
         self.feed(TimePassed())
+        if not self._stopped:
+            self._ticked()
 
 
 def now_ms(clock: Clock) -> int:

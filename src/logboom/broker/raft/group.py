@@ -13,6 +13,8 @@ state machine is on the loop; the disk never is.
 Snapshots are taken between two entries, once many were applied since the last one, or when a member needs one. So a
 start reads no more than a snapshot and about as much again, and the entries in memory are bounded in the same way.
 
+A leader whose disk hangs or is full goes on leading what it cannot apply. It hands leadership over to another voter.
+
 When the disk fails for good, the state machine raises an error, or the core finds that its log was lost, the group
 ends on this node: all who wait get the error, `on_failure` is called, and the others elect another leader. What was
 applied stays as it is, for those who only read it.
@@ -21,6 +23,7 @@ applied stays as it is, for those who only read it.
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -172,6 +175,7 @@ class RaftGroup:
         self._applier: Applier | None = None
         self._invalid_logged_ms = -_INVALID_LOG_MS
         self._leads = False
+        self._hand_over_ms = 0
         self._started: Waiter | None = None
         self._configured: list[Waiter] = []
         self._configured_index = Index(0)
@@ -187,6 +191,7 @@ class RaftGroup:
                 snapshot_failed=lambda error: self._snapshots.failed(error, now_ms(self._clock)),
                 failed=self.end,
             ),
+            runtime.clock,
             log,
         )
         node = Node(
@@ -197,7 +202,12 @@ class RaftGroup:
             catch_up_entries=settings.catch_up_entries,
         )
         self._driver = Driver(
-            node, self._clock, settings.timing.tick_ms, perform=self._perform, failed=self._node_failed
+            node,
+            self._clock,
+            settings.timing.tick_ms,
+            perform=self._perform,
+            ticked=self._ticked,
+            failed=partial(self._broken, "the consensus core"),
         )
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -220,7 +230,7 @@ class RaftGroup:
                 restored=self._restored,
                 applied=lambda index: self._driver.feed(Applied(index)),
                 at_rest=self._at_rest,
-                failed=self._machine_failed,
+                failed=partial(self._broken, "applying a committed change of the metadata"),
             ),
         )
         if self._applier.index < stored.hard_state.commit:
@@ -412,6 +422,17 @@ class RaftGroup:
             answer(waiter, index)
         self._configured.clear()
 
+    def _ticked(self) -> None:
+        """Hand leadership over while this disk hangs or is full: what others have committed is not applied here."""
+        now = now_ms(self._clock)
+        if self._leads and self._writer.stalled_ms >= self._settings.stall_ms and now >= self._hand_over_ms:
+            self._hand_over_ms = now + self._settings.stall_ms
+            others = [one for one in self.status.members if one.is_voter and one.recently_active]
+            best = max(others, key=lambda one: (one.node_id != self.node_id, one.match_index), default=None)
+            if best is not None and best.node_id != self.node_id:
+                self._log.warning("another broker is to be the controller: the disk of this one takes nothing")
+                self.transfer_leadership(best.node_id)
+
     # --- outcomes -------------------------------------------------------------------------------------------------
 
     def _entry_applied(self, entry: Entry) -> None:
@@ -450,15 +471,10 @@ class RaftGroup:
         self._snapshots.taken(snapshot)
         self._driver.feed(SnapshotTaken(snapshot))
 
-    def _machine_failed(self, error: Exception) -> None:
+    def _broken(self, what: str, error: Exception) -> None:
         if not isinstance(error, LogboomError):
-            self._log.error("applying metadata failed on an internal error", exc_info=error)
-        self.end(StorageError(f"a committed change of metadata could not be applied: {error!r}"))
-
-    def _node_failed(self, error: Exception) -> None:
-        if not isinstance(error, LogboomError):
-            self._log.error("the consensus core failed on an internal error", exc_info=error)
-        self.end(error if isinstance(error, LogLostError) else StorageError(f"the consensus core failed: {error!r}"))
+            self._log.error(f"{what} failed on an internal error", exc_info=error)
+        self.end(error if isinstance(error, LogLostError) else StorageError(f"{what} failed: {error!r}"))
 
     def _invalid(self, error: InvalidMessageError) -> None:
         now = now_ms(self._clock)

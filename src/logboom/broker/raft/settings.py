@@ -52,6 +52,9 @@ class RaftSettings:
     snapshot_log_bytes: int = 16 * MIB
     """With so many bytes of entries a snapshot is taken however few they are, unless the last one had more."""
 
+    stall_ms: int = 3_000
+    """A leader on whose disk nothing became durable for so long, although something was to, has another voter lead."""
+
     snapshot_bytes_max: int = SNAPSHOT_BYTES_MAX
     catch_up_entries: int = 1_000
     """Entries before a snapshot that are kept for members that are a little behind."""

@@ -21,7 +21,9 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import LogboomError, RetriableStorageError, StorageError
 from logboom.base.ids import Offset
+from logboom.base.ports import Clock
 from logboom.broker.group_commit import Flushable, GroupCommit
+from logboom.broker.raft.driver import now_ms
 from logboom.broker.raft.files import RaftFiles
 from logboom.raft import DiscardLog, Persist, Snapshot
 
@@ -58,11 +60,16 @@ class Writer:
 
     syncs = True
 
-    def __init__(self, files: RaftFiles, flusher: GroupCommit, events: WriterEvents, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, files: RaftFiles, flusher: GroupCommit, events: WriterEvents, clock: Clock, log: FilteringBoundLogger
+    ) -> None:
         self._files = files
         self._flusher = flusher
         self._events = events
+        self._clock = clock
         self._log = log
+        self._put_number = self._durable_number = 0
+        self._progress_ms = 0
         self._queue: deque[Work] = deque()
         self._staged: deque[_Staged] = deque()
         self._staged_bytes = 0
@@ -74,8 +81,17 @@ class Writer:
     def put(self, work: Work) -> None:
         """Write it behind everything that was put before."""
         if not self._ended:
+            if isinstance(work, Persist):
+                if self._put_number == self._durable_number:
+                    self._progress_ms = now_ms(self._clock)
+                self._put_number = work.number
             self._queue.append(work)
             self._begin()
+
+    @property
+    def stalled_ms(self) -> int:
+        """For how long nothing has become durable although something waits for it; 0 where nothing does."""
+        return 0 if self._put_number == self._durable_number else now_ms(self._clock) - self._progress_ms
 
     async def stop(self) -> None:
         """Begin nothing more, and return once nothing is under way any more."""
@@ -120,7 +136,7 @@ class Writer:
         elif self._staged:  # only the commit index: it is told behind those before it
             self._staged.append(_Staged(self._files.log_end, persist))
         else:
-            self._events.persisted(persist.number)
+            self._durable(persist.number)
 
     async def _run(self, work: Work) -> None:
         """Run a job of its own on the flusher's thread."""
@@ -132,6 +148,10 @@ class Writer:
         except StorageError as error:
             self._job = None
             self._fail(error)
+        except Exception as fault:  # noqa: BLE001 - outermost: a bug of ours ends the group, and says so
+            self._job = None
+            self._log.error("writing the cluster's log failed on an internal error", exc_info=fault)
+            self._fail(StorageError(f"an internal error stopped the cluster's log: {fault!r}"))
         else:
             self._job = None
             if isinstance(work, Persist):
@@ -195,7 +215,7 @@ class Writer:
         self._staged_bytes = 0
         self._wait_for_room(error, pause_s=_RETRY_S if together == 1 else 0)
         if durable:
-            self._events.persisted(durable)
+            self._durable(durable)
 
     # --- outcomes -------------------------------------------------------------------------------------------------
 
@@ -203,6 +223,10 @@ class Writer:
         if self._lacks_room and not self._queue:
             self._lacks_room = False
             self._log.info("the cluster's log is written again")
+        self._durable(number)
+
+    def _durable(self, number: int) -> None:
+        self._durable_number, self._progress_ms = number, now_ms(self._clock)
         if not self._ended:
             self._events.persisted(number)
 
@@ -210,9 +234,7 @@ class Writer:
         if not self._lacks_room:
             self._lacks_room = True
             self._log.error("the cluster's log waits for room on the disk", reason=str(lack))
-        if (
-            not self._ended
-        ):  # in a later turn at the earliest: the flusher takes nothing before it has dealt with the lack
+        if not self._ended:  # at the earliest in a later turn, when the flusher has dealt with the lack
             self._pause = asyncio.get_running_loop().call_later(pause_s, self._try_again)
 
     def _try_again(self) -> None:
