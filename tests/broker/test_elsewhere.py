@@ -35,7 +35,7 @@ def test_a_partition_of_others_is_known_and_not_led_here(tmp_path: Path) -> None
 def test_the_quorum_of_a_broker_alone_is_itself(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
-            before = node.broker.quorum()
+            before = node.broker.cluster.quorum()
             own = node.broker.identity
             assert before.leader == own.broker_id
             (voter,) = before.voters
@@ -46,7 +46,7 @@ def test_the_quorum_of_a_broker_alone_is_itself(tmp_path: Path) -> None:
                 last_caught_up_ms=voter.last_caught_up_ms,
             )
             await node.broker.catalog.create_stream("s")
-            after = node.broker.quorum()
+            after = node.broker.cluster.quorum()
             assert after.high_watermark > before.high_watermark
             assert after.leader_epoch == before.leader_epoch
 

@@ -1,30 +1,29 @@
-"""A broker that is told of a cluster: records of the metadata that no one proposed, applied as committed ones are."""
+"""A broker that is told of a cluster: records of the metadata that no other broker has asked for."""
 
 from collections.abc import Sequence
+from functools import partial
 
-import msgspec
 from tests.kafka.door import Running
 
-from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, DirectoryId, Epoch, StreamId, StreamName
-from logboom.metadata import MetadataRecord, Stream, StreamCreated, delta_of, encode_all
+from logboom.base.ids import NO_BROKER, BrokerId, DirectoryId, Epoch, StreamId, StreamName
+from logboom.metadata import MetadataRecord, Stream, StreamCreated
 from logboom.metadata.records import BrokerChanged, BrokerRegistered, Placed
-from logboom.raft import Index
 
-RACKS = {1: "a", 2: "b", 3: "c"}
+RACKS = {2: "b", 3: "c"}
 NOBODY = int(NO_BROKER)
 
 
 async def commit(node: Running, *records: MetadataRecord) -> None:
-    """Apply records that were committed elsewhere."""
-    state = node.broker.cluster.state
-    await state.apply(Index(state.applied_index + 1), encode_all(records))
+    """Commit records that no command would make here."""
+    cluster = node.broker.cluster
+    await cluster.controller.in_order(partial(cluster.state.commit, records))
 
 
-def registered(id_: int, *, epoch: int | None = None, kafka: bool = True) -> BrokerRegistered:
+def registered(node: Running, id_: int, *, kafka: bool = True) -> BrokerRegistered:
     listeners = {"peer": ("10.0.0.9", 7000 + id_), **({"kafka": (f"host-{id_}", 9000 + id_)} if kafka else {})}
     return BrokerRegistered(
         id=BrokerId(id_),
-        epoch=BrokerEpoch(100 + id_ if epoch is None else epoch),
+        epoch=node.broker.catalog.image.next_broker_epoch,
         directory_id=DirectoryId(f"directory-{id_}"),
         incarnation=f"incarnation-{id_}",
         listeners=listeners,
@@ -37,12 +36,9 @@ def fenced(id_: int, fenced: bool = True) -> BrokerChanged:
 
 
 async def three_brokers(node: Running) -> None:
-    """This broker and two others, all at work."""
-    own = node.broker.catalog.image.brokers[BrokerId(1)]
-    known = {"epoch": own.epoch, "directory_id": own.directory_id, "incarnation": own.incarnation}
-    await commit(node, msgspec.structs.replace(registered(1), **known), fenced(1, False))
+    """Two others beside this broker, all at work."""
     for id_ in (2, 3):
-        await commit(node, registered(id_), fenced(id_, False))
+        await commit(node, registered(node, id_), fenced(id_, False))
 
 
 def placed(
@@ -64,26 +60,14 @@ def placed(
     )
 
 
-async def elsewhere(node: Running, name: str, *partitions: Placed) -> Stream:
-    """A stream of whose partitions this broker holds none."""
-    created = _created(node, name, partitions)
-    await commit(node, created)
-    return node.broker.catalog.image.by_id[created.id]
-
-
-async def here(node: Running, name: str, *partitions: Placed) -> Stream:
-    """A stream of whose partitions this broker has replicas."""
-    created = _created(node, name, partitions)
-    await node.broker.prepare(delta_of(node.broker.catalog.image, (created,)))
-    await commit(node, created)
-    return node.broker.catalog.image.by_id[created.id]
-
-
-def _created(node: Running, name: str, partitions: tuple[Placed, ...]) -> StreamCreated:
-    return StreamCreated(
+async def stream_of(node: Running, name: str, *partitions: Placed) -> Stream:
+    """A stream with these partitions, each where it is said to be."""
+    created = StreamCreated(
         name=StreamName(name),
         id=StreamId(node.broker.runtime.ids.uuid()),
         partitions=len(partitions),
         config={},
         placed=partitions,
     )
+    await commit(node, created)
+    return node.broker.catalog.image.by_id[created.id]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.cluster import NOBODY, commit, elsewhere, fenced, here, placed, three_brokers
+from tests.kafka.cluster import NOBODY, commit, fenced, placed, stream_of, three_brokers
 from tests.kafka.door import Client, Running, batch, running, until
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, looked_up, produce_request, produced
 from tests.support.simulated import run
@@ -34,8 +34,9 @@ def versions(handler: Any) -> range:
 
 async def followed(node: Running, client: Client, *, committed: int = 2) -> Stream:
     """A stream of two batches, which broker 2 leads from now on. So many of them this one knows to be committed."""
-    await three_brokers(node)
-    stream = await here(node, "s", placed((2, 1, 3), epoch=EPOCH))
+    if len(node.broker.catalog.image.brokers) == 1:
+        await three_brokers(node)
+    stream = await stream_of(node, "s", placed((2, 1, 3), epoch=EPOCH))
     role = node.broker.replicas.find("s", 0).role
     role.rest()
     role.lead(Leading(Epoch(EPOCH - 1), frozenset({MINE})))
@@ -54,9 +55,9 @@ def endpoints(reply: Any) -> list[tuple[int, str, int, str | None]]:
 @pytest.mark.parametrize("version", versions(produce.HANDLER))
 def test_a_producer_is_told_the_leader(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
-            there = await elsewhere(node, "t", placed((3, 2), epoch=7), placed((3, 2), leader=NOBODY))
+            there = await stream_of(node, "t", placed((3, 2), epoch=7), placed((3, 2), leader=NOBODY))
             mine = await followed(node, client)
             for stream, index, leader in ((there, 0, (3, 7)), (there, 1, (-1, -1)), (mine, 0, (2, EPOCH))):
                 for _ in range(3):  # the first request by its reader, later ones by comparing bytes
@@ -84,9 +85,9 @@ def test_a_producer_is_told_the_leader(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", versions(fetch.HANDLER))
 def test_a_consumer_is_told_the_leader(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
-            there = await elsewhere(node, "t", placed((3, 2), epoch=7))
+            there = await stream_of(node, "t", placed((3, 2), epoch=7))
             mine = await followed(node, client)
             client.send(1, version, fetch_request(version, there, {0: 0}))
             reply = await client.reply()
@@ -110,7 +111,7 @@ def test_a_consumer_is_told_the_leader(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", versions(fetch.HANDLER))
 def test_a_follower_serves_what_it_knows_to_be_committed(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             stream = await followed(node, client, committed=1)
             if version < 11:
                 (part,) = await fetched(client, version, stream, {0: 0})
@@ -133,9 +134,9 @@ def test_a_follower_serves_what_it_knows_to_be_committed(tmp_path: Path, version
 @pytest.mark.parametrize("version", range(11, fetch.HANDLER.max_version + 1))
 def test_the_leader_sends_consumers_to_their_own_rack(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
-            stream = await here(node, "s", placed((1, 2, 3), isr=(1,)))
+            stream = await stream_of(node, "s", placed((1, 2, 3), isr=(1,)))
             assert (await produced(client, 3, stream, 0, batch(b"a"))).error_code is NONE
             joined = PartitionChange(index=0, isr=(MINE, OTHER))
             await commit(node, PartitionsChanged(id=stream.id, changes=(joined,)))
@@ -164,9 +165,9 @@ def test_a_session_tells_every_time_where_to_read(tmp_path: Path) -> None:
     """An incremental answer names changes alone, and where to read is one each time (KIP-392)."""
 
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
-            stream = await here(node, "s", placed((1, 2)))
+            stream = await stream_of(node, "s", placed((1, 2)))
             client.send(1, 12, fetch_request(12, stream, {0: 0}, rack_id="b", session_epoch=0))
             reply = await client.reply()
             assert reply.session_id > 0
@@ -207,7 +208,7 @@ def test_a_fetch_that_waits_ends_with_the_leadership(
     tmp_path: Path, version: int, epoch: int, change: Callable[[Running, Stream], None], code: ErrorCode
 ) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
             wait = milliseconds(1 << 30)
             client.send(1, version, fetch_request(version, stream, {0: 0}, max_wait=wait, current_leader_epoch=epoch))
@@ -224,9 +225,9 @@ def test_a_fetch_that_waits_ends_with_the_leadership(
 @pytest.mark.parametrize("version", versions(list_offsets.HANDLER))
 def test_offsets_are_looked_up_by_the_leader(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
-            await elsewhere(node, "t", placed((3, 2)))
+            await stream_of(node, "t", placed((3, 2)))
             await followed(node, client, committed=1)
             for name in ("s", "t"):
                 for timestamp in (-1, -2, 0):
@@ -249,7 +250,7 @@ def test_offsets_are_looked_up_by_the_leader(tmp_path: Path, version: int) -> No
 
 def test_records_are_deleted_by_the_leader(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             stream = await followed(node, client)
             cls = load_request_schema(21, 2)
             part = make(nested(cls, "topics", "partitions"), partition_index=0, offset=1)
@@ -269,7 +270,7 @@ REFUSED = ErrorCode.cluster_authorization_failed
 @pytest.mark.parametrize("version", versions(list_offsets.HANDLER))
 def test_a_replica_does_not_look_up_offsets_here(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await node.broker.catalog.create_stream("s")
             cls = load_request_schema(2, version)
             part = make(nested(cls, "topics", "partitions"), partition_index=0, current_leader_epoch=-1, timestamp=-1)
@@ -284,7 +285,7 @@ def test_a_replica_does_not_look_up_offsets_here(tmp_path: Path, version: int) -
 @pytest.mark.parametrize("version", range(3, offset_for_leader_epoch.HANDLER.max_version + 1))
 def test_a_replica_does_not_ask_for_epochs_here(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await node.broker.catalog.create_stream("s")
             cls = load_request_schema(23, version)
             part = make(nested(cls, "topics", "partitions"), partition=0, current_leader_epoch=-1, leader_epoch=0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.cluster import NOBODY, commit, elsewhere, fenced, here, placed, registered, three_brokers
+from tests.kafka.cluster import NOBODY, commit, fenced, placed, registered, stream_of, three_brokers
 from tests.kafka.door import Client, running
 from tests.support.simulated import run
 
@@ -42,13 +42,15 @@ async def described(client: Client, version: int, names: Sequence[str]) -> Any:
 @pytest.mark.parametrize("version", versions(metadata.HANDLER))
 def test_metadata_names_the_brokers_and_the_leaders(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
-            await here(node, "mine", placed((1, 2, 3), isr=(1, 3), epoch=4))
-            await elsewhere(node, "theirs", placed((2, 3), epoch=7), placed((3, 2), leader=NOBODY, isr=(3,)))
+            await stream_of(node, "mine", placed((1, 2, 3), isr=(1, 3), epoch=4))
+            await stream_of(node, "theirs", placed((2, 3), epoch=7), placed((3, 2), leader=NOBODY, isr=(3,)))
             reply = await described(client, version, ["mine", "theirs"])
             assert [(one.node_id, one.host, one.port) for one in reply.brokers] == [
-                (id_, f"host-{id_}", 9000 + id_) for id_ in (1, 2, 3)
+                (1, *node.address),
+                (2, "host-2", 9002),
+                (3, "host-3", 9003),
             ]
             if version >= 1:
                 assert [one.rack for one in reply.brokers] == ["a", "b", "c"]
@@ -71,9 +73,9 @@ def test_metadata_follows_brokers_that_come_and_go(tmp_path: Path) -> None:
     """What is encoded once is encoded anew when a broker is fenced, though the stream has not changed."""
 
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
-            stream = await elsewhere(node, "s", placed((2, 3)))
+            stream = await stream_of(node, "s", placed((2, 3)))
 
             async def told() -> tuple[list[int], Any]:
                 reply = await described(client, 12, ["s"])
@@ -100,10 +102,9 @@ def test_metadata_follows_brokers_that_come_and_go(tmp_path: Path) -> None:
 
 def test_brokers_without_a_listener_for_clients_are_not_told(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
-            await commit(node, registered(1, kafka=False), fenced(1, False))
-            await commit(node, registered(2, kafka=False), fenced(2, False))
-            await elsewhere(node, "s", placed((2,)))
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
+            await commit(node, registered(node, 2, kafka=False), fenced(2, False))
+            await stream_of(node, "s", placed((2,)))
             reply = await described(client, 12, ["s"])
             (only,) = reply.brokers
             assert (only.node_id, only.host, only.port, only.rack) == (1, *node.address, "a"), "its own it knows itself"
@@ -114,10 +115,10 @@ def test_brokers_without_a_listener_for_clients_are_not_told(tmp_path: Path) -> 
 
 def test_a_broker_that_is_fenced_is_told_only_where_there_is_no_other(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
-            await commit(node, registered(1))
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
+            await commit(node, fenced(1))
             assert [one.node_id for one in (await described(client, 12, [])).brokers] == [1]
-            await commit(node, registered(2), fenced(2, False))
+            await commit(node, registered(node, 2), fenced(2, False))
             reply = await described(client, 12, [])
             assert [one.node_id for one in reply.brokers] == [2]
             assert reply.controller_id == 2, "a broker that clients can reach"
@@ -128,15 +129,16 @@ def test_a_broker_that_is_fenced_is_told_only_where_there_is_no_other(tmp_path: 
 @pytest.mark.parametrize("version", versions(describe_cluster.HANDLER))
 def test_describe_cluster_tells_fenced_brokers_on_request(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
             await commit(node, fenced(2))
             asked = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
             reply = await client.ask(60, version, include_fenced_brokers=True, **asked)
             brokers = {one.broker_id: one for one in reply.brokers}
             assert brokers.keys() == ({1, 2, 3} if version >= 2 else {1, 3})
-            assert {(one.host, one.port, one.rack) for one in brokers.values()} == {
-                (f"host-{id_}", 9000 + id_, "abc"[id_ - 1]) for id_ in brokers
+            where = {1: (*node.address, "a"), 2: ("host-2", 9002, "b"), 3: ("host-3", 9003, "c")}
+            assert {id_: (one.host, one.port, one.rack) for id_, one in brokers.items()} == {
+                id_: where[id_] for id_ in brokers
             }
             if version >= 2:
                 assert {id_ for id_, one in brokers.items() if one.is_fenced} == {2}
@@ -159,17 +161,20 @@ async def coordinators(client: Client, version: int, *groups: str) -> list[tuple
 @pytest.mark.parametrize("version", versions(find_coordinator.HANDLER))
 def test_the_coordinator_of_a_group_leads_its_partition(tmp_path: Path, version: int) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             assert await coordinators(client, version, "g") == [(NONE, 1, *node.address)]
             await three_brokers(node)
             offsets = node.broker.catalog.stream(OFFSETS_STREAM)
             assert offsets is not None
             leaders = {"g": 2, "h": 3, "i": NOBODY}
-            replicas = tuple(map(BrokerId, (1, 2, 3)))
-            spread = {partition_of_group(group, offsets.partitions): leader for group, leader in leaders.items()}
             changes = [
-                PartitionChange(index=index, replicas=replicas, isr=replicas, leader=BrokerId(leader))
-                for index, leader in spread.items()
+                PartitionChange(
+                    index=partition_of_group(group, offsets.partitions),
+                    replicas=(BrokerId(2), BrokerId(3)),
+                    isr=(BrokerId(2), BrokerId(3)),
+                    leader=BrokerId(leader),
+                )
+                for group, leader in leaders.items()
             ]
             await commit(node, PartitionsChanged(id=offsets.id, changes=tuple(changes)))
             nobody = (ErrorCode.coordinator_not_available, -1, "", -1)
@@ -186,7 +191,7 @@ def test_the_coordinator_of_a_group_leads_its_partition(tmp_path: Path, version:
 
 def test_the_stream_of_groups_is_created_when_it_is_first_asked_for(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path) as node, node.client() as client:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             offsets = node.broker.catalog.stream(OFFSETS_STREAM)
             assert offsets is not None
             await commit(node, StreamDeleted(id=offsets.id))

@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import DynamicSettings
 from logboom.base.errors import LogboomError, NotLeaderError, StorageError
-from logboom.base.ids import BrokerId, Epoch, PartitionIndex, StreamName
+from logboom.base.ids import NO_BROKER, BrokerId, Epoch, PartitionIndex, StreamName
 from logboom.base.ports import Disk
 from logboom.base.units import SECOND_MS
 from logboom.broker.catalog import Catalog, ProducerIds
@@ -38,7 +38,6 @@ from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.peers import NoPeers, Peers
-from logboom.broker.quorum import QuorumView
 from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.raft.group import OpenedGroup
 from logboom.broker.replicas import Replicas
@@ -208,9 +207,11 @@ class Broker:
         """The settings in force now."""
         return self._config.now
 
-    def quorum(self) -> QuorumView:
-        """The group that agrees on metadata."""
-        return self.cluster.quorum(self.clock.wall_ms())
+    @property
+    def controller(self) -> BrokerId:
+        """The broker that decides about the metadata; NO_BROKER where none is known."""
+        controller = self.cluster.view.controller
+        return NO_BROKER if controller is None else controller
 
     # --- start --------------------------------------------------------------------------------------------------
 

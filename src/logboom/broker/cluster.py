@@ -58,6 +58,7 @@ from logboom.storage import Damage, Notice
 GROUP_DIR: Final = f"{METADATA_DIR}/raft"
 _RETRY_S: Final = 0.5
 _JOIN_ANSWER_S: Final = 10.0
+_DESCRIBE_ANSWER_S: Final = 2.0
 _LOG_EVERY_S: Final = 5.0
 _ADOPTED_PER_COMMIT: Final = 500
 _DRAIN_S: Final = 5.0
@@ -113,7 +114,7 @@ class ClusterMember:
         self._membership = MembershipManager(context, group, lambda: self.view.serving)
         self.channel = ControlChannel(
             self.view,
-            self.controller.execute,
+            self._execute,
             parts.peers,
             parts.runtime.clock,
             self.state.applied,
@@ -241,8 +242,28 @@ class ClusterMember:
         """The consensus group as this member sees it."""
         return self._group.status
 
-    def quorum(self, now_ms: int) -> QuorumView:
-        """The consensus group, for people and tools."""
+    async def describe_quorum(self) -> QuorumView:
+        """The consensus group as the controller sees it, who alone knows how far the others are; as this broker sees
+        it, where the controller cannot be asked."""
+        try:
+            view: QuorumView = await self.channel.ask_once(
+                commands.DescribeQuorum(), QuorumView, timeout_s=_DESCRIBE_ANSWER_S
+            )
+        except LogboomError:
+            return self.quorum()
+        return view
+
+    async def _execute(self, command: commands.AnyCommand) -> commands.Answer:
+        """`channel.Execute`: commands are the controller's, but for those about the group."""
+        if not isinstance(command, commands.DescribeQuorum):
+            return await self.controller.execute(command)
+        if not self.view.serving:
+            raise NotControllerError("this broker is not the controller")
+        return commands.answer(self.state.applied_index, self.quorum())
+
+    def quorum(self) -> QuorumView:
+        """The consensus group as this broker sees it."""
+        now_ms = self._parts.runtime.clock.wall_ms()
         status = self._group.status
         brokers = {node_id_of(one.id, one.directory_id): one for one in self.state.image.brokers.values()}
         members = [
@@ -258,6 +279,7 @@ class ClusterMember:
             for one in status.members
             if one.node_id in brokers
         ]
+        members.sort(key=lambda described: described[1].broker_id)
         voters = tuple(member for one, member in members if one.is_voter)
         learners = tuple(member for one, member in members if not one.is_voter)
         leader = self.view.controller

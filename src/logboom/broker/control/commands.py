@@ -184,6 +184,10 @@ class DrainBroker(Command, frozen=True, kw_only=True, tag="drain_broker"):
     draining: bool
 
 
+class DescribeQuorum(Command, frozen=True, kw_only=True, tag="describe_quorum"):
+    """The consensus group as its leader sees it (`broker.quorum.QuorumView`); changes nothing."""
+
+
 class UnregisterBroker(Command, frozen=True, kw_only=True, tag="unregister_broker"):
     """A broker that is gone for good is forgotten."""
 
@@ -207,6 +211,7 @@ AnyCommand: TypeAlias = (
     | Reassign
     | Elect
     | DrainBroker
+    | DescribeQuorum
     | UnregisterBroker
 )
 

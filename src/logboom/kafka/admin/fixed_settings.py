@@ -7,7 +7,6 @@ changes nothing, and kafka-reassign-partitions does it to throttles at its end, 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-_ONE_BROKER: Final = "One broker has the only replica of each partition."
 _NO_TIERS: Final = "There is no tiered storage."
 _NO_THROTTLE: Final = "What a replica copies at a time is bounded (broker.replica_fetch_bytes); its rate is not."
 _INT64_MAX: Final = str(2**63 - 1)
@@ -28,7 +27,6 @@ def _flag(value: bool, why: str) -> FixedSetting:
 FIXED_SETTINGS: Final[Mapping[str, FixedSetting]] = {
     "auto.leader.rebalance.enable": _flag(False, "Preferred leaders lead again by a command (ElectLeaders)."),
     "controlled.shutdown.enable": _flag(True, "A stop answers all that was taken and closes every log cleanly."),
-    "default.replication.factor": FixedSetting("1", False, _ONE_BROKER),
     "delete.topic.enable": _flag(True, "Streams can be deleted, always."),
     "follower.replication.throttled.rate": FixedSetting(_INT64_MAX, False, _NO_THROTTLE),
     "group.coordinator.rebalance.protocols": FixedSetting("classic", False, "Classic groups are served, no others."),

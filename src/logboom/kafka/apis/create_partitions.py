@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, Final
 
-from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError, UnknownStreamError
+from logboom.base.errors import InvalidRequestError, LogboomError
 from logboom.kafka.errors import error_message
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
@@ -28,8 +28,12 @@ async def _grow(context: RequestContext, topic: Any, times: int, validate_only: 
     try:
         if times > 1:
             raise InvalidRequestError(f"the request names {topic.name!r} {times} times")
-        _check(context, topic)
-        await context.broker.catalog.create_partitions(topic.name, topic.count, validate_only=validate_only)
+        await context.broker.catalog.create_partitions(
+            topic.name,
+            topic.count,
+            assignments=None if topic.assignments is None else [one.broker_ids for one in topic.assignments],
+            validate_only=validate_only,
+        )
     except LogboomError as refused:
         error = refused
     return make(
@@ -38,19 +42,6 @@ async def _grow(context: RequestContext, topic: Any, times: int, validate_only: 
         error_code=context.code_of(error),
         error_message=error_message(error),
     )
-
-
-def _check(context: RequestContext, topic: Any) -> None:
-    stream = context.broker.catalog.stream(topic.name)
-    if stream is None:
-        raise UnknownStreamError(f"no stream is named {topic.name!r}")
-    if topic.assignments is None:
-        return
-    here = (context.broker.identity.broker_id,)
-    if len(topic.assignments) != topic.count - stream.partitions:
-        raise InvalidAssignmentError("an assignment must name brokers for each new partition")
-    if any(tuple(one.broker_ids) != here for one in topic.assignments):
-        raise InvalidAssignmentError(f"an assignment can only name the one broker there is, {here[0]}")
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=3, handle=handle, changes=True)

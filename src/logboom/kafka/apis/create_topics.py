@@ -31,11 +31,12 @@ async def _create(context: RequestContext, topic: Any, times: int, validate_only
     try:
         if times > 1:
             raise InvalidRequestError(f"the request names {topic.name!r} {times} times")
-        partitions, replicas = _shape(context, topic)
+        _check_shape(topic)
         stream = await context.broker.catalog.create_stream(
             topic.name,
-            partitions=partitions,
-            replication_factor=replicas,
+            partitions=None if topic.num_partitions == _DEFAULT else topic.num_partitions,
+            replication_factor=None if topic.replication_factor == _DEFAULT else topic.replication_factor,
+            assignments=[one.broker_ids for one in sorted(topic.assignments, key=_index)] or None,
             config={config.name: config.value for config in topic.configs},
             validate_only=validate_only,
         )
@@ -44,20 +45,19 @@ async def _create(context: RequestContext, topic: Any, times: int, validate_only
     return _result(context, topic.name, None, stream)
 
 
-def _shape(context: RequestContext, topic: Any) -> tuple[int | None, int | None]:
-    """The requested numbers of partitions and replicas; None for the broker's default."""
+def _index(assignment: Any) -> int:
+    index: int = assignment.partition_index
+    return index
+
+
+def _check_shape(topic: Any) -> None:
+    """A number of replicas may be asked for, or the replicas, not both."""
     if not topic.assignments:
-        partitions = None if topic.num_partitions == _DEFAULT else topic.num_partitions
-        replicas = None if topic.replication_factor == _DEFAULT else topic.replication_factor
-        return partitions, replicas
+        return
     if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
         raise InvalidRequestError("with an assignment, partitions and replication factor must both be -1")
-    here = (context.broker.identity.broker_id,)
-    if sorted(one.partition_index for one in topic.assignments) != list(range(len(topic.assignments))):
+    if sorted(map(_index, topic.assignments)) != list(range(len(topic.assignments))):
         raise InvalidAssignmentError("an assignment must name the partitions from 0 on, each once")
-    if any(tuple(one.broker_ids) != here for one in topic.assignments):
-        raise InvalidAssignmentError(f"an assignment can only name the one broker there is, {here[0]}")
-    return len(topic.assignments), 1
 
 
 def _result(context: RequestContext, name: str, error: LogboomError | None, stream: Stream | None) -> Entity:
@@ -69,9 +69,13 @@ def _result(context: RequestContext, name: str, error: LogboomError | None, stre
         error_code=context.code_of(error),
         error_message=error_message(error),
         num_partitions=_UNKNOWN if stream is None else stream.partitions,
-        replication_factor=_UNKNOWN if stream is None else 1,
+        replication_factor=_UNKNOWN if stream is None else _factor(stream),
         configs=_configs(context, stream),
     )
+
+
+def _factor(stream: Stream) -> int:
+    return len(stream.assignments[0].replicas) if stream.assignments else 1
 
 
 def _configs(context: RequestContext, stream: Stream | None) -> tuple[Entity, ...] | None:

@@ -1,7 +1,7 @@
 """DescribeQuorum (KIP-595, KIP-836, KIP-853): the group of brokers that agrees on metadata, as Kafka's tools show it.
 
-It is described as the one partition of Kafka's `__cluster_metadata`. Only its leader knows how far the others are: a
-broker that is not the leader tells what it knows, and unknown offsets as -1.
+It is described as the one partition of Kafka's `__cluster_metadata`. Only its leader knows how far the others are, so a
+broker asks that one; where it does not answer, a broker tells the little that it knows itself.
 """
 
 from base64 import urlsafe_b64decode
@@ -24,10 +24,10 @@ _LISTENER: Final = "PEER"
 _UUID_CHARS: Final = 22
 
 
-def handle(context: RequestContext, request: Any) -> Reply:
+async def handle(context: RequestContext, request: Any) -> Reply:
     """Describe the partition where it is asked for; there is no other."""
     cls = response_class(_API_KEY, context.api_version)
-    view = context.broker.quorum()
+    view = await context.broker.cluster.describe_quorum()
     topic_cls = nested(cls, "topics")
     topics = tuple(
         make(

@@ -89,14 +89,13 @@ class ClusterView:
         return [node for one in brokers if one.id not in nodes and (node := self._node(one))]
 
     def _node(self, one: RegisteredBroker) -> Node | None:
-        """None for one that listens for no clients."""
-        if (address := one.listeners.get(LISTENER)) is None and one.id == self._own:
-            address = self._advertised()
+        """None for one that listens for no clients. This one knows its own address, whatever port it was given."""
+        address = self._advertised() if one.id == self._own else one.listeners.get(LISTENER)
         return None if address is None else Node(one.id, *address, one.rack)
 
     def controller(self) -> BrokerId:
         """A broker for requests to the controller. Every one passes them on, so any will do where it is not known."""
-        nodes, leader = self.nodes(), self._broker.quorum().leader
+        nodes, leader = self.nodes(), self._broker.controller
         return leader if leader in nodes else next(iter(nodes))
 
     # --- partitions ---------------------------------------------------------------------------------------------
