@@ -1,14 +1,11 @@
 """Kafka's own command line tools: kafka-configs for each kind of entity, kafka-topics, kafka-features."""
 
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from threading import Timer
+from collections.abc import Iterator
 
 import pytest
+from tests.clients.tools import Tool, tools
 from tests.support.server import BrokerProcess
 
-from logboom.bench.servers.kafka import java_command
 from logboom.bench.servers.process import UnavailableError
 
 CONFIGS, TOPICS, FEATURES = (
@@ -16,10 +13,6 @@ CONFIGS, TOPICS, FEATURES = (
     "org.apache.kafka.tools.TopicCommand",
     "org.apache.kafka.tools.FeatureCommand",
 )
-WAIT_S = 120
-OPTIONS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-RUNNER = Path(__file__).with_name("KafkaTools.java")
-END = "end of tool "
 
 
 @pytest.fixture(scope="module")
@@ -28,38 +21,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-Tool = Callable[..., str]
-
-
 @pytest.fixture(scope="module")
 def tool(broker: BrokerProcess) -> Iterator[Tool]:
-    """Runs a tool and gives what it prints; all in one JVM, whose start takes longer than they do."""
     try:
-        command = java_command(str(RUNNER), options=OPTIONS)
+        with tools(broker.kafka) as run:
+            yield run
     except UnavailableError as missing:
         pytest.skip(str(missing))
-    jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def run(name: str, *arguments: str, fails: bool = False) -> str:
-        assert jvm.stdin is not None
-        assert jvm.stdout is not None
-        jvm.stdin.write("\t".join([name, "--bootstrap-server", broker.kafka, *arguments]) + "\n")
-        jvm.stdin.flush()
-        lines = list[str]()
-        while not lines or not lines[-1].startswith(END):
-            line = jvm.stdout.readline()
-            assert line, "the JVM ended: " + "".join(lines)
-            lines.append(line)
-        said = "".join(lines)
-        assert (lines[-1] != f"{END}0\n") == fails, said
-        return said
-
-    watchdog = Timer(WAIT_S, jvm.kill)
-    watchdog.start()
-    yield run
-    watchdog.cancel()
-    jvm.kill()
-    jvm.communicate()
 
 
 def test_a_topic_takes_every_kind_of_setting_and_names_what_it_refuses(tool: Tool) -> None:
