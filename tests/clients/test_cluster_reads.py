@@ -1,0 +1,111 @@
+"""Clients on a cluster of three brokers: consumers read in their own rack, and all go on when a broker dies."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.cluster_processes import cluster_of
+from tests.support.server import BrokerProcess
+
+WAIT_S = 60.0
+RECORDS = 300
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[list[BrokerProcess]]:
+    with cluster_of(tmp_path) as running:
+        yield running
+
+
+def everywhere(brokers: list[BrokerProcess]) -> str:
+    return ",".join(one.kafka for one in brokers)
+
+
+def fetched_bytes(broker: BrokerProcess) -> float:
+    with urlopen(f"http://{broker.http}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+    (value,) = (line.split()[-1] for line in text.splitlines() if line.startswith("logboom_kafka_fetched_bytes_total"))
+    return float(value)
+
+
+def produced(bootstrap: str, stream: str, start: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(start, start + RECORDS):
+        producer.produce(stream, str(number).zfill(1_000), partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+
+def read(consumer: Consumer, count: int) -> list[int]:
+    end_s = time.monotonic() + WAIT_S
+    found: list[int] = []
+    while len(found) < count:
+        assert time.monotonic() < end_s, found[-1:]
+        for message in consumer.consume(count - len(found), timeout=1.0):
+            assert message.error() is None, message.error()
+            value = message.value()
+            assert value is not None
+            found.append(int(value))
+    return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.1)
+
+
+def test_a_consumer_reads_in_its_own_rack_and_goes_on_without_that_broker(brokers: list[BrokerProcess]) -> None:
+    bootstrap = everywhere(brokers)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("near", 1, replica_assignment=[[1, 2, 3]])])["near"].result(WAIT_S)
+    produced(bootstrap, "near", 0)
+    settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "client.rack": "b", "reconnect.backoff.max.ms": 500})
+    consumer.subscribe(["near"])
+    try:
+        assert read(consumer, RECORDS) == list(range(RECORDS))
+        leader, near, other = map(fetched_bytes, brokers)
+        assert near >= RECORDS * 1_000
+        assert leader < RECORDS * 1_000
+        assert other == 0
+        brokers[1].kill9()
+        produced(everywhere([brokers[0], brokers[2]]), "near", RECORDS)
+        assert read(consumer, RECORDS) == list(range(RECORDS, 2 * RECORDS))
+        assert fetched_bytes(brokers[0]) >= RECORDS * 1_000
+        brokers[1].restart()
+        until(lambda: _in_sync(admin) == {1, 2, 3})
+    finally:
+        consumer.close()
+
+
+def _in_sync(admin: AdminClient) -> set[int]:
+    return set(admin.list_topics("near", timeout=WAIT_S).topics["near"].partitions[0].isrs)
+
+
+def test_a_producer_goes_on_with_another_leader(brokers: list[BrokerProcess]) -> None:
+    """Records that are acknowledged are there once, in their order, whoever leads."""
+    bootstrap = everywhere(brokers)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"min.insync.replicas": "2"}
+    topic = NewTopic("moving", 1, replica_assignment=[[1, 2, 3]], config=config)
+    admin.create_topics([topic])["moving"].result(WAIT_S)
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1})
+    for number in range(RECORDS):
+        producer.produce("moving", str(number), partition=0)
+        producer.poll(0)
+        if number == RECORDS // 3:
+            brokers[0].kill9()
+        time.sleep(0.005)
+    assert producer.flush(WAIT_S) == 0
+    settings = {"bootstrap.servers": everywhere(brokers[1:]), "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition("moving", 0, 0)])
+    try:
+        assert read(consumer, RECORDS) == list(range(RECORDS))
+    finally:
+        consumer.close()
