@@ -103,7 +103,7 @@ def test_a_producer_goes_on_with_another_leader(brokers: list[BrokerProcess]) ->
         time.sleep(0.005)
     assert producer.flush(WAIT_S) == 0
     settings = {"bootstrap.servers": everywhere(brokers[1:]), "group.id": "g", "auto.offset.reset": "earliest"}
-    consumer = Consumer(settings)
+    consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.assign([TopicPartition("moving", 0, 0)])
     try:
         assert read(consumer, RECORDS) == list(range(RECORDS))

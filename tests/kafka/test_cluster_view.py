@@ -11,6 +11,7 @@ from tests.kafka.cluster import NOBODY, commit, fenced, placed, registered, stre
 from tests.kafka.door import Client, running
 from tests.support.simulated import run
 
+from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
 from logboom.base.ids import BrokerId
 from logboom.broker.groups.service import OFFSETS_STREAM
 from logboom.groups import partition_of_group
@@ -26,14 +27,14 @@ def versions(handler: Any) -> range:
     return range(handler.min_version, handler.max_version + 1)
 
 
-async def described(client: Client, version: int, names: Sequence[str]) -> Any:
+async def described(client: Client, version: int, names: Sequence[str], *, create: bool = False) -> Any:
     cls = load_request_schema(3, version)
     topics = tuple(make(nested(cls, "topics"), name=name, topic_id=None) for name in names)
     return await client.ask(
         3,
         version,
         topics=topics,
-        allow_auto_topic_creation=False,
+        allow_auto_topic_creation=create,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
@@ -199,5 +200,21 @@ def test_the_stream_of_groups_is_created_when_it_is_first_asked_for(tmp_path: Pa
             again = node.broker.catalog.stream(OFFSETS_STREAM)
             assert again is not None
             assert again.partitions == offsets.partitions
+
+    run(body)
+
+
+@pytest.mark.parametrize("lacking", [NotControllerError, OutcomeUnknownError])
+def test_a_stream_that_nobody_can_create_now_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: type[LogboomError]
+) -> None:
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise lacking("no controller was found in time")
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            monkeypatch.setattr(node.broker.catalog, "create_stream", refuse)
+            (topic,) = (await described(client, 12, ["new"], create=True)).topics
+            assert (topic.error_code, topic.partitions) == (ErrorCode.leader_not_available, ())
 
     run(body)

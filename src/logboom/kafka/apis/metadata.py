@@ -12,11 +12,18 @@ error: each gets the plain answer from Kafka too, when another client has create
 from collections.abc import Iterable
 from typing import Any, Final
 
-from logboom.base.errors import LogboomError, StreamExistsError, UnknownStreamError, UnknownStreamIdError
+from logboom.base.errors import (
+    LogboomError,
+    NotControllerError,
+    OutcomeUnknownError,
+    StreamExistsError,
+    UnknownStreamError,
+    UnknownStreamIdError,
+)
 from logboom.base.ids import StreamId
 from logboom.kafka.admin.metadata_cache import METADATA
 from logboom.kafka.admin.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
-from logboom.kafka.errors import error_code
+from logboom.kafka.errors import LeaderNotAvailableError, error_code
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.encoded import EncodedResponse
@@ -82,6 +89,9 @@ async def _create_and_describe(
             await context.broker.catalog.create_stream(name)
         except StreamExistsError:
             continue  # another client's request created it meanwhile
+        except (NotControllerError, OutcomeUnknownError) as error:
+            # Clients ask again for a stream without a leader; not all do for errors that Metadata gives nowhere else.
+            errors[name] = LeaderNotAvailableError(str(error))
         except LogboomError as error:
             errors[name] = error
     described = [
