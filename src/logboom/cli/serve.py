@@ -14,6 +14,24 @@ from logboom.cli.common import print_json
 from logboom.cli.configuring import ConfigFile, Setting, node_config
 
 
+Join = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join", metavar="HOST:PORT", help="Where a broker of the cluster to join takes in others; repeatable."
+    ),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        max=64,
+        help="Run so many brokers, each with an id, ports and a folder of its own that follow the first one's.",
+    ),
+]
+
+
 def serve(
     config: ConfigFile = None,
     data: Annotated[
@@ -41,6 +59,11 @@ def serve(
         Path | None,
         typer.Option("--key", metavar="FILE", help="The cluster's key; `logboom cluster key` makes one."),
     ] = None,
+    join: Join = None,
+    rack: Annotated[
+        str | None, typer.Option("--rack", metavar="NAME", help="Where it stands: replicas are spread over racks.")
+    ] = None,
+    processes: Processes = None,
     settings: Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready, for scripts.")] = False,
 ) -> None:
@@ -52,12 +75,20 @@ def serve(
     flags = {
         "broker.broker_id": node_id,
         "broker.data_dir": data and str(data),
+        "broker.join": join or None,
+        "broker.rack": rack,
         "kafka.listen": kafka,
         "http.listen": http,
         "peer.listen": peer,
         "peer.key_file": key and str(key),
     }
-    run_node(node_config(config, settings, flags), _announce_json if as_json else _announce)
+    if processes is None:
+        run_node(node_config(config, settings, flags), _announce_json if as_json else _announce)
+        return
+    from logboom.cli.serve_processes import serve_processes  # one broker needs none of it
+
+    shared = [f"broker.rack={rack}"] if rack is not None else []
+    serve_processes(config, [*(settings or []), *shared], flags, processes, as_json=as_json)
 
 
 def _announce_json(ready: Ready) -> None:

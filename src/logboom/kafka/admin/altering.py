@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from logboom.base.errors import InvalidConfigError, InvalidRequestError, LogboomError, UnknownStreamError
+from logboom.kafka.admin.draining import DRAINING, change_draining
 from logboom.kafka.admin.fixed_settings import FIXED_SETTINGS
 from logboom.kafka.admin.loggers import change_loggers
 from logboom.kafka.admin.resources import ResourceType
@@ -95,6 +96,8 @@ def _without_fixed(changes: Changes) -> Changes:
 def _change_of(broker: Broker, resource: Any) -> Callable[..., Awaitable[object]]:
     """The method that changes the settings of a resource. Raises LogboomError."""
     kind, name = resource.resource_type, resource.resource_name
+    if kind == ResourceType.BROKER and any(config.name == DRAINING for config in resource.configs):
+        return partial(change_draining, broker)
     if kind == ResourceType.TOPIC:
         if broker.catalog.stream(name) is None:
             raise UnknownStreamError(f"no stream is named {name!r}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from logboom.kafka.admin.draining import DRAINING, DRAINING_DOC, is_draining
 from logboom.kafka.admin.fixed_settings import FIXED_SETTINGS
 from logboom.metadata import BROKERS_OWN, STREAM_SETTINGS, Stream, StreamSetting
 
@@ -116,6 +117,23 @@ def describe_broker(broker: Broker) -> Iterator[Described]:
             documentation=fixed.why,
             synonyms=((name, fixed.value, Source.DEFAULT),),
         )
+    yield _draining(broker)
+
+
+def _draining(broker: Broker) -> Described:
+    value = "true" if is_draining(broker) else "false"
+    default = (DRAINING, "false", Source.DEFAULT)
+    synonyms = ((DRAINING, value, Source.DYNAMIC_BROKER), default) if value == "true" else (default,)
+    return Described(
+        name=DRAINING,
+        value=value,
+        type=_BOOLEAN,
+        source=synonyms[0][2],
+        read_only=False,
+        sensitive=False,
+        documentation=DRAINING_DOC,
+        synonyms=synonyms,
+    )
 
 
 def describe_all_brokers(broker: Broker) -> Iterator[Described]:

@@ -1,0 +1,204 @@
+"""Nodes of one machine under one supervisor: what each is started with, and how a person is told of them.
+
+Shared by `logboom cluster up` and `logboom serve --processes N`. What a node does with its options is `serve`'s affair.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from logboom.app.config import LogConfig, LogFormat
+from logboom.app.log import open_log
+from logboom.app.supervisor.folder import Folder, Place, is_free
+from logboom.app.supervisor.run import Plan, run_nodes
+from logboom.base.settings import join_address, split_address
+from logboom.cli.cluster_view import Cluster, look
+from logboom.cli.common import fail, note, plural, print_json
+
+_COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
+_EVERYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # not listened on here
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all nodes are started with."""
+
+    config: Path | None
+    settings: Sequence[str]
+    key: Path
+    join: Sequence[str] = ()
+    """Where brokers of other machines listen for brokers."""
+    advertised: Mapping[str, str] = field(default_factory=dict)
+    """Addresses that the first node tells others to connect to, by their settings; the ports of the others follow."""
+
+
+def check_ports(places: Sequence[Place]) -> None:
+    """End the command where an address is taken, before anything is started."""
+    taken = [
+        f"{address} (node {place.id}, {door})"
+        for place in places
+        for door, address in (("Kafka", place.kafka), ("peers", place.peer), ("HTTP", place.http))
+        if address is not None and not is_free(*split_address(address))
+    ]
+    if taken:
+        fail(f"taken by another program: {', '.join(taken)}; choose other ports, or port 0 for free ones")
+
+
+def command(common: Common, folder: Folder) -> Callable[[Place, bool], list[str]]:
+    """The command line of each node; see `Plan.command`."""
+
+    def build(place: Place, joining: bool) -> list[str]:
+        options = ["--node-id", str(place.id), "--data", place.data, "--kafka", place.kafka, "--peer", place.peer]
+        options += ["--http", place.http or "null", "--key", str(common.key)]
+        options += [] if common.config is None else ["--config", str(common.config)]
+        number = [each.id for each in folder.places].index(place.id)
+        advertised = [f"{name}={_following(address, number)}" for name, address in common.advertised.items()]
+        for setting in [*common.settings, *advertised]:
+            options += ["--set", setting]
+        others = [reachable(each.peer) for each in folder.places if each.id != place.id] if folder.founded else []
+        for address in [*common.join, *others] if joining else []:
+            options += ["--join", address]
+        return [sys.executable, "-P", "-m", "logboom.cli", "serve", "--json", *options]
+
+    return build
+
+
+def _following(address: str, number: int) -> str:
+    host, port = split_address(address)
+    return join_address(host, port + number)
+
+
+def reachable(address: str) -> str:
+    """Where this machine reaches a listener, also one that listens on every interface."""
+    host, port = split_address(address)
+    return join_address(_EVERYWHERE.get(host, host), port)
+
+
+def is_text(config: LogConfig) -> bool:
+    """Whether this command's own log is for people, as a node's would be in its place."""
+    return config.format is LogFormat.TEXT or (config.format is LogFormat.AUTO and sys.stderr.isatty())
+
+
+def log_settings(config: LogConfig) -> list[str]:
+    """The setting that gives the nodes' logs that format: theirs go to a pipe."""
+    return ["log.format=text"] if is_text(config) else []
+
+
+def run(plan: Plan, show: "Shown") -> None:
+    """Run until a stop; then let others use the folder."""
+    try:
+        run_nodes(plan, show)
+    finally:
+        plan.folder.close()
+
+
+def missing(places: Sequence[Place]) -> Callable[[], Awaitable[str | None]]:
+    """What keeps the nodes from being one cluster; see `Plan.missing`."""
+
+    async def ask() -> str | None:
+        cluster = await _look(places)
+        if cluster is None:
+            return "no node answers"
+        if cluster.controller is None:
+            return "there is no controller"
+        for place in places:
+            node = cluster.nodes.get(place.id)
+            if node is None:
+                return f"node {place.id} is not known to the others"
+            if node.fenced:
+                return f"node {place.id} is fenced"
+        return None
+
+    return ask
+
+
+def controller(places: Sequence[Place]) -> Callable[[], Awaitable[int | None]]:
+    """Which node leads the cluster; see `Plan.controller`."""
+
+    async def ask() -> int | None:
+        cluster = await _look(places)
+        return None if cluster is None else cluster.controller
+
+    return ask
+
+
+async def _look(places: Sequence[Place]) -> Cluster | None:
+    cluster, _ = await asyncio.to_thread(look, [reachable(place.kafka) for place in places])
+    return cluster
+
+
+class Shown:
+    """What a person sees of the nodes: results on standard output, events and logs on standard error."""
+
+    def __init__(self, folder: Folder, log: LogConfig, tries: Sequence[str] = (), *, as_json: bool) -> None:
+        """`tries`: commands to try once the nodes are ready."""
+        self._folder = folder
+        self._tries = tries
+        self._as_json = as_json
+        self._log = None if is_text(log) else open_log(log)
+        self._colours = sys.stderr.isatty()
+
+    def log_line(self, node_id: int, line: str) -> None:
+        """JSON stays JSON and says of which node it is; text gets the name in front."""
+        if line.startswith('{"'):
+            sys.stderr.write(f'{{"node": {node_id}, {line[1:]}\n')
+        else:
+            sys.stderr.write(f"{self._name(node_id)} | {line}\n")
+        sys.stderr.flush()
+
+    def event(self, node_id: int, words: str) -> None:
+        """One sentence about a node, in the format of the logs between which it stands."""
+        if self._log is None:
+            note(f"{self._name(node_id)} {words}")
+        else:
+            self._log.info(words, node=node_id)
+
+    def node_ready(self, node_id: int, seconds: float) -> None:
+        """Progress of the start."""
+        self.event(node_id, f"is ready after {seconds:.1f} s")
+
+    def ready(self, processes: dict[int, int]) -> None:
+        """The addresses, and what can be done next."""
+        places = self._folder.places
+        bootstrap = ",".join(reachable(place.kafka) for place in places)
+        if self._as_json:
+            nodes = [
+                {
+                    "id": place.id,
+                    "pid": processes.get(place.id),
+                    "kafka": place.kafka,
+                    "peer": place.peer,
+                    "http": place.http,
+                    "data": place.data,
+                }
+                for place in places
+            ]
+            print_json({"bootstrap": bootstrap, "folder": str(self._folder.path), "nodes": nodes})
+            sys.stdout.flush()
+            return
+        typer.echo(f"Logboom is ready: {plural(len(places), 'node')}.")
+        for place in places:
+            metrics = f"http://{place.http}/metrics" if place.http else "none"
+            typer.echo(f"  node {place.id}  Kafka  {place.kafka}  HTTP  {metrics}  process {processes.get(place.id)}")
+        typer.echo(f"  clients   {bootstrap}")
+        typer.echo(f"  data      {self._folder.path}")
+        typer.echo("  stop      Ctrl-C, or `logboom cluster down` in another terminal")
+        for line in self._tries:
+            typer.echo(f"  try       {line}")
+        sys.stdout.flush()
+
+    def stopping(self, why: str) -> None:
+        """A stop may take seconds."""
+        if self._log is None:
+            note(f"stopping all nodes ({why})")
+        else:
+            self._log.info("stopping all nodes", why=why)
+
+    def _name(self, node_id: int) -> str:
+        name = f"node {node_id}"
+        return typer.style(name, fg=_COLOURS[node_id % len(_COLOURS)]) if self._colours else name
