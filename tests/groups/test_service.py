@@ -15,6 +15,7 @@ from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
 from logboom.broker.groups.shard import GroupShard
+from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.replica import Partition
 from logboom.groups import (
     Commit,
@@ -39,7 +40,7 @@ from logboom.groups.errors import (
     UnknownMemberError,
 )
 from logboom.groups.records import OffsetKey, encode_offset_key
-from logboom.metadata import ImageDelta, delta_of
+from logboom.metadata import delta_of
 from logboom.records import Record, build_batch
 
 QUICK: dict[str, Any] = {"groups": {"initial_rebalance_delay_ms": 0, "session_timeout_min_ms": 1}}
@@ -114,11 +115,16 @@ def test_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
     run(body)
 
 
-def another_leadership(broker: Broker) -> ImageDelta:
+def lead_anew(broker: Broker) -> None:
     """This broker leads what it led, under the next epoch."""
     image = broker.catalog.image
     registered, _ = image.brokers[broker.identity.broker_id].records()
-    return delta_of(image, [msgspec.structs.replace(registered, epoch=image.next_broker_epoch)])
+    delta = delta_of(image, [msgspec.structs.replace(registered, epoch=image.next_broker_epoch)])
+    for index, one in enumerate(delta.after.by_name[OFFSETS_STREAM].assignments):
+        role = broker.replicas.find(OFFSETS_STREAM, index).role
+        role.rest()
+        role.lead(Leading(one.leader_epoch, frozenset(one.isr)))
+    broker.groups.follow(delta)
 
 
 def test_requests_are_refused_while_groups_load_but_heartbeats_are_accepted(tmp_path: Path) -> None:
@@ -127,7 +133,7 @@ def test_requests_are_refused_while_groups_load_but_heartbeats_are_accepted(tmp_
             loading = CoordinatorLoadInProgressError
             groups = broker.groups
             await groups.loaded()
-            groups.follow(another_leadership(broker))
+            lead_anew(broker)
             assert kind((await groups.join(join())).error) is loading
             assert kind((await groups.sync(Sync(group_id=G, generation=1, member_id="m"))).error) is loading
             assert kind((await groups.leave(Leave(group_id=G, leavers=(Leaver("m"),)))).error) is loading

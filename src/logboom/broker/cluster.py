@@ -39,6 +39,7 @@ from logboom.broker.control.membership import MembershipManager
 from logboom.broker.control.nodes import NodeDirectory, node_id_of
 from logboom.broker.control.partition_control import PartitionControl
 from logboom.broker.control.registration import BrokerHooks, Registration
+from logboom.broker.control.upkeep import Upkeep
 from logboom.broker.control.view import Controllership
 from logboom.broker.disk.data_dir import METADATA_DIR, Identity
 from logboom.broker.group_commit import GroupCommit
@@ -112,6 +113,7 @@ class ClusterMember:
         )
         self.controller = Controller(context, group.confirm_leadership)
         self._membership = MembershipManager(context, group, lambda: self.view.serving)
+        self._upkeep = Upkeep(context, self.controller.in_order, lambda: self.view.serving)
         self.channel = ControlChannel(
             self.view,
             self._execute,
@@ -142,6 +144,7 @@ class ClusterMember:
         """The group lives, and the image is what this broker knows to be committed."""
         await self._group.start(self.state)
         self._membership.start()
+        self._upkeep.start()
 
     async def register(self) -> None:
         """Return once this process is registered and the image says so. Waits for a controller as long as it takes.
@@ -195,6 +198,7 @@ class ClusterMember:
 
     async def drain(self) -> None:
         """Return once every change of the metadata that was begun here has ended."""
+        await self._upkeep.stop()
         await self.controller.drain(_DRAIN_S)
         await self._membership.stop()
 

@@ -253,6 +253,9 @@ class BrokerConfig(Settings):
     """How long a change of metadata may take, the wait for a controller included."""
     default_replication_factor: Annotated[int, Field(ge=1, le=_INT16_MAX), Dynamic("default.replication.factor")] = 3
     """Replicas of a stream that is created without a number; fewer where there are fewer brokers."""
+    leader_rebalance_interval_ms: Annotated[DurationMs, Field(ge=SECOND_MS), Static()] = 5 * MINUTE_MS
+    """How often leaderships are given back to preferred leaders that are in sync again
+    (`leader.imbalance.check.interval.seconds`)."""
     auto_create_streams: Annotated[bool, Dynamic("auto.create.topics.enable")] = True
     """Whether asking for an unknown stream creates it. The answer already names the leaders of its partitions; Kafka
     answers with LEADER_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION first, and its clients wait and ask again."""

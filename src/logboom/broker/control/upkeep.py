@@ -1,0 +1,86 @@
+"""The controller's upkeep of partitions: what nobody asks for and everybody expects.
+
+    internal streams   get the replicas that are configured as soon as there are brokers for them: the first broker has
+                       made them with one
+    leaderships        go back to preferred leaders that are in sync again, every `leader_rebalance_interval_ms`: else
+                       brokers that restart one after the other leave all of them to a few
+
+Life: that of the broker, from `start` to `stop`; it acts while this broker is the controller.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from logboom.base.errors import LogboomError
+from logboom.broker.control.context import ControlContext
+from logboom.metadata.leadership import rebalance
+from logboom.metadata.reassignment import add_replicas
+
+_LOOK_S: Final = 2.0
+_LEADERS_PER_COMMIT: Final = 100
+"""Leaderships that move together: each asks its clients to look for the next leader."""
+InOrder = Callable[[Callable[[], Awaitable[int]]], Awaitable[int]]
+"""Runs one change of the metadata after the other."""
+
+
+class Upkeep:
+    """See the module. On the loop."""
+
+    def __init__(self, context: ControlContext, in_order: InOrder, serving: Callable[[], bool]) -> None:
+        self._context = context
+        self._in_order = in_order
+        self._serving = serving
+        self._balanced_s = context.clock.monotonic_s()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if not self._serving():
+                self._balanced_s = self._context.clock.monotonic_s()  # a new controller lets brokers come first
+                continue
+            try:
+                await self._look()
+            except LogboomError as error:
+                self._context.log.warning("upkeep of partitions is late", reason=str(error))
+
+    async def _look(self) -> None:
+        if any(stream.internal for stream in self._context.image):
+            await self._in_order(self._add_replicas)
+        now_s = self._context.clock.monotonic_s()
+        is_due = now_s - self._balanced_s >= self._context.config.now.leader_rebalance_interval_ms / 1_000
+        if is_due and await self._in_order(self._rebalance) < _LEADERS_PER_COMMIT:
+            self._balanced_s = now_s
+
+    async def _add_replicas(self) -> int:
+        """How many streams get more replicas."""
+        context, wanted = self._context, self._context.config.now.groups.offsets_replication_factor
+        widened = 0
+        for name in [stream.name for stream in context.image if stream.internal and stream.assignments]:
+            records = add_replicas(context.image, name, wanted, context.minimum_of)
+            if records:
+                await context.commit(records)
+                context.log.info("replicas added", stream=name, partitions=sum(len(one.changes) for one in records))
+                widened += 1
+        return widened
+
+    async def _rebalance(self) -> int:
+        """How many leaderships moved."""
+        context = self._context
+        records = rebalance(context.image, context.minimum_of, most=_LEADERS_PER_COMMIT)
+        await context.commit(records)
+        moved = sum(len(one.changes) for one in records)
+        if moved:
+            context.log.info("preferred leaders lead again", partitions=moved)
+        return moved
