@@ -76,10 +76,10 @@ def test_a_read_that_hangs_holds_up_nothing_but_itself(restarted: bool) -> None:
 def test_code_that_waits_for_the_disk_on_the_event_loop_is_found_out() -> None:
     async def body(node: SimNode, client: SimClient) -> None:
         assert node.process is not None
-        node.process.loop.call_soon(node.disk.open("metadata/durable-end").read, 0, 10)
+        node.process.loop.call_soon(node.disk.open("node.json").read, 0, 10)
         await asyncio.sleep(1)
 
-    with pytest.raises(SimulationError, match=r"the event loop would wait for the disk: read of metadata/durable-end"):
+    with pytest.raises(SimulationError, match=r"the event loop would wait for the disk: read of node.json"):
         with_stream(body)
 
 

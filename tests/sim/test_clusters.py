@@ -1,0 +1,233 @@
+"""Whole clusters under a seed: three real nodes on simulated machines that crash, lose their power and cannot reach
+each other, while clients write. At the end no acknowledged record is lost, and all replicas are the same."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+from tests.broker.replicated import bytes_of
+
+from logboom.base.ids import Offset
+from logboom.records import Record, build_batch
+from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
+from logboom.sim.node import SimNode
+from logboom.sim.process import ProcessEndedError
+from logboom.sim.simulation import Simulation
+
+STREAM = "s"
+PARTITIONS = 2
+WRITERS = 3
+AGAIN_S = 60
+"""How long it may take, once nothing is broken any more, until every partition takes records."""
+
+
+class Cluster:
+    """Three brokers of one cluster, each its own machine. A node whose process ends is started again on its disk."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.chance = simulation.fork("cluster")
+        self.nodes = [
+            SimNode(
+                simulation,
+                f"n{number}",
+                broker={"broker_id": number, "join": ["n1:9192"] if number > 1 else []},
+                peer={},
+            )
+            for number in (1, 2, 3)
+        ]
+        self.acked: dict[tuple[int, int], bytes] = {}
+        """Partition and offset of each record that was acknowledged, and its value."""
+        self.leaders: dict[int, SimNode] = {}
+        """Who took the last record of a partition."""
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Until all three are there, with a stream that has a replica on each."""
+        await self.nodes[0].start()
+        await asyncio.gather(*(node.start() for node in self.nodes[1:]))
+        first = self.nodes[0]
+        assert first.broker is not None
+        assert first.process is not None
+        await first.process.run(
+            first.broker.catalog.create_stream(
+                STREAM, partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": "2"}
+            )
+        )
+
+    def later(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(_all_of(work))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def up(self, node: SimNode, after_s: float) -> None:
+        """Start a node that is down, however often it is killed meanwhile."""
+        await asyncio.sleep(after_s)
+        try:
+            if not node.running:
+                await node.start()
+        except ProcessEndedError:
+            pass
+
+    def crash(self, node: SimNode, *, power: bool, after_s: float) -> None:
+        if node.running:
+            (node.cut_power if power else node.kill)()
+            self.later(self.up(node, after_s))
+
+    # --- clients ------------------------------------------------------------------------------------------------
+
+    async def write(self, writer: int, until: asyncio.Event) -> None:
+        """Write unique values one after the other, to whichever node takes them."""
+        number = 0
+        while not until.is_set():
+            number += 1
+            partition = self.chance.randrange(PARTITIONS)
+            await self.written(partition, b"%d-%d" % (writer, number))
+            await asyncio.sleep(self.chance.expovariate(20))
+
+    async def written(self, partition: int, value: bytes) -> bool:
+        """Whether a value was acknowledged. One that was not is never sent again: it may be there, once."""
+        node = self.leaders.get(partition) or self.chance.choice(self.nodes)
+        batch = bytes(build_batch([Record(Offset(0), 0, None, value, ())]))
+        try:
+            client = await SimClient.connect(node.address, "writer")
+            try:
+                offset = await client.produce(TopicPartition(STREAM, partition), batch)
+            finally:
+                client.close()
+        except (RefusedError, AskError):
+            self.leaders.pop(partition, None)
+            return False
+        assert offset is not None
+        assert self.acked.setdefault((partition, offset), value) == value, "two records at one offset"
+        self.leaders[partition] = node
+        return True
+
+    # --- faults -------------------------------------------------------------------------------------------------
+
+    def fault(self) -> None:
+        """Something breaks."""
+        network = self.simulation.network
+        node = self.chance.choice(self.nodes)
+        after_s = self.chance.choice([0.0, 0.5, 5.0])
+        names = [one.name for one in self.nodes]
+        match self.chance.randrange(8):
+            case 0 | 1:
+                self.crash(node, power=False, after_s=after_s)
+            case 2:
+                self.crash(node, power=True, after_s=after_s)
+            case 3:
+                for one in self.nodes:
+                    self.crash(one, power=True, after_s=self.chance.uniform(0, 2))
+            case 4:
+                for name in names:
+                    if name != node.name:
+                        network.split(node.name, name)
+            case 5:
+                network.block(*self.chance.sample(names, 2))
+            case 6:
+                network.heal()
+            case _:
+                for link in self.chance.sample(network.links, len(network.links) // 3):
+                    link.cut()
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    async def mend(self) -> None:
+        """Nothing is broken any more: all nodes are up, and every partition takes records again."""
+        self.simulation.network.heal()
+        async with asyncio.timeout(AGAIN_S):
+            await asyncio.gather(*self.tasks)
+            for node in self.nodes:
+                await self.up(node, 0)
+            for partition in range(PARTITIONS):
+                number = 0
+                while not await self.written(partition, b"last-%d-%d" % (partition, number)):
+                    number += 1
+                    await asyncio.sleep(0.05)
+
+    async def check(self) -> None:
+        """Replicas become the same, and have every record that was acknowledged."""
+        for partition in range(PARTITIONS):
+            async with asyncio.timeout(AGAIN_S):
+                while len(set(await self.logs(partition))) > 1:
+                    await asyncio.sleep(0.1)
+            values = await self.values(partition)
+            for (where, offset), value in self.acked.items():
+                if where == partition:
+                    assert values.get(offset) == value, f"record {value!r} at {offset} of partition {partition} is lost"
+            assert len(set(values.values())) == len(values), "a record is there twice"
+
+    async def logs(self, partition: int) -> list[bytes]:
+        """The bytes of each replica."""
+        found = []
+        for node in self.nodes:
+            assert node.broker is not None
+            assert node.process is not None
+            log = node.broker.replicas.find(STREAM, partition).log
+            found.append(await node.process.run(asyncio.to_thread(bytes_of, log)))
+        return found
+
+    async def values(self, partition: int) -> dict[int, bytes]:
+        """All committed records, from whichever node leads."""
+        where = TopicPartition(STREAM, partition)
+        for node in self.nodes:
+            client = await SimClient.connect(node.address, "reader")
+            try:
+                found: dict[int, bytes] = {}
+                end = await client.end_offset(where)
+                while len(found) < end:
+                    found |= dict((await client.fetch(where, Offset(len(found)), 1_000)).records)
+            except RefusedError:
+                continue
+            else:
+                return found
+            finally:
+                client.close()
+        raise AssertionError("nobody leads")
+
+
+async def _all_of(work: Awaitable[None]) -> None:
+    await work
+
+
+def run(seed: int, break_it: Callable[[Cluster], Awaitable[None]]) -> Cluster:
+    """One life of a cluster: `break_it` returns when enough was broken."""
+    simulation = Simulation(seed)
+    cluster = Cluster(simulation)
+
+    async def main() -> None:
+        await cluster.start()
+        until = asyncio.Event()
+        writers = [asyncio.ensure_future(cluster.write(number, until)) for number in range(WRITERS)]
+        await break_it(cluster)
+        until.set()
+        await asyncio.gather(*writers)
+        await cluster.mend()
+        await cluster.check()
+
+    simulation.run(main(), max_s=600)
+    return cluster
+
+
+@pytest.mark.parametrize("seed", [Random(n).getrandbits(32) for n in range(4)])
+def test_no_acknowledged_record_is_lost_whatever_breaks(seed: int) -> None:
+    async def break_it(cluster: Cluster) -> None:
+        for _ in range(10):
+            await asyncio.sleep(cluster.chance.uniform(0.2, 4))
+            cluster.fault()
+
+    assert len(run(seed, break_it).acked) > 10
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["process", "power"])
+def test_another_broker_leads_when_one_is_gone(power: bool) -> None:
+    async def break_it(cluster: Cluster) -> None:
+        await asyncio.sleep(1)
+        before = len(cluster.acked)
+        cluster.crash(cluster.nodes[0], power=power, after_s=30)
+        await asyncio.sleep(10)
+        assert len(cluster.acked) > before + 50
+
+    run(1, break_it)
