@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
+from tests.kafka.cluster import commit
 from tests.kafka.door import Client, batch, running, until
 from tests.kafka.door import run as run_on_sockets
 from tests.kafka.test_altering_apis import APPEND, BROKER, DELETE, NONE, TOPIC, altered
@@ -14,6 +15,7 @@ from tests.kafka.test_hot_apis import produced
 from tests.support.simulated import run
 
 from logboom.kafka.wire.messages import make, nested
+from logboom.metadata import BrokerConfigChanged
 
 MINE, ALL = (BROKER, "1"), (BROKER, "")
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
@@ -242,8 +244,26 @@ def test_values_that_no_longer_fit_are_left_out_at_the_start_and_can_be_taken_ba
             assert (told_min.value, told_min.config_source) == ("6000", DEFAULT)
             assert mine["num.partitions"].value == "4", "what fits stays"
             said = [str(call.args) for call in node.log.calls if call.method_name == "error"]
-            assert any("no longer fit" in text for text in said)
+            assert any("do not fit" in text for text in said)
             await changed(client, "group.min.session.timeout.ms", None)
+
+    run(body)
+
+
+def test_what_another_broker_took_and_does_not_fit_here_is_left_out(tmp_path: Path) -> None:
+    """The controller checks settings of all brokers against its own file."""
+
+    async def body() -> None:
+        async with running(tmp_path, groups={"session_timeout_max_ms": 8000}) as node, node.client() as client:
+            everybody = {"group.min.session.timeout.ms": "9000", "num.partitions": "4"}
+            await commit(node, BrokerConfigChanged(broker="", config=everybody))
+            mine = await told(client, *MINE)
+            assert mine["group.min.session.timeout.ms"].value == "6000"
+            assert mine["num.partitions"].value == "4", "what fits is in force"
+            await node.broker.catalog.create_stream("s")
+            stream = node.broker.catalog.stream("s")
+            assert stream is not None
+            assert stream.partitions == 4
 
     run(body)
 

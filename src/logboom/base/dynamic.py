@@ -188,17 +188,18 @@ class DynamicSettings:
         self._sections: dict[str, Current[Any]] = {}
 
     def add(self, section: str, started_with: Model) -> Current[Model]:
-        """A section's settings, those changed at run time included. A change that contradicts the others is reported
-        and left out: were it an error, the broker could not start, and only a running broker can undo the change.
-        """
+        """A section's settings, those changed at run time included, as far as they fit (`take`)."""
         current = self._sections[section] = Current(started_with)
         self.table.update((entry.name, entry) for entry in entries(type(started_with), (section,)))
-        try:
-            current.now = self._combined(section, self.own, self.shared)
-        except InvalidConfigError as error:
-            self._report(f"settings changed at run time no longer fit and are left out: {error}")
-            current.now = self._as_far_as_it_fits(section)
+        current.now = self._fitting(section)
         return current
+
+    def _fitting(self, section: str) -> Settings:
+        try:
+            return self._combined(section, self.own, self.shared)
+        except InvalidConfigError as error:
+            self._report(f"settings changed at run time do not fit and are left out: {error}")
+            return self._as_far_as_it_fits(section)
 
     def _as_far_as_it_fits(self, section: str) -> Settings:
         own, shared = dict[str, str](), dict[str, str]()
@@ -263,11 +264,14 @@ class DynamicSettings:
             self._combined(section, own, shared)
 
     def take(self, own: Layer, shared: Layer) -> None:
-        """Put other layers in force; they were checked."""
+        """Put other layers in force. A setting that contradicts what the process was started with is reported and left
+        out: were it an error, the broker could not start, and only a running broker can undo the change. Whoever has
+        checked the layers may be another broker, which was started with other settings.
+        """
         self.own, self.shared = own, shared
         self.left_out.clear()
         for section, current in self._sections.items():
-            current.take(self._combined(section, own, shared))
+            current.take(self._fitting(section))
 
     def _combined(self, section: str, own: Layer, shared: Layer) -> Settings:
         started_with: Settings = self._sections[section].started_with

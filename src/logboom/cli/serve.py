@@ -13,7 +13,6 @@ from logboom.app.process import run_node
 from logboom.cli.common import print_json
 from logboom.cli.configuring import ConfigFile, Setting, node_config
 
-
 Join = Annotated[
     list[str] | None,
     typer.Option(
