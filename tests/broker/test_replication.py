@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -394,5 +395,30 @@ def test_a_new_broker_that_is_fenced_joins_as_soon_as_it_is_not(tmp_path: Path) 
             copy = cluster.partition(2, "orders")
             await until(lambda: copy.role.follower.high_watermark == 2, "the copy has it")
             await until(lambda: cluster.assignment("orders").isr == (1, 2), "it is in sync", within_s=5)
+
+    run(body)
+
+
+def test_a_copy_that_is_counted_on_and_was_emptied_leaves_the_isr_again(tmp_path: Path) -> None:
+    """The leader's proposal was under way while the copy began anew."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2])
+            for number in range(5):
+                await append(cluster.leader("orders"), b"%d" % number)
+            copy = cluster.partition(2, "orders")
+            await until(lambda: copy.high_watermark == 5, "the copy knows the mark")
+            cluster.network.cut(1, 2)
+            await append(cluster.leader("orders"), b"only at the leader")
+            assert cluster.assignment("orders").isr == (1,)
+            copy.role.rest()
+            await cluster[2].flusher.run(partial(copy.log.truncate, Offset(0), now_ms=0, anew=True))
+            copy.role.follow(BrokerId(1), cluster.assignment("orders").leader_epoch)
+            await cluster.change("orders", 0, PartitionUpdate(isr=(BrokerId(1), BrokerId(2))))
+            await until(lambda: cluster.assignment("orders").isr == (1,), "it is out of the ISR again")
+            cluster.network.heal()
+            await cluster.in_sync("orders")
+            assert bytes_of(copy.log) == bytes_of(cluster.leader("orders").log)
 
     run(body)

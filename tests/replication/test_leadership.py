@@ -99,8 +99,10 @@ class Model:
     def take(self, event: Event) -> None:
         match event:
             case DurableEndMoved(replica, offset):
-                self.ends[replica] = max(offset, self.ends.get(replica, 0))
+                counts = replica in self.maximal
+                self.ends[replica] = max(offset, self.ends.get(replica, 0)) if counts else offset
             case IsrChanged(committed, proposed):
+                self.ends = {one: end for one, end in self.ends.items() if one not in self.isr - committed}
                 self.isr, self.maximal = committed, committed | proposed
             case MinimumChanged(minimum):
                 self.minimum = minimum
@@ -203,6 +205,27 @@ def test_a_new_process_of_a_follower_has_what_it_says_and_no_more() -> None:
     assert core.step(fetched(TWO, 3, process=2)) == (), "its disk has lost what it had synced"
     assert core.broker_epoch(TWO) == 2
     assert core.broker_epoch(THREE) is None
+
+
+def test_a_replica_that_left_and_has_lost_its_records_joins_only_once_it_has_them_again() -> None:
+    """It found damage and began anew, or was moved away and back, in one process and one leadership."""
+    for before, after in ((frozenset({ONE, TWO, THREE}), frozenset({ONE, TWO, THREE})), (frozenset({ONE}),) * 2):
+        core = leader_at_ten(*before)
+        for replica in (TWO, THREE):
+            core.step(fetched(replica, 10))
+        core.step(IsrChanged(frozenset({ONE}), frozenset(), PartitionEpoch(8), frozenset({ONE, THREE})))
+        core.step(IsrChanged(frozenset({ONE}), frozenset(), PartitionEpoch(9), after | {TWO, THREE}))
+        assert core.step(fetched(TWO, 0)) == ()
+        assert core.step(fetched(TWO, 9)) == ()
+        assert core.step(fetched(TWO, 10)) == (ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(9)),)
+
+
+def test_what_a_replica_outside_the_isr_says_last_counts() -> None:
+    core = leader_at_ten(ONE)
+    core.step(fetched(TWO, 8))
+    assert core.step(fetched(TWO, 0)) == ()
+    core.step(DurableEndMoved(ONE, Offset(11)))
+    assert core.step(fetched(TWO, 10)) == ()
 
 
 def test_without_a_lease_nothing_is_committed_or_proposed() -> None:

@@ -187,6 +187,10 @@ class Replicas:
             for stream, keys in changed.values():
                 await self._make_missing(stream, keys)
             await self._follow(taking)
+            for stream, keys in changed.values():
+                for key in keys:
+                    if _joined_without_records(self._partitions.get(key), delta.before, stream, self._broker_id):
+                        self._found_lost(stream, key[1], "it was emptied before it joined the ISR", make_anew=True)
         await self.reconfigure(key for stream in delta.reconfigured for key in _keys(stream))
 
     def _take(self, made: Iterable[Partition]) -> None:
@@ -325,6 +329,16 @@ def _changed(before: Image, stream: Stream) -> list[PartitionKey]:
 def _exists(image: Image, partition: Partition) -> bool:
     stream = image.by_id.get(partition.stream.id)
     return stream is not None and partition.index < stream.partitions
+
+
+def _joined_without_records(partition: Partition | None, before: Image, stream: Stream, broker: BrokerId) -> bool:
+    """Whether a copy joins the ISR by this change that does not have what it is counted on for: it was emptied while its
+    leader proposed it."""
+    if partition is None or not partition.role.follows:
+        return False
+    was = before.assignment(stream.id, partition.index)
+    joined = was is not None and broker not in was.isr and broker in stream.assignments[partition.index].isr
+    return joined and partition.log_end_offset < partition.role.follower.high_watermark
 
 
 def _moved_error(stream: Stream) -> NotLeaderError:

@@ -6,8 +6,9 @@ The rules it keeps, each with its source:
   joining or leaving is proposed and not yet decided, since either outcome must leave every committed record on every
   member (KIP-497).
 - HW never goes back, and moves only while the committed ISR has at least `min.insync.replicas` members (KIP-966).
-- A durable end of a replica never goes back within one leadership and one process of its broker; a report that arrives
-  late changes nothing. A new process starts from what it says: its disk may have lost what the one before had synced.
+- A durable end of a member of the ISR never goes back within one leadership and one process of its broker; a report
+  that arrives late changes nothing. A new process starts from what it says: its disk may have lost what the one before
+  had synced. So does a replica outside the ISR: one that found damage, or was moved away and back, begins empty.
 - A new leadership has a higher epoch and records where it starts even when nothing is written in it (KIP-101).
 - A leader whose lease is over commits nothing until it is renewed. Whoever feeds the core says so before anything else.
 - The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
@@ -275,7 +276,8 @@ class PartitionLeadership:
         return (EpochStarted(event.epoch, event.log_end), *self._advance())
 
     def _durable_end_moved(self, replica: BrokerId, end: Offset) -> tuple[Effect, ...]:
-        if end <= self._durable_ends.get(replica, -1):
+        counts = replica == self.broker_id or replica in self._maximal_isr
+        if counts and end <= self._durable_ends.get(replica, -1):
             return NOTHING
         self._durable_ends[replica] = end
         return self._advance()
@@ -323,7 +325,9 @@ class PartitionLeadership:
             return NOTHING  # overtaken by a later one
         had_minimum = self.has_minimum
         self._partition_epoch = event.partition_epoch
-        self._replicas = (event.replicas or self._replicas) | event.committed
+        replicas_before, self._replicas = self._replicas, (event.replicas or self._replicas) | event.committed
+        for replica in (self._isr - event.committed) | (replicas_before - self._replicas):
+            self._durable_ends.pop(replica, None)  # it may have lost everything: it counts by what it says from now on
         self._followers.keep(self._replicas)
         self._proposed = None
         self._isr = event.committed

@@ -278,7 +278,8 @@ class FetchServing:
             if item is None or not is_there or session.replica in partition.role.leader.isr:
                 continue
             if item.epoch == partition.leader_epoch:
-                self._follower_is_at(partition, session, Offset(item.durable_end))
+                told = partition.role.leader.follower_end(session.replica) or Offset(0)
+                self._follower_is_at(partition, session, max(Offset(item.durable_end), told))
 
     # --- news ---------------------------------------------------------------------------------------------------
 
