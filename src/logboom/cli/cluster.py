@@ -1,4 +1,4 @@
-"""`logboom cluster`: a cluster on this machine, and what can be seen of any cluster."""
+"""`logboom cluster`: a cluster on this machine, and what can be seen and done of any cluster."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,16 +6,17 @@ from typing import Annotated
 import typer
 
 from logboom.app.supervisor.remote import ask_supervisor
-from logboom.cli import cluster_key
+from logboom.cli import cluster_admin, cluster_key
 from logboom.cli.cluster_status import FOLDER_DEFAULT, Data, status
 from logboom.cli.cluster_up import up
 from logboom.cli.common import AsJson, print_json
 
-cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine; show any cluster.")
+cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine; show and change any cluster.")
 
 cluster.command("up")(up)
 cluster.command("status")(status)
 cluster_key.register(cluster)
+cluster_admin.register(cluster)
 
 NodeId = Annotated[int, typer.Argument(metavar="NODE", show_default=False, help="The id of a node.")]
 

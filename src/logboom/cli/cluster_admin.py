@@ -1,0 +1,352 @@
+"""`logboom cluster drain`, `remove`, `rebalance` and `reassign`: changing which brokers hold and lead what.
+
+Through the administration APIs that Kafka's own tools use; any broker takes them and passes them to the controller. A
+command that waits can be stopped and given again: what it began goes on without it.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from kio.schema.errors import ErrorCode
+
+from logboom.base.ids import BrokerId
+from logboom.cli.asking import Link, check
+from logboom.cli.cluster_status import ClusterBootstrap, Data, addresses
+from logboom.cli.cluster_view import Cluster, ask_configs, from_all, look
+from logboom.cli.common import AsJson, fail, note, plural, print_json, print_table
+from logboom.kafka.wire.messages import make, milliseconds, nested, request_class
+from logboom.metadata.assignment import Replicas
+from logboom.metadata.balancing import Partition, Room, evacuate, level
+
+_METADATA: Final = 3
+_METADATA_VERSION: Final = 9
+"""The last in which streams have no ids, so that a name is enough."""
+_ELECT_LEADERS: Final = 43
+_INCREMENTAL_ALTER_CONFIGS: Final = 44
+_ALTER_REASSIGNMENTS: Final = 45
+_LIST_REASSIGNMENTS: Final = 46
+_UNREGISTER_BROKER: Final = 64
+_BROKER_RESOURCE: Final = 4
+_SET: Final = 0
+_PREFERRED: Final = 0
+_DRAINING: Final = "logboom.draining"
+_FAILURE_DOMAIN: Final = "logboom.broker.failure_domain"
+_MOVES_A_REQUEST: Final = 500
+_TIMEOUT_MS: Final = 30_000
+_EVERY_S: Final = 0.5
+
+NodeId = Annotated[int, typer.Argument(metavar="NODE", show_default=False, help="The id of a broker.")]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Return at once; `logboom cluster status` shows how far it is.")
+]
+
+
+def drain(
+    node: NodeId,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it hold replicas again.")] = False,
+    no_wait: NoWait = False,
+    bootstrap: ClusterBootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move all replicas off a broker, so that it can be stopped for good; then `remove` it."""
+    asked = addresses(bootstrap, data)
+    cluster = _look(asked)
+    drained = cluster.nodes.get(node)
+    if drained is None:
+        fail(f"there is no node {node}; there are {', '.join(map(str, sorted(cluster.nodes)))}")
+    # A broker's own settings are told to itself, as long as it is there to be told.
+    _set_draining([drained.kafka] if drained.kafka and drained.error is None else asked, node, not undo)
+    if undo:
+        _say(as_json, {"node": node, "draining": False}, f"node {node} may hold replicas again")
+        return
+    moves = evacuate(_placed(cluster), _rooms(cluster), {BrokerId(node)})
+    held = [partition for partition, replicas in cluster.placed.items() if node in replicas]
+    stuck = [f"{stream}:{index}" for stream, index in held if (stream, index) not in moves]
+    _move_all(asked, moves)
+    if stuck:
+        fail(
+            f"{plural(len(stuck), 'partition')} of node {node} can go nowhere, such as {stuck[0]}: every other broker "
+            "is down, is drained, or has a replica already; the others move"
+        )
+    if not no_wait:
+        _wait(lambda: _held(asked, node), lambda count: f"node {node}: {plural(count, 'replica')} left")
+    words = "gives away its replicas" if no_wait else "holds no replicas any more"
+    _say(as_json, {"node": node, "draining": True, "moved": len(moves)}, f"node {node} {words}")
+
+
+def remove(node: NodeId, bootstrap: ClusterBootstrap = None, data: Data = None, as_json: AsJson = False) -> None:
+    """Forget a broker that is gone for good: one that was drained and stopped, or lost with its disk."""
+    reply = _ask(addresses(bootstrap, data), _UNREGISTER_BROKER, 0, broker_id=node)
+    check(reply.error_code, reply.error_message, f"cannot remove node {node}")
+    _say(as_json, {"node": node, "removed": True}, f"node {node} is removed")
+
+
+def rebalance(
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Move replicas too, so that each broker has its share.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and leave it.")] = False,
+    bootstrap: ClusterBootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give every partition back to the leader that it prefers, the first of its replicas.
+
+    After a broker was added, --replicas gives it its share: it moves data, as little as possible.
+    """
+    asked = addresses(bootstrap, data)
+    cluster = _look(asked)
+    moves = level(_placed(cluster), _rooms(cluster)) if replicas else {}
+    if dry_run:
+        _show_moves(cluster, moves, as_json)
+        return
+    _move_all(asked, moves)
+    if moves:
+        streams = {stream for stream, _ in moves}
+        _wait(lambda: len(_moving(asked, streams)), lambda count: f"{plural(count, 'partition')} on the move")
+    elected, refused = _elect_preferred(asked)
+    if as_json:
+        print_json({"moved": len(moves), "elected": elected, "refused": refused})
+        return
+    if moves:
+        typer.echo(f"{plural(len(moves), 'partition')} moved")
+    typer.echo(f"{plural(len(elected), 'partition')} got back the preferred leader")
+    for reason, count in Counter(refused.values()).items():
+        note(f"{plural(count, 'partition')} did not: {reason}")
+
+
+def reassign(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NODE,NODE...", help="The brokers that are to hold it, such as 1,2,4.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="This partition alone.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="On how many of them each partition is. (default: on all)")
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take back a move that is under way.")] = False,
+    no_wait: NoWait = False,
+    bootstrap: ClusterBootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move a stream to other brokers; the first one of each partition is to lead it, each broker in turn."""
+    if (to is None) != cancel:
+        fail("say where to with --to NODE,NODE..., or take a move back with --cancel")
+    asked = addresses(bootstrap, data)
+    indexes = [index for index in _partitions(asked, stream) if partition in (None, index)]
+    if not indexes:
+        fail(f"there is no partition {partition} in {stream}")
+    if to is None:
+        under_way = [each for each in _moving(asked, {stream}) if each[1] in indexes]
+        _move(asked, dict.fromkeys(under_way))
+        words = (
+            f"took back the move of {plural(len(under_way), 'partition')}" if under_way else "nothing is on the move"
+        )
+        _say(as_json, {"stream": stream, "cancelled": [index for _, index in under_way]}, f"{stream}: {words}")
+        return
+    nodes = _node_ids(to)
+    if replicas is not None and replicas > len(nodes):
+        fail(f"--replicas {replicas}: --to names {plural(len(nodes), 'broker')} alone")
+    wanted = spread(indexes, nodes, replicas)
+    _move(asked, {(stream, index): nodes for index, nodes in wanted.items()})
+    if no_wait:
+        _say(as_json, {"stream": stream, "replicas": wanted}, f"the move of {stream} has begun")
+        return
+    _wait(lambda: len(_moving(asked, {stream})), lambda count: f"{stream}: {plural(count, 'partition')} on the move")
+    _say(as_json, {"stream": stream, "replicas": wanted}, f"{stream} has moved")
+
+
+def spread(indexes: Sequence[int], nodes: Sequence[int], replicas: int | None) -> dict[int, tuple[int, ...]]:
+    """The replicas of each partition: every node is the first one of its share, and the others follow in a circle.
+
+    >>> spread([0, 1, 2], [1, 2, 4], 2)
+    {0: (1, 2), 1: (2, 4), 2: (4, 1)}
+    """
+    count = replicas or len(nodes)
+    return {index: tuple(nodes[(index + step) % len(nodes)] for step in range(count)) for index in indexes}
+
+
+def _node_ids(text: str) -> list[int]:
+    try:
+        nodes = [int(each) for each in text.split(",")]
+    except ValueError:
+        fail(f"--to {text}: write it as the ids of brokers, such as 1,2,4")
+    if len(set(nodes)) < len(nodes):
+        fail(f"--to {text}: each broker once")
+    return nodes
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def _ask(asked: Sequence[str], api_key: int, version: int, **fields: Any) -> Any:
+    """The reply of the first broker that answers."""
+    reasons = []
+    for address in asked:
+        try:
+            with Link(address) as link:
+                if link.version(api_key, version, version) is None:
+                    fail(f"{address} does not offer this; it may be of another version")
+                cls = request_class(api_key, version)
+                known = {"timeout": milliseconds(_TIMEOUT_MS)} if "timeout" in cls.__slots__ else {}
+                return link.ask(api_key, version, make(cls, **fields, **known))
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+    return fail(f"no broker answers ({'; '.join(reasons)})")
+
+
+def _look(asked: Sequence[str]) -> Cluster:
+    cluster, errors = look(asked)
+    if cluster is None:
+        fail(f"no broker answers any more ({'; '.join(errors.values())})")
+    return cluster
+
+
+def _partitions(asked: Sequence[str], stream: str) -> list[int]:
+    topic = nested(request_class(_METADATA, _METADATA_VERSION), "topics")
+    rights = {"include_topic_authorized_operations": False, "include_cluster_authorized_operations": False}
+    reply = _ask(
+        asked, _METADATA, _METADATA_VERSION, topics=(topic(name=stream),), allow_auto_topic_creation=False, **rights
+    )
+    (found,) = reply.topics
+    check(found.error_code, "there is no such stream; `logboom streams list` shows what there is", stream)
+    return sorted(each.partition_index for each in found.partitions)
+
+
+def _set_draining(asked: Sequence[str], node: int, draining: bool) -> None:
+    resource = nested(request_class(_INCREMENTAL_ALTER_CONFIGS, 1), "resources")
+    change = nested(resource, "configs")(name=_DRAINING, config_operation=_SET, value=str(draining).lower())
+    one = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configs=(change,))
+    reply = _ask(asked, _INCREMENTAL_ALTER_CONFIGS, 1, resources=(one,), validate_only=False)
+    (result,) = reply.responses
+    check(result.error_code, result.error_message, f"cannot drain node {node}")
+
+
+def _elect_preferred(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The partitions that got another leader, and why others could not."""
+    reply = _ask(asked, _ELECT_LEADERS, 2, election_type=_PREFERRED, topic_partitions=None)
+    check(reply.error_code, None, "cannot rebalance")
+    elected, refused = [], {}
+    for result in reply.replica_election_results:
+        for each in result.partition_result:
+            name = f"{result.topic}:{each.partition_id}"
+            if each.error_code is ErrorCode.none:
+                elected.append(name)
+            elif each.error_code is not ErrorCode.election_not_needed:
+                refused[name] = each.error_message or each.error_code.name
+    return elected, refused
+
+
+def _move_all(asked: Sequence[str], moves: Mapping[Partition, Replicas]) -> None:
+    items = list(moves.items())
+    for begin in range(0, len(items), _MOVES_A_REQUEST):
+        _move(asked, dict(items[begin : begin + _MOVES_A_REQUEST]))
+
+
+def _move(asked: Sequence[str], wanted: Mapping[Partition, tuple[int, ...] | None]) -> None:
+    """Begin to move partitions to brokers; None takes a move back."""
+    topic = nested(request_class(_ALTER_REASSIGNMENTS, 0), "topics")
+    one = nested(topic, "partitions")
+    if not wanted:
+        return
+    by_stream: dict[str, list[Any]] = {}
+    for (stream, index), replicas in wanted.items():
+        by_stream.setdefault(stream, []).append(one(partition_index=index, replicas=replicas))
+    topics = tuple(topic(name=stream, partitions=tuple(each)) for stream, each in by_stream.items())
+    reply = _ask(asked, _ALTER_REASSIGNMENTS, 0, topics=topics)
+    check(reply.error_code, reply.error_message, "cannot move partitions")
+    for result in reply.responses:
+        for each in result.partitions:
+            check(each.error_code, each.error_message, f"cannot move {result.name}:{each.partition_index}")
+
+
+def _moving(asked: Sequence[str], streams: Collection[str]) -> list[Partition]:
+    """The partitions of some streams that are on the move."""
+    reply = _ask(asked, _LIST_REASSIGNMENTS, 0, topics=None)
+    check(reply.error_code, reply.error_message, "cannot tell how far it is")
+    return [
+        (str(topic.name), each.partition_index)
+        for topic in reply.topics
+        if topic.name in streams
+        for each in topic.partitions
+    ]
+
+
+def _held(asked: Sequence[str], node: int) -> int:
+    """Replicas that a node still has."""
+    found = _look(asked).nodes.get(node)
+    return 0 if found is None else found.replicas
+
+
+def _placed(cluster: Cluster) -> dict[Partition, Replicas]:
+    return {partition: tuple(map(BrokerId, replicas)) for partition, replicas in cluster.placed.items() if replicas}
+
+
+def _rooms(cluster: Cluster) -> dict[BrokerId, Room]:
+    """The brokers as places for replicas. Each tells itself what it fails together with and whether it is drained; one
+    that does not answer gets no more replicas, so that it does not matter there."""
+    domains, draining = _told_by_each(cluster, _FAILURE_DOMAIN), _told_by_each(cluster, _DRAINING)
+    return {
+        BrokerId(node.id): Room(
+            domain=domains.get(node.id) or f"node {node.id}",
+            rack=node.rack,
+            takes_more=node.fenced is not True and node.error is None and draining.get(node.id) != "true",
+        )
+        for node in cluster.nodes.values()
+    }
+
+
+def _told_by_each(cluster: Cluster, setting: str) -> dict[int, str]:
+    told = {}
+    for node in cluster.nodes.values():
+        if node.kafka is not None and node.error is None:
+            answers, _ = from_all([node.kafka], ask_configs(_BROKER_RESOURCE, [str(node.id)], setting))
+            value = answers.get(node.kafka, {}).get(str(node.id))
+            if value is not None:
+                told[node.id] = value
+    return told
+
+
+def _show_moves(cluster: Cluster, moves: Mapping[Partition, Replicas], as_json: bool) -> None:
+    rows = [
+        {"stream": stream, "partition": index, "from": list(cluster.placed[stream, index]), "to": list(replicas)}
+        for (stream, index), replicas in sorted(moves.items())
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(("stream", "partition", "from", "to"), [[_shown(each) for each in row.values()] for row in rows])
+    else:
+        note("every broker has its share: nothing would move")
+
+
+def _shown(value: object) -> object:
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _wait(left: Callable[[], int], words: Callable[[int], str]) -> None:
+    """Return once nothing is left; says how much is, whenever that changes."""
+    said = None
+    while count := left():
+        if count != said:
+            note(words(count))
+            said = count
+        time.sleep(_EVERY_S)
+
+
+def _say(as_json: bool, told: dict[str, Any], words: str) -> None:
+    if as_json:
+        print_json(told)
+    elif words:
+        typer.echo(words)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to those of `logboom cluster`."""
+    for command in (drain, remove, rebalance, reassign):
+        app.command(command.__name__)(command)
