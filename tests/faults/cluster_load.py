@@ -1,0 +1,231 @@
+"""Load on a cluster, which is checked: an idempotent producer and a consumer group, both from librdkafka.
+
+The producer sends 0, 1, 2, ... round the partitions and remembers what it was told and when. The group's one member
+commits what it has handled, and remembers what was acked of that. At the end every acked record lies at its offset,
+once, in order; the group had every record, and never went back behind what it had committed.
+"""
+
+import itertools
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+WAIT_S = 120
+
+
+class ClusterLoad:
+    """Runs in threads of its own between `with` and the end of the block; `check` is for afterwards."""
+
+    def __init__(self, bootstrap: str, stream: str, partitions: int, *, pause_s: float = 0.002) -> None:
+        self.stream = stream
+        self.acked: dict[int, tuple[int, int]] = {}
+        """Number of a record -> where it was acked: partition, offset."""
+        self.problems: list[str] = []
+        self.sent = 0
+        self.committed: dict[int, int] = {}
+        """Partition -> the offset that was committed last, as far as acked."""
+        self._times: list[float] = []
+        self._commit_times: list[float] = []
+        self._handled: dict[int, int] = {}
+        self._bootstrap = bootstrap
+        self._partitions = partitions
+        self._pause_s = pause_s
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._guarded, args=(one,)) for one in (self._produce, self._consume)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Return once every record has been acked or refused, and the group has handled them."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(2 * WAIT_S)
+            assert not thread.is_alive(), "the load does not end"
+
+    def wait_for_acks(self, count: int = 200, *, each_partition: bool = True) -> None:
+        """Return once `count` records sent from now on were acked, and such ones of each partition."""
+        first, deadline = self.sent, time.monotonic() + WAIT_S
+        while True:
+            new = [where[0] for number, where in list(self.acked.items()) if number >= first]
+            if len(new) >= count and (not each_partition or len(set(new)) == self._partitions):
+                return
+            assert not self.problems, self.problems
+            assert time.monotonic() < deadline, f"no acks of {self.stream} for {WAIT_S} s: {len(new)} of {count}"
+            time.sleep(0.02)
+
+    def wait_for_commits(self) -> None:
+        """Return once an offset was committed from now on."""
+        count, deadline = len(self._commit_times), time.monotonic() + WAIT_S
+        while len(self._commit_times) <= count:
+            assert not self.problems, self.problems
+            assert time.monotonic() < deadline, f"no commit for {WAIT_S} s"
+            time.sleep(0.02)
+
+    def longest_pauses_s(self, since: float) -> tuple[float, float]:
+        """The longest time without an ack, and without a commit, since a moment of `time.monotonic`."""
+        now = time.monotonic()
+
+        def longest(times: list[float]) -> float:
+            points = [since, *(one for one in times if one > since), now]
+            return max(after - before for before, after in itertools.pairwise(points))
+
+        return longest(list(self._times)), longest(list(self._commit_times))
+
+    def check(self) -> None:
+        """After the end: what was acked is there, once, in order; what was committed was never undone."""
+        assert self.problems == []
+        assert set(self.acked) == set(range(self.sent)), "not every record was acked at last"
+        found = self._read_all()
+        for number, (index, offset) in self.acked.items():
+            assert found[index].get(offset) == number, (
+                f"{number} was acked at {index}/{offset}: {found[index].get(offset)}"
+            )
+        for index, records in found.items():
+            numbers = [records[offset] for offset in sorted(records)]
+            assert numbers == sorted(set(numbers)), f"partition {index} has duplicates, or is out of order"
+            assert self.committed[index] == max(records) + 1, "the group has not seen all"
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (AssertionError, KafkaException) as error:
+            self.problems.append(repr(error))
+            print(f"load: {error!r}", file=sys.stderr)
+
+    # --- the producer ----------------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": 1_000 * WAIT_S,
+                "reconnect.backoff.max.ms": 500,
+                "retry.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        while not self._stopping.is_set() and not self.problems:
+            number, self.sent = self.sent, self.sent + 1
+            producer.produce(self.stream, str(number), partition=number % self._partitions, on_delivery=self._delivered)
+            producer.poll(self._pause_s)
+            while len(producer) > 2_000 and not self.problems:
+                producer.poll(0.1)
+        if producer.flush(WAIT_S):
+            self.problems.append("records were neither acked nor refused")
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        number, index, offset = message.value(), message.partition(), message.offset()
+        assert number is not None
+        if error is not None or index is None or offset is None:
+            self.problems.append(f"record {int(number)}: {error}")
+            return
+        self.acked[int(number)] = index, offset
+        self._times.append(time.monotonic())
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    def _consume(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": f"{self.stream}-group",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 10_000,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([self.stream], on_assign=self._assigned)
+        deadline: float | None = None
+        while not self._handled_all() and not self.problems:
+            if self._stopping.is_set():
+                deadline = deadline or time.monotonic() + WAIT_S
+                assert time.monotonic() < deadline, f"the group is behind: {self.committed}"
+            for message in consumer.consume(500, timeout=0.1):
+                self._handle(message)
+            self._commit(consumer)
+        consumer.close()
+
+    def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        """It starts at what is committed: nothing that was acked may be undone."""
+        for one in consumer.committed(given, timeout=WAIT_S):
+            if one.offset < self.committed.get(one.partition, -1_001):
+                self.problems.append(f"committed {self.committed[one.partition]}, then found {one.offset}: {one}")
+            if one.offset >= 0:
+                self._handled[one.partition] = one.offset
+            else:
+                self._handled.pop(one.partition, None)
+
+    def _handle(self, message: Message) -> None:
+        if message.error() is not None:
+            return  # librdkafka says so and goes on
+        index, offset = message.partition(), message.offset()
+        assert index is not None
+        assert offset is not None
+        expected = self._handled.get(index, 0)
+        if offset != expected:
+            self.problems.append(f"partition {index}: read {offset} after {expected - 1}")
+        self._handled[index] = offset + 1
+
+    def _commit(self, consumer: Consumer) -> None:
+        new = [
+            TopicPartition(self.stream, index, offset)
+            for index, offset in self._handled.items()
+            if self.committed.get(index) != offset
+        ]
+        if not new:
+            return
+        try:
+            done = consumer.commit(offsets=new, asynchronous=False)
+        except KafkaException:
+            return  # the next one has it too
+        for one in done or []:
+            if one.error is None:
+                self.committed[one.partition] = one.offset
+        self._commit_times.append(time.monotonic())
+
+    def _handled_all(self) -> bool:
+        if not self._stopping.is_set() or self._threads[0].is_alive():
+            return False
+        ends: dict[int, int] = defaultdict(int)
+        for index, offset in list(self.acked.values()):
+            ends[index] = max(ends[index], offset + 1)
+        return all(self.committed.get(index) == end for index, end in ends.items())
+
+    def _read_all(self) -> dict[int, dict[int, int]]:
+        """Partition -> offset -> number of everything committed."""
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "check", "enable.partition.eof": True})
+        consumer.assign([TopicPartition(self.stream, index, OFFSET_BEGINNING) for index in range(self._partitions)])
+        found: dict[int, dict[int, int]] = {index: {} for index in range(self._partitions)}
+        ended: set[int] = set()
+        deadline = time.monotonic() + WAIT_S
+        while len(ended) < self._partitions:
+            assert time.monotonic() < deadline, f"{self.stream} was not read to its end"
+            for message in consumer.consume(1_000, timeout=1):
+                index, offset, value = message.partition(), message.offset(), message.value()
+                assert index is not None
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        ended.add(index)
+                elif offset is not None and value is not None:
+                    found[index][offset] = int(value)
+        consumer.close()
+        return found

@@ -1,0 +1,137 @@
+"""Brokers of one cluster in processes of their own on 127.0.0.1, which tests kill, pause and start one by one."""
+
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+from tests.support.server import BrokerProcess, free_port
+
+REQUEST_S = 5
+SETTLED_S = 90
+
+T = TypeVar("T")
+
+
+class ClusterProcesses:
+    """Brokers 1 to `count`; the first founds the cluster, the others join it. Broker n is `cluster[n]`.
+
+        with ClusterProcesses(tmp_path) as cluster:
+            cluster.create("orders", partitions=3)
+            cluster[cluster.leader("orders", 0)].kill9()
+
+    `settings` (KEY=VALUE) hold on every broker. A lease of 5 s outlives the pauses of a busy test machine.
+    """
+
+    def __init__(self, directory: Path, *settings: str, count: int = 3, lease_ms: int = 5_000) -> None:
+        key = directory / "cluster.key"
+        key.write_text(secrets.token_hex(32) + "\n")
+        key.chmod(0o600)
+        ports: set[int] = set()
+        while len(ports) < count:
+            ports.add(free_port())
+        peers = dict(zip(range(1, count + 1), ports, strict=True))
+        self.brokers: dict[int, BrokerProcess] = {}
+        for number, port in peers.items():
+            given = [f"peer.key_file={key}", f"peer.listen=127.0.0.1:{port}", f"broker.broker_id={number}"]
+            given += [f"broker.lease_ms={lease_ms}", *settings]
+            if number > 1:
+                given.append(f"broker.join=127.0.0.1:{peers[1]}")
+            arguments = [word for setting in given for word in ("--set", setting)]
+            self.brokers[number] = BrokerProcess(directory / f"broker-{number}", *arguments)
+
+    def __enter__(self) -> Self:
+        try:
+            self.brokers[1].start()
+            self.start(*(number for number in self.brokers if number != 1))
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, broker in self.brokers.items():
+            if broker.running:
+                broker.kill9()
+            if error is not None:
+                print(f"broker {number}, {broker.log_path}, ends with:\n{broker.log_text()[-3_000:]}", file=sys.stderr)
+
+    def __getitem__(self, number: int) -> BrokerProcess:
+        return self.brokers[number]
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, also of those that are down."""
+        return ",".join(broker.kafka for broker in self.brokers.values())
+
+    def start(self, *numbers: int) -> None:
+        """Start these side by side, and return once all are ready; the order of numbers says nothing."""
+        with ThreadPoolExecutor(max(len(numbers), 1)) as threads:
+            list(threads.map(lambda number: self.brokers[number].start(), numbers))
+
+    def create(self, stream: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
+        """A stream, with all replicas in sync."""
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        admin = self._admin()  # its futures end with it
+        (done,) = admin.create_topics([NewTopic(stream, partitions, replicas, config=settings)]).values()
+        done.result(60)
+        self.wait_in_sync(stream, replicas)
+
+    def partitions(self, stream: str) -> dict[int, PartitionMetadata]:
+        """Leader, replicas and in-sync replicas of each partition, as some broker tells it."""
+        return dict(self._admin().list_topics(stream, timeout=REQUEST_S).topics[stream].partitions)
+
+    def leader(self, stream: str, index: int) -> int:
+        """Who leads a partition; waits until somebody does."""
+        return self.wait_for(lambda: self._leader(stream, index), f"leader of {stream}-{index}")
+
+    def controller(self) -> int:
+        """Who decides; waits until somebody does."""
+
+        def found() -> int | None:
+            number = self._admin().list_topics(timeout=REQUEST_S).controller_id
+            return number if number > 0 else None
+
+        return self.wait_for(found, "a controller")
+
+    def wait_in_sync(self, stream: str, replicas: int = 3) -> None:
+        """Return once each partition has a leader and so many replicas in sync."""
+
+        def settled() -> bool:
+            found = self.partitions(stream).values()
+            return bool(found) and all(one.leader > 0 and len(one.isrs) == replicas for one in found)
+
+        self.wait_for(settled, f"{replicas} replicas of each partition of {stream} in sync")
+
+    def wait_for(self, look: Callable[[], T | None], what: str) -> T:
+        """The first true answer; while no broker answers, it is looked again."""
+        deadline = time.monotonic() + SETTLED_S
+        found: T | None = None
+        problem: KafkaException | None = None
+        while time.monotonic() < deadline:
+            try:
+                found = look()
+            except KafkaException as error:
+                problem = error
+            else:
+                if found:
+                    return found
+            time.sleep(0.1)
+        raise AssertionError(f"after {SETTLED_S} s there is not: {what} (last: {found}, {problem})")
+
+    def _leader(self, stream: str, index: int) -> int | None:
+        number = self.partitions(stream)[index].leader
+        return number if number > 0 else None
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 1_000 * REQUEST_S}
+        )
