@@ -20,6 +20,7 @@ from logboom.base.settings import join_address, split_address
 from logboom.cli.cluster_view import Cluster, look
 from logboom.cli.common import fail, note, plural, print_json
 
+_INTERNAL: Final = "__"
 _COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
 _EVERYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # not listened on here
 
@@ -97,8 +98,9 @@ def run(plan: Plan, show: "Shown") -> None:
         plan.folder.close()
 
 
-def missing(places: Sequence[Place]) -> Callable[[], Awaitable[str | None]]:
-    """What keeps the nodes from being one cluster; see `Plan.missing`."""
+def missing(places: Sequence[Place], *, internal_replicas: int) -> Callable[[], Awaitable[str | None]]:
+    """What keeps the nodes from being one cluster; see `Plan.missing`. Partitions of internal streams are to have so
+    many replicas, all in sync."""
 
     async def ask() -> str | None:
         cluster = await _look(places)
@@ -112,6 +114,10 @@ def missing(places: Sequence[Place]) -> Callable[[], Awaitable[str | None]]:
                 return f"node {place.id} is not known to the others"
             if node.fenced:
                 return f"node {place.id} is fenced"
+        behind = {each.stream for each in cluster.troubles}
+        for (stream, _), replicas in cluster.placed.items():
+            if stream.startswith(_INTERNAL) and (len(replicas) < internal_replicas or stream in behind):
+                return f"{stream} has not all its replicas"
         return None
 
     return ask

@@ -68,6 +68,8 @@ def up(
         folder.close()
         raise
     common = Common(config, [*(settings or []), *cluster_nodes.log_settings(checked.log)], folder.key_file())
+    # The first node made them alone. A new cluster is to survive the death of any node from its first moment.
+    replicas = 0 if folder.founded else min(count, checked.broker.groups.offsets_replication_factor)
     plan = Plan(
         folder=folder,
         node_ids=node_ids,
@@ -75,7 +77,7 @@ def up(
         joins=False,
         restarts=False,
         ready_max_s=_READY_MAX_S,
-        missing=cluster_nodes.missing(folder.places),
+        missing=cluster_nodes.missing(folder.places, internal_replicas=replicas),
         controller=cluster_nodes.controller(folder.places),
     )
     cluster_nodes.run(plan, Shown(folder, checked.log, _tries(data), as_json=as_json))
