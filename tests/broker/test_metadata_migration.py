@@ -3,18 +3,33 @@
 import contextlib
 import errno
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from uuid import UUID
 
+import msgspec
 import pytest
+from tests.broker.node import append, run, running, values_of
 from tests.support.disk_lives import Fault, PowerFailureError
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId, Epoch, Offset, StreamId, StreamName
+from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import METADATA_DIR, STREAMS_DIR
 from logboom.broker.raft import OpenedGroup
 from logboom.broker.raft.migration import GROUP_DIR, GROUP_FORMAT, open_member, read_old_log
-from logboom.metadata import Image, MetadataRecord, StreamCreated, StreamDeleted, apply_all, decode_all, encode
+from logboom.broker.raft.view import MemberView
+from logboom.host import OsDisk
+from logboom.metadata import (
+    Image,
+    MetadataRecord,
+    StreamCreated,
+    StreamDeleted,
+    apply_all,
+    decode_all,
+    encode,
+)
+from logboom.metadata.records import BrokerChanged, BrokerRegistered
 from logboom.raft import Voter
 from logboom.records import Record, build_batch, read_header
 from logboom.sim.disk import Always, SimDisk
@@ -30,7 +45,7 @@ def created(number: int) -> StreamCreated:
     )
 
 
-def write_old(disk: SimDisk, records: Sequence[MetadataRecord]) -> None:
+def write_old(disk: Disk, records: Sequence[MetadataRecord]) -> None:
     """What the program of format 1 wrote: a batch for each commit."""
     log = PartitionLog.open(disk, METADATA_DIR, LogConfig(), now_ms=0, report=lambda found: None)
     for record in records:
@@ -110,7 +125,8 @@ def test_whatever_interrupts_it_nothing_is_lost(code: int | None) -> None:
                 write_old(older, (created(9),))  # the program before goes on for a while
                 assert image_of(opened(older)) == apply_all(image, (created(9),)), where
             assert image_of(opened(survivor)) == image, where
-            assert survivor.list(METADATA_DIR) == ["raft"], where
+            left = [name for name in survivor.list(METADATA_DIR) if not name.endswith(".unreadable")]
+            assert left == ["raft"], where
     assert happened > 20
 
 
@@ -137,3 +153,62 @@ def test_metadata_that_is_missing_from_a_used_directory_is_not_made_anew() -> No
     with pytest.raises(StorageError, match="bring metadata back"):
         opened(disk)
     assert format_of(disk) == 1
+
+
+def test_a_broker_goes_on_from_a_directory_of_format_1(tmp_path: Path) -> None:
+    """Its streams, their records and its settings are there, and it takes changes."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders", partitions=2)
+            await append(broker.replicas.find("orders", 1), b"kept")
+            before = broker.catalog.image
+        disk = OsDisk(str(tmp_path))
+        disk.remove_tree(GROUP_DIR)
+        older = [
+            msgspec.structs.replace(record, placed=()) if isinstance(record, StreamCreated) else record
+            for record in before.snapshot()
+            if not isinstance(record, BrokerRegistered | BrokerChanged)
+        ]
+        write_old(disk, older)
+        raise_format(disk, "Logboom 1.0", 1)
+        for _ in range(2):
+            async with running(tmp_path) as broker:
+                assert broker.catalog.streams().keys() == before.by_name.keys()
+                assert await values_of(broker.replicas.find("orders", 1)) == [b"kept"]
+                await broker.catalog.change_stream_config("orders", {"segment.ms": "5000"})
+            assert set(disk.list(METADATA_DIR)) == {"clean-shutdown", "raft"}
+
+    run(body)
+
+
+def test_other_files_beside_the_old_log_are_left_alone() -> None:
+    disk, _ = old_directory()
+    disk.open(f"{METADATA_DIR}/clean-shutdown", create=True)
+    for _ in range(2):
+        opened(disk).files.close()
+        assert disk.list(METADATA_DIR) == ["clean-shutdown", "raft"]
+
+
+def test_a_broker_shortens_its_metadata_while_it_runs_and_comes_back_the_same(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path, metadata_snapshot_records=20) as broker:
+            await broker.catalog.create_stream("gone")
+            await broker.catalog.create_stream("orders", partitions=2)
+            await broker.catalog.delete_stream("gone")
+            for number in range(1, 61):
+                await broker.catalog.change_stream_config("orders", {"segment.ms": str(number)})
+            await broker.catalog.change_broker_config("1", {"num.partitions": "5"})
+            before = broker.catalog.image
+        assert MemberView(OsDisk(str(tmp_path)), GROUP_DIR).snapshot.index > 20
+        async with running(tmp_path) as broker:
+            streams = broker.catalog.image.by_name
+            assert streams.keys() == before.by_name.keys()
+            assert {name: (stream.id, stream.overrides) for name, stream in streams.items()} == {
+                name: (stream.id, stream.overrides) for name, stream in before.by_name.items()
+            }
+            assert broker.catalog.image.tombstones == before.tombstones
+            assert broker.config.default_partitions == 5
+            assert (await broker.catalog.create_stream("gone")).partitions == 5
+
+    run(body)

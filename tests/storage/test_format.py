@@ -15,7 +15,7 @@ def test_a_new_directory_is_marked_and_known_again() -> None:
     disk = SimDisk()
     claim_format(disk, "logboom 0.1.0")
     content = bytes(disk.nodes["format.json"].durable)
-    assert b'"format": 1' in content
+    assert b'"format": %d' % FORMAT_VERSION in content
     claim_format(disk, "logboom 9.0.0")
     assert bytes(disk.nodes["format.json"].data) == content
 
@@ -23,7 +23,7 @@ def test_a_new_directory_is_marked_and_known_again() -> None:
 def test_a_newer_format_is_refused_by_name() -> None:
     disk = with_format(b'{"format": %d, "written_by": "logboom 7.1"}' % (FORMAT_VERSION + 1))
     with pytest.raises(
-        FormatVersionError, match=r"format 2, written by logboom 7\.1; logboom 0\.1\.0 knows .* up to 1"
+        FormatVersionError, match=r"format 3, written by logboom 7\.1; logboom 0\.1\.0 knows .* up to 2"
     ):
         claim_format(disk, "logboom 0.1.0")
 

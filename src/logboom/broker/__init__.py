@@ -69,7 +69,7 @@ The replication path. A follower's records come the other way into the same piec
     flushed               the new durable end is told to the leader, whose HW moves with the slowest in-sync replica.
                           Readers of the copy see up to the leader's HW, as far as the copy is safe.
 
-Start: lock the data directory, replay the metadata log, recover every partition and lead it, load the groups in the
+Start: lock the data directory, recover the metadata, recover every partition and lead it, load the groups in the
 background. Stop, in this order: groups resign, running changes of metadata end, appends are refused, the flusher
 finishes, logs are closed cleanly, the lock is given back. After a crash the start recovers instead; nothing else
 differs.
@@ -82,7 +82,7 @@ Rooms, lowest first; each imports only those before it:
     quotas         how much clients have used of their quotas
     partition/     one partition: append queue, leader, acks, reads, deletion of old records
     disk/          the flusher, the data directory, directories of partitions, background work on logs
-    metadata_log   the commit port on a local log
+    raft/          the consensus group of the metadata on this broker: its files, and the driver of its node
     catalog        the image, commands, producer ids
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
                    roles, and what becomes of copies that have lost records

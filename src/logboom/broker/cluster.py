@@ -41,13 +41,14 @@ from logboom.broker.control.partition_control import PartitionControl
 from logboom.broker.control.registration import BrokerHooks, Registration
 from logboom.broker.control.upkeep import Upkeep
 from logboom.broker.control.view import Controllership
-from logboom.broker.disk.data_dir import METADATA_DIR, Identity
+from logboom.broker.disk.data_dir import Identity
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metadata_state import MetadataState
 from logboom.broker.metrics import Counters
 from logboom.broker.peers import Address, FrameKind, PeerIdentity, Peers, PeerUnavailableError
 from logboom.broker.quorum import UNKNOWN_MS, QuorumMember, QuorumView
 from logboom.broker.raft.group import OpenedGroup, RaftGroup
+from logboom.broker.raft.migration import open_member
 from logboom.broker.raft.ports import GroupStatus, Leadership
 from logboom.broker.raft.settings import RaftSettings
 from logboom.broker.runtime import Runtime
@@ -56,7 +57,6 @@ from logboom.metadata.records import PartitionsPlaced, Placed
 from logboom.raft import NodeId
 from logboom.storage import Damage, Notice
 
-GROUP_DIR: Final = f"{METADATA_DIR}/raft"
 _RETRY_S: Final = 0.5
 _JOIN_ANSWER_S: Final = 10.0
 _DESCRIBE_ANSWER_S: Final = 2.0
@@ -387,13 +387,14 @@ async def discover_cluster(peers: Peers, config: BrokerConfig, log: FilteringBou
 def open_group(
     disk: Disk, identity: Identity, runtime: Runtime, config: BrokerConfig, log: FilteringBoundLogger
 ) -> OpenedGroup:
-    """Recover this broker's copy of the cluster's log. On a thread that may wait for the disk.
+    """Recover this broker's copy of the cluster's log, or make it. On a thread that may wait for the disk.
 
     Raises StorageError, FormatVersionError.
     """
     node_id = node_id_of(identity.broker_id, identity.directory_id)
     report = partial(_report, log)
-    return OpenedGroup.open(disk, GROUP_DIR, node_id, joins=bool(config.join), report=report)
+    program = f"Logboom {importlib.metadata.version('logboom')}"
+    return open_member(disk, node_id, program=program, joins=bool(config.join), report=report)
 
 
 def _report(log: FilteringBoundLogger, found: Damage | Notice) -> None:

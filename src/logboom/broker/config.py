@@ -310,8 +310,8 @@ class BrokerConfig(Settings):
     producer_id_block: Annotated[int, Field(ge=1, le=1_000_000), Dynamic()] = 1_000
     """Producer ids allocated by one metadata record; those left over at a restart are never used."""
     metadata_snapshot_records: Annotated[int, Field(ge=1), Dynamic()] = 10_000
-    """The metadata log is replaced by a snapshot once it holds so many records and four times as many as the snapshot
-    needs."""
+    """A snapshot of the metadata is taken once so many changes were applied since the last one, and as many bytes as
+    that one had."""
     stream_defaults: StreamDefaults = StreamDefaults()
     """The settings of streams that have none of their own."""
     replica_lag_max_ms: Annotated[DurationMs, Field(ge=100), Static("replica.lag.time.max.ms")] = 30 * SECOND_MS

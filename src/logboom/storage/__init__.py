@@ -71,7 +71,7 @@ from logboom.storage.compaction import Cleaned, Cleaning, CompactionSettings, Di
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
-from logboom.storage.files import has_records, is_log, read_owner, write_owner
+from logboom.storage.files import has_records, is_known, is_log, read_owner, write_owner
 from logboom.storage.format import FORMAT_VERSION, check_format, claim_format, format_of, raise_format
 from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
@@ -114,6 +114,7 @@ __all__ = [
     "format_of",
     "frame",
     "has_records",
+    "is_known",
     "is_log",
     "raise_format",
     "read_owner",

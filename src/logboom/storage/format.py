@@ -11,8 +11,9 @@ from logboom.base.ports import Disk
 from logboom.storage.small_files import read_whole, replace_whole
 
 NAME: Final = "format.json"
-FORMAT_VERSION: Final = 1
-"""The format this program writes: 1, of November 2026."""
+FORMAT_VERSION: Final = 2
+"""The format this program writes. 1, of November 2026: the metadata is one log of records. 2, of the same month: it is
+that of a member of a group (`broker.raft.migration`)."""
 
 
 def claim_format(disk: Disk, program: str) -> None:

@@ -3,7 +3,7 @@
     format.json   version of the layout and of everything in it; a newer one is refused by name
     node.json     cluster id, broker id, directory id: made once, kept for life
     lock          locked by the running broker; its text is the process id, for people
-    metadata/     the metadata log
+    metadata/     this broker's copy of the cluster's metadata
     high-watermarks  how far replicated partitions were committed, as a start (`high_watermarks`)
     streams/      one directory per partition, `<stream>-<partition>`; `*.deleted` ones wait for removal
 

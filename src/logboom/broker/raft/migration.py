@@ -25,14 +25,24 @@ from logboom.broker.raft.group import OpenedGroup
 from logboom.metadata import Image, MetadataRecord, SnapshotBegun, apply_all, decode, encode_all
 from logboom.raft import NodeId, Stored, bootstrap
 from logboom.records import iter_batches, iter_records
-from logboom.storage import Damage, LogConfig, Notice, PartitionLog, format_of, raise_format, retriable_error_for
+from logboom.storage import (
+    Damage,
+    LogConfig,
+    Notice,
+    PartitionLog,
+    format_of,
+    is_known,
+    is_log,
+    raise_format,
+    retriable_error_for,
+)
 
 GROUP_FORMAT: Final = 2
 """The first format of a data directory in which the metadata is that of a group."""
 GROUP_DIR: Final = f"{METADATA_DIR}/raft"
-OLD_SEGMENT_BYTES: Final = 64 * MIB
+_OLD_SEGMENT_BYTES: Final = 64 * MIB
 """A segment of the old log. A snapshot in it is one batch."""
-_OLD_CONFIG: Final = LogConfig(segment_bytes=OLD_SEGMENT_BYTES, max_decompressed_bytes=OLD_SEGMENT_BYTES)
+_OLD_CONFIG: Final = LogConfig(segment_bytes=_OLD_SEGMENT_BYTES, max_decompressed_bytes=_OLD_SEGMENT_BYTES)
 _READ_BYTES: Final = MIB
 
 
@@ -45,7 +55,7 @@ def open_member(disk: Disk, node_id: NodeId, *, program: str, joins: bool, repor
     """
     try:
         is_old = format_of(disk) < GROUP_FORMAT
-        has_metadata = bool(_old_names(disk)) if is_old else RaftFiles.exist(disk, GROUP_DIR)
+        has_metadata = is_log(disk, METADATA_DIR) if is_old else RaftFiles.exist(disk, GROUP_DIR)
         if not has_metadata and disk.exists(STREAMS_DIR) and disk.list(STREAMS_DIR):
             raise StorageError(
                 f"the metadata is missing from a data directory that has been used: bring {METADATA_DIR} back, or "
@@ -74,7 +84,7 @@ def read_old_log(log: PartitionLog) -> list[MetadataRecord]:
         assert data is not None
         assert len(data) > 0, "whole batches up to the end"
         for position, header in iter_batches(data):
-            for record in iter_records(data, position, header, OLD_SEGMENT_BYTES):
+            for record in iter_records(data, position, header, _OLD_SEGMENT_BYTES):
                 assert record.value is not None, "a metadata record has a value"
                 decoded = decode(record.value)
                 if isinstance(decoded, SnapshotBegun):
@@ -88,19 +98,11 @@ def _migrate(disk: Disk, node_id: NodeId, program: str, report: Report) -> None:
     if disk.exists(GROUP_DIR):
         disk.remove_tree(GROUP_DIR)
         disk.sync_dir(METADATA_DIR)
-    if _old_names(disk):
+    if is_log(disk, METADATA_DIR):
         first = bootstrap((node_id,)).snapshot
         data = encode_all(tuple(_old_image(disk, report).snapshot()))
         RaftFiles.create(disk, GROUP_DIR, Stored(snapshot=msgspec.structs.replace(first, data=data)))
     raise_format(disk, program, GROUP_FORMAT)
-
-
-def _old_names(disk: Disk) -> list[str]:
-    """What lies in `metadata/` itself."""
-    if not disk.exists(METADATA_DIR):
-        return []
-    own = GROUP_DIR.removeprefix(f"{METADATA_DIR}/")
-    return [name for name in disk.list(METADATA_DIR) if name != own]
 
 
 def _old_image(disk: Disk, report: Report) -> Image:
@@ -114,27 +116,24 @@ def _old_image(disk: Disk, report: Report) -> Image:
     log = PartitionLog.open(disk, METADATA_DIR, _OLD_CONFIG, now_ms=0, report=take)
     try:
         if damages:
-            raise old_log_damaged(damages[0])
+            raise _damaged(damages[0])
         return apply_all(Image(), read_old_log(log))
     except FormatVersionError:
         raise
     except StorageError as error:
-        raise old_log_damaged(error) from error
+        raise _damaged(error) from error
     finally:
         log.abandon()
 
 
-def old_log_damaged(reason: object) -> StorageError:
-    """The error for a log of metadata that cannot be read whole."""
+def _damaged(reason: object) -> StorageError:
     return StorageError(f"the metadata log is damaged: {reason} Restore the data directory from a copy.")
 
 
 def _remove_old(disk: Disk) -> None:
-    for name in (names := _old_names(disk)):
-        path = f"{METADATA_DIR}/{name}"
-        try:
-            disk.unlink(path)
-        except (IsADirectoryError, PermissionError):  # moved aside by a recovery
-            disk.remove_tree(path)
+    """Only the files of a log: what else is in `metadata/` belongs to others."""
+    names = [name for name in disk.list(METADATA_DIR) if is_known(name)]
+    for name in names:
+        disk.unlink(f"{METADATA_DIR}/{name}")
     if names:
         disk.sync_dir(METADATA_DIR)
