@@ -123,11 +123,11 @@ def test_what_cannot_be_other_is_described_and_refused_with_the_reason(tmp_path:
         async with running(tmp_path) as node, node.client() as client:
             found = {one.name: one for one in (await described(client, BROKER, "1")).configs}
             fixed = found["auto.leader.rebalance.enable"]
-            assert (fixed.value, fixed.read_only, fixed.config_source) == ("false", True, 5)
+            assert (fixed.value, fixed.read_only, fixed.config_source) == ("true", True, 5)
             assert found["delete.topic.enable"].value == "true"
-            refused = await altered(client, BROKER, "1", "auto.leader.rebalance.enable", "true")
+            refused = await altered(client, BROKER, "1", "auto.leader.rebalance.enable", "false")
             assert refused.error_code is ErrorCode.invalid_config
-            assert "is false and cannot be changed: Preferred leaders" in refused.error_message
+            assert "is true and cannot be changed: Preferred leaders" in refused.error_message
             back = await altered(client, BROKER, "1", "leader.replication.throttled.rate", None, operation=1)
             assert back.error_code is ErrorCode.none, "as kafka-reassign-partitions asks for when replicas have moved"
 

@@ -25,7 +25,7 @@ def _flag(value: bool, why: str) -> FixedSetting:
 
 
 FIXED_SETTINGS: Final[Mapping[str, FixedSetting]] = {
-    "auto.leader.rebalance.enable": _flag(False, "Preferred leaders lead again by a command (ElectLeaders)."),
+    "auto.leader.rebalance.enable": _flag(True, "Preferred leaders lead again once they are in sync, always."),
     "controlled.shutdown.enable": _flag(True, "A stop answers all that was taken and closes every log cleanly."),
     "delete.topic.enable": _flag(True, "Streams can be deleted, always."),
     "follower.replication.throttled.rate": FixedSetting(_INT64_MAX, False, _NO_THROTTLE),
