@@ -332,8 +332,8 @@ def _exists(image: Image, partition: Partition) -> bool:
 
 
 def _joined_without_records(partition: Partition | None, before: Image, stream: Stream, broker: BrokerId) -> bool:
-    """Whether a copy joins the ISR by this change that does not have what it is counted on for: it was emptied while its
-    leader proposed it."""
+    """Whether a copy joins the ISR by this change that does not have what it is counted on for: it was emptied while
+    its leader proposed it."""
     if partition is None or not partition.role.follows:
         return False
     was = before.assignment(stream.id, partition.index)
