@@ -75,6 +75,13 @@ class ClusterLoad:
             assert time.monotonic() < deadline, f"no commit for {WAIT_S} s"
             time.sleep(0.02)
 
+    def wait_for_silence(self, seconds: float) -> None:
+        """Return once nothing was acked for so long."""
+        deadline = time.monotonic() + WAIT_S
+        while self._times and time.monotonic() - self._times[-1] < seconds:
+            assert time.monotonic() < deadline, "acks do not end"
+            time.sleep(0.05)
+
     def longest_pauses_s(self, since: float) -> tuple[float, float]:
         """The longest time without an ack, and without a commit, since a moment of `time.monotonic`."""
         now = time.monotonic()
@@ -117,6 +124,7 @@ class ClusterLoad:
                 "message.timeout.ms": 1_000 * WAIT_S,
                 "reconnect.backoff.max.ms": 500,
                 "retry.backoff.max.ms": 200,
+                "socket.timeout.ms": 3_000,  # a broker that stands still is given up after it
                 "log_level": 0,
             }
         )

@@ -1,22 +1,143 @@
-"""A real cluster of three under load; its processes are killed. Nothing that was acked is lost, doubled or undone."""
+"""A real cluster of three under load; its processes are killed, stopped and paused.
 
+Nothing that was acked is lost, doubled or undone, and nobody hangs.
+"""
+
+import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.faults.cluster_load import ClusterLoad
-from tests.support.brokers import ClusterProcesses
+from tests.support.brokers import ClusterBrokers
+
+STREAM = "orders"
+OFFSETS = "__consumer_offsets"
+LEASE_MS = 5_000
+
+
+@contextmanager
+def under_load(directory: Path, *, lease_ms: int = LEASE_MS) -> Iterator[tuple[ClusterBrokers, ClusterLoad]]:
+    """A cluster whose records are all replicated, and load on it, which is checked at the end."""
+    with ClusterBrokers(directory, lease_ms=lease_ms) as cluster:
+        cluster.create(STREAM, partitions=3, min_insync_replicas="2")
+        with ClusterLoad(cluster.bootstrap, STREAM, 3) as load:
+            load.wait_for_commits()
+            cluster.wait_in_sync(OFFSETS)
+            yield cluster, load
+            cluster.wait_in_sync(STREAM)
+            cluster.wait_in_sync(OFFSETS)
+            load.wait_for_acks()
+            load.wait_for_commits()
+        load.check()
+        for number, broker in cluster.brokers.items():
+            assert "damage" not in broker.log_text(), f"broker {number} found damage"
+
+
+@contextmanager
+def timed(what: str, load: ClusterLoad) -> Iterator[None]:
+    """Print how long nothing was acked."""
+    since = time.monotonic()
+    yield
+    acks, commits = load.longest_pauses_s(since)
+    print(
+        f"{what}: {time.monotonic() - since:.1f} s; without acks for {acks:.1f} s, without commits for {commits:.1f} s"
+    )
+
+
+def go_on(load: ClusterLoad) -> None:
+    """The load goes on with what is there."""
+    load.wait_for_acks()
+    load.wait_for_commits()
 
 
 def test_nothing_acked_is_lost_with_its_leader(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path) as cluster:
-        cluster.create("orders", partitions=3)
-        with ClusterLoad(cluster.bootstrap, "orders", 3) as load:
-            load.wait_for_acks()
-            leader, since = cluster.leader("orders", 0), time.monotonic()
+    with under_load(tmp_path) as (cluster, load):
+        leader = cluster.leader(STREAM, 0)
+        with timed(f"kill -9 of broker {leader}", load):
             cluster[leader].kill9()
-            load.wait_for_acks()
-            print(f"without acks, commits for {load.longest_pauses_s(since)} s")
+            go_on(load)
             cluster.start(leader)
-            cluster.wait_in_sync("orders")
-            load.wait_for_acks()
-        load.check()
+
+
+@pytest.mark.slow
+def test_any_broker_killed_again_and_again(tmp_path: Path) -> None:
+    with under_load(tmp_path) as (cluster, load):
+        for number in (cluster.controller(), 1, 2, 3, cluster.controller()):
+            with timed(f"kill -9 of broker {number}, restart after others lead", load):
+                cluster[number].kill9()
+                go_on(load)
+                cluster.start(number)
+                cluster.wait_in_sync(STREAM)
+                cluster.wait_in_sync(OFFSETS)
+        for number in (1, 2, 3):
+            with timed(f"kill -9 of broker {number}, restart at once", load):
+                cluster[number].kill9()
+                cluster.start(number)
+                go_on(load)
+                cluster.wait_in_sync(STREAM)
+                cluster.wait_in_sync(OFFSETS)
+
+
+@pytest.mark.slow
+def test_all_brokers_killed_at_once(tmp_path: Path) -> None:
+    with under_load(tmp_path) as (cluster, load):
+        for _ in range(3):
+            with timed("kill -9 of all", load):
+                cluster.kill_all()
+                cluster.start(1, 2, 3)
+                go_on(load)
+
+
+@pytest.mark.slow
+def test_a_majority_killed(tmp_path: Path) -> None:
+    with under_load(tmp_path) as (cluster, load):
+        for pair in ((1, 2), (2, 3), (1, 3)):
+            with timed(f"kill -9 of brokers {pair}", load):
+                for number in pair:
+                    cluster[number].kill9()
+                load.wait_for_silence(2)
+                cluster.start(*pair)
+                go_on(load)
+                cluster.wait_in_sync(STREAM)
+                cluster.wait_in_sync(OFFSETS)
+
+
+@pytest.mark.slow
+def test_a_broker_stands_still(tmp_path: Path) -> None:
+    """For less than its lease, and for so long that others lead in its place: then it must not answer as a leader."""
+    with under_load(tmp_path, lease_ms=2_000) as (cluster, load):
+        for seconds in (0.5, 1.9, 2.3, 6, 12):
+            for number in {cluster.controller(), cluster.leader(STREAM, 0), random.SystemRandom().randint(1, 3)}:
+                with timed(f"SIGSTOP of broker {number} for {seconds} s", load):
+                    cluster[number].pause()
+                    time.sleep(seconds)
+                    cluster[number].resume()
+                    go_on(load)
+                    cluster.wait_in_sync(STREAM)
+                    cluster.wait_in_sync(OFFSETS)
+
+
+@pytest.mark.slow
+def test_all_brokers_stand_still(tmp_path: Path) -> None:
+    with under_load(tmp_path, lease_ms=2_000) as (cluster, load), timed("SIGSTOP of all for 5 s", load):
+        for broker in cluster.brokers.values():
+            broker.pause()
+        time.sleep(5)
+        for broker in cluster.brokers.values():
+            broker.resume()
+        go_on(load)
+
+
+@pytest.mark.slow
+def test_rolling_restart(tmp_path: Path) -> None:
+    with under_load(tmp_path) as (cluster, load):
+        for number in (1, 2, 3):
+            with timed(f"restart of broker {number}", load):
+                assert cluster[number].sigterm() == 0
+                go_on(load)
+                cluster.start(number)
+                cluster.wait_in_sync(STREAM)
+                cluster.wait_in_sync(OFFSETS)

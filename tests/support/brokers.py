@@ -1,6 +1,8 @@
 """Brokers of one cluster in processes of their own on 127.0.0.1, which tests kill, pause and start one by one."""
 
+import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -19,10 +21,10 @@ SETTLED_S = 90
 T = TypeVar("T")
 
 
-class ClusterProcesses:
+class ClusterBrokers:
     """Brokers 1 to `count`; the first founds the cluster, the others join it. Broker n is `cluster[n]`.
 
-        with ClusterProcesses(tmp_path) as cluster:
+        with ClusterBrokers(tmp_path) as cluster:
             cluster.create("orders", partitions=3)
             cluster[cluster.leader("orders", 0)].kill9()
 
@@ -58,9 +60,8 @@ class ClusterProcesses:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.kill_all()
         for number, broker in self.brokers.items():
-            if broker.running:
-                broker.kill9()
             if error is not None:
                 print(f"broker {number}, {broker.log_path}, ends with:\n{broker.log_text()[-3_000:]}", file=sys.stderr)
 
@@ -76,6 +77,14 @@ class ClusterProcesses:
         """Start these side by side, and return once all are ready; the order of numbers says nothing."""
         with ThreadPoolExecutor(max(len(numbers), 1)) as threads:
             list(threads.map(lambda number: self.brokers[number].start(), numbers))
+
+    def kill_all(self) -> None:
+        """SIGKILL for all that run, all before the first is waited for."""
+        running = [broker for broker in self.brokers.values() if broker.running]
+        for broker in running:
+            os.kill(broker.pid, signal.SIGKILL)
+        for broker in running:
+            broker.kill9()
 
     def create(self, stream: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
         """A stream, with all replicas in sync."""
