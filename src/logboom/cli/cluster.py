@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from logboom.app.supervisor.folder import FOLDER_DEFAULT
 from logboom.app.supervisor.remote import ask_supervisor
 from logboom.cli import cluster_admin, cluster_key
-from logboom.cli.cluster_status import FOLDER_DEFAULT, Data, status
+from logboom.cli.cluster_status import Data, status
 from logboom.cli.cluster_up import up
 from logboom.cli.common import AsJson, print_json
 

@@ -14,7 +14,7 @@ import typer
 
 from logboom.app.config import LogConfig, LogFormat
 from logboom.app.log import open_log
-from logboom.app.supervisor.folder import Folder, Place, is_free
+from logboom.app.supervisor.folder import FOLDER_DEFAULT, Folder, Place, is_free
 from logboom.app.supervisor.run import Plan, run_nodes
 from logboom.base.settings import join_address, split_address
 from logboom.cli.cluster_view import Cluster, look
@@ -72,6 +72,14 @@ def command(common: Common, folder: Folder) -> Callable[[Place, bool], list[str]
 def _following(address: str, number: int) -> str:
     host, port = split_address(address)
     return join_address(host, port + number)
+
+
+def data_option(folder: Folder) -> str:
+    """What a command given in the same directory needs in order to mean this folder."""
+    if folder.path == FOLDER_DEFAULT.absolute():
+        return ""
+    here = Path.cwd()
+    return f" --data {folder.path.relative_to(here) if folder.path.is_relative_to(here) else folder.path}"
 
 
 def reachable(address: str) -> str:
@@ -193,7 +201,7 @@ class Shown:
             typer.echo(f"  node {place.id}  Kafka  {place.kafka}  HTTP  {metrics}  process {processes.get(place.id)}")
         typer.echo(f"  clients   {bootstrap}")
         typer.echo(f"  data      {self._folder.path}")
-        typer.echo("  stop      Ctrl-C, or `logboom cluster down` in another terminal")
+        typer.echo(f"  stop      Ctrl-C, or `logboom cluster down{data_option(self._folder)}` in another terminal")
         for line in self._tries:
             typer.echo(f"  try       {line}")
         sys.stdout.flush()

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from logboom.app.supervisor.folder import LIST_NAME, read_list
+from logboom.app.supervisor.folder import FOLDER_DEFAULT, LIST_NAME, read_list
 from logboom.cli.cluster_view import Cluster, Node, look
 from logboom.cli.common import (
     BOOTSTRAP_DEFAULT,
@@ -27,7 +27,6 @@ from logboom.cli.common import (
     table_lines,
 )
 
-FOLDER_DEFAULT: Final = Path("logboom-cluster")
 _WATCH_EVERY_S: Final = 1.0
 _TROUBLES_SHOWN: Final = 20
 _LAGS_SHOWN: Final = 10

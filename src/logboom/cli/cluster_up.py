@@ -5,11 +5,10 @@ from typing import Annotated, Final
 
 import typer
 
-from logboom.app.supervisor.folder import Doors, Folder
+from logboom.app.supervisor.folder import FOLDER_DEFAULT, Doors, Folder
 from logboom.app.supervisor.run import Plan
 from logboom.cli import cluster_nodes
 from logboom.cli.cluster_nodes import Common, Shown
-from logboom.cli.cluster_status import FOLDER_DEFAULT
 from logboom.cli.common import fail
 from logboom.cli.configuring import ConfigFile, Setting, node_config
 
@@ -80,7 +79,7 @@ def up(
         missing=cluster_nodes.missing(folder.places, internal_replicas=replicas),
         controller=cluster_nodes.controller(folder.places),
     )
-    cluster_nodes.run(plan, Shown(folder, checked.log, _tries(data), as_json=as_json))
+    cluster_nodes.run(plan, Shown(folder, checked.log, _tries(folder), as_json=as_json))
 
 
 def _doors(kafka_port: int | None, peer_port: int | None, http_port: int | None, free_ports: bool) -> Doors:
@@ -90,10 +89,7 @@ def _doors(kafka_port: int | None, peer_port: int | None, http_port: int | None,
     return Doors(door(kafka_port, _KAFKA_PORT), door(peer_port, _PEER_PORT), door(http_port, _HTTP_PORT))
 
 
-def _tries(data: Path) -> list[str]:
-    where = "" if data == FOLDER_DEFAULT else f" --data {data}"
-    return [
-        f"logboom cluster status --watch{where}",
-        f"logboom cluster kill 1{where}",
-        f"logboom cluster start 1{where}",
-    ]
+def _tries(folder: Folder) -> list[str]:
+    where = cluster_nodes.data_option(folder)
+    commands = ("status --watch", "kill 1", "start 1")
+    return [f"logboom cluster {command}{where}" for command in commands]

@@ -24,6 +24,8 @@ from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address, split_address
 from logboom.peer.key import KEY_BYTES, format_cluster_key
 
+FOLDER_DEFAULT: Final = Path("logboom-cluster")
+"""The folder that is meant where none is named, in the directory of whoever gives the command."""
 LIST_NAME: Final = "cluster.json"
 KEY_NAME: Final = "cluster.key"
 _LOCK_NAME: Final = ".cluster.lock"
