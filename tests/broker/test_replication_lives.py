@@ -12,7 +12,7 @@ from tests.broker.node import append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, until
 from tests.support.simulated import run
 
-from logboom.base.errors import LogboomError, NotLeaderError
+from logboom.base.errors import LogboomError, NotEnoughReplicasError, NotLeaderError
 from logboom.base.ids import NO_BROKER, Epoch, Offset, PartitionIndex, StreamName
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.waiters import AppendResult
@@ -169,7 +169,7 @@ class Life:
         async with asyncio.timeout(60):
             while True:
                 leader = self.cluster.leader("orders", index)
-                with contextlib.suppress(NotLeaderError):
+                with contextlib.suppress(NotLeaderError, NotEnoughReplicasError):
                     await append_soon(leader, batch(b"last"))
                     return leader
                 await asyncio.sleep(0.05)
