@@ -18,10 +18,17 @@ def test_seeds_run_alike_and_leave_their_trace(tmp_path: Path) -> None:
     first = ok("sim", "run", "--seed", "7", "--runs", "2", *short)
     again = ok("sim", "run", "--seed", "8", *short, "--trace", str(trace))
     assert first.err.startswith("2 seeds held, ")
-    assert first.err.rpartition(" ")[2] == again.err.rpartition(" ")[2]
+    assert first.err.splitlines()[0].rpartition(" ")[2] == again.err.splitlines()[0].rpartition(" ")[2]
+    assert first.err.splitlines()[1].startswith("what went wrong: power ")
     lines = trace.read_text(encoding="utf-8").splitlines()
     assert len(lines) > 1_000
     assert {line.split()[1] for line in lines} >= {"step", "disk", "bytes", "log", "trouble", "kill"}
+
+
+def test_a_cluster_is_run_too() -> None:
+    run = ok("sim", "run", "--seed", "3", "--nodes", "3", "--seconds", "1", "--fault", "split", "--fault", "kill")
+    assert run.err.startswith("1 seed held, ")
+    assert "no fault is called reads" in refused("sim", "run", "--nodes", "3", "--fault", "reads")
 
 
 def test_a_fault_that_there_is_not_is_refused() -> None:

@@ -91,7 +91,7 @@ def with_client(work: Callable[[SimNode, SimClient, Simulation, Phase], Awaitabl
 def test_a_stream_that_is_gone_or_has_lost_records_is_found(tampering: str) -> None:
     async def work(node: SimNode, client: SimClient, simulation: Simulation, phase: Phase) -> None:
         history = History()
-        maker = StreamMaker("maker", node.address, 1, history, phase, simulation.fork("maker"))
+        maker = StreamMaker("maker", (node.address,), 1, history, phase, simulation.fork("maker"))
         while maker.deletions < 2 or not maker.acked("made-0"):
             phase.producing = True
             running = asyncio.ensure_future(maker.run())
@@ -131,7 +131,7 @@ def test_the_trimmer_deletes_what_it_asks_for_and_no_more() -> None:
         history = History()
         await client.create_stream("s", 1, {})
         chance = simulation.fork("trimmer")
-        trimmer = Trimmer(ClientContext("trimmer", node.address, [A], history, phase, chance))
+        trimmer = Trimmer(ClientContext("trimmer", (node.address,), [A], history, phase, chance))
         running = asyncio.ensure_future(trimmer.run())
         for number in range(20):
             await client.produce(A, records(b"%d" % number))

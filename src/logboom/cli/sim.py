@@ -2,7 +2,8 @@
 
 import sys
 import time
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TextIO
 
@@ -11,11 +12,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from logboom.cli.common import fail, note, plural
+from logboom.sim.cluster import ClusterOutcome, ClusterScenario, run_cluster_seed
+from logboom.sim.cluster_faults import NETWORK_FAULTS, NODE_FAULTS
 from logboom.sim.faults import FAULTS
 from logboom.sim.scenario import Outcome, Scenario, run_seed
 
-_FAULT_HELP: Final = f"What may go wrong, again and again: {', '.join(FAULTS)}. All, unless named."
+_CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS)
+_FAULT_HELP: Final = (
+    f"What may go wrong, again and again: {', '.join(FAULTS)}; with several nodes "
+    f"{', '.join(_CLUSTER_FAULTS)}. All, unless named."
+)
 _LINE_EVERY_S: Final = 10.0
+_Watch = Callable[[str], None] | None
+_RunOne = Callable[[int, _Watch], Outcome | ClusterOutcome]
 
 sim = typer.Typer(no_args_is_help=True, help="Run the broker under seeds, in simulated time.")
 
@@ -25,6 +34,7 @@ def run(
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
     runs: Annotated[int, typer.Option(help="How many seeds, one after the other.", min=1)] = 1,
     seconds: Annotated[float, typer.Option(help="Simulated seconds in which things go wrong.", min=0.1)] = 10.0,
+    nodes: Annotated[int, typer.Option(help="Brokers: more than one make a cluster.", min=1, max=7)] = 1,
     fault: Annotated[list[str] | None, typer.Option(help=_FAULT_HELP)] = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step of the run to this file.")] = None,
 ) -> None:
@@ -32,22 +42,38 @@ def run(
 
     Exits with 1 at the first seed that breaks a promise, and says how to run it again: a seed runs alike each time.
     """
-    unknown = sorted(set(fault or ()) - set(FAULTS))
+    known = tuple(FAULTS) if nodes == 1 else _CLUSTER_FAULTS
+    unknown = sorted(set(fault or ()) - set(known))
     if unknown:
-        fail(f"no fault is called {unknown[0]}; there are {', '.join(FAULTS)}")
-    scenario = Scenario(troubled_s=seconds)
-    if fault:
-        scenario = replace(scenario, faults=tuple(fault))
-    records = 0
+        fail(f"no fault is called {unknown[0]}; there are {', '.join(known)}")
+    run_one = _one_node(seconds, fault or known) if nodes == 1 else _cluster(nodes, seconds, fault or known)
+    records, faults = 0, Counter[str]()
     with _Meter(runs) as meter:
         for number in range(seed, seed + runs):
             meter.show(number, number - seed)
-            outcome = _run(number, scenario, trace)
+            outcome = _run(number, run_one, trace)
             records += outcome.records_acked
+            faults.update(outcome.faults)
             if outcome.violations:
                 meter.clear()
-                _tell(outcome, seconds, fault or [])
+                _tell(outcome, nodes, seconds, fault or [])
     note(f"{plural(runs, 'seed')} held, {records:,} acknowledged records; the last trace is {outcome.digest}")
+    note(f"what went wrong: {', '.join(f'{name} {faults[name]}' for name in known if faults[name])}")
+
+
+def _one_node(seconds: float, faults: Sequence[str]) -> _RunOne:
+    scenario = Scenario(troubled_s=seconds, faults=tuple(faults))
+    return lambda seed, watch: run_seed(seed, scenario, watch)
+
+
+def _cluster(nodes: int, seconds: float, faults: Sequence[str]) -> _RunOne:
+    scenario = ClusterScenario(
+        nodes=nodes,
+        troubled_s=seconds,
+        node_faults=tuple(name for name in NODE_FAULTS if name in faults),
+        network_faults=tuple(name for name in NETWORK_FAULTS if name in faults),
+    )
+    return lambda seed, watch: run_cluster_seed(seed, scenario, watch)
 
 
 class _Meter:
@@ -79,24 +105,25 @@ class _Meter:
         self._bar.stop()
 
 
-def _run(seed: int, scenario: Scenario, trace: Path | None) -> Outcome:
+def _run(seed: int, run_one: _RunOne, trace: Path | None) -> Outcome | ClusterOutcome:
     if trace is None:
-        return run_seed(seed, scenario)
+        return run_one(seed, None)
     with trace.open("w", encoding="utf-8") as file:
-        return run_seed(seed, scenario, lambda line: _write(file, line))
+        return run_one(seed, lambda line: _write(file, line))
 
 
 def _write(file: TextIO, line: str) -> None:
     file.write(f"{line}\n")
 
 
-def _tell(outcome: Outcome, seconds: float, faults: list[str]) -> None:
+def _tell(outcome: Outcome | ClusterOutcome, nodes: int, seconds: float, faults: list[str]) -> None:
     """Say what was broken and how to see it again."""
     for line in outcome.last_lines:
         print(f"  {line}")
     for violation in outcome.violations:
         print(violation)
     again = f"logboom sim run --seed {outcome.seed} --seconds {seconds:g}"
+    again += f" --nodes {nodes}" if nodes > 1 else ""
     again += "".join(f" --fault {name}" for name in faults)
     fail(f"seed {outcome.seed} broke a promise; again: {again} --trace trace.txt")
 

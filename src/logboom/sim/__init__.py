@@ -18,6 +18,10 @@ door what is no request (`probes`); one stream has a retention, so the broker de
 a run can be repeated: same seed, same trace. Whatever ends a run, a violated promise or an exception, is told with the
 seed.
 
+A `ClusterScenario` (`cluster`) runs several nodes of one cluster, each on a machine with a clock that drifts, and
+clients that ask for leaders and coordinators (`routing`); nodes fail and are paused at the same time as the network
+between them is cut (`cluster_faults`). `logboom sim run --nodes 3 --seed N` runs one.
+
 What simulated code must not do, since the same seed would no longer give the same run:
 
 - ask for the time, random values or threads other than through the Runtime and the event loop: `time`, `datetime.now`,
@@ -34,6 +38,6 @@ busy loop shows), allocation failures, the process around the node (signals, lim
 systems. tests/faults has those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
-`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `session`, `sending`, `workload`, `members`,
-`streams`, `trimming`, `tables`, `probes`, `faults`, `scenario`.
+`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `routing`, `session`, `sending`, `workload`,
+`members`, `streams`, `trimming`, `tables`, `probes`, `faults`, `scenario`, `cluster_faults`, `cluster`.
 """

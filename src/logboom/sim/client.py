@@ -8,7 +8,7 @@ import asyncio
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
@@ -74,7 +74,7 @@ class SimClient:
         self._frames = Frames()
 
     @classmethod
-    async def connect(cls, address: tuple[str, int], client_id: str) -> "SimClient":
+    async def connect(cls, address: tuple[str, int], client_id: str) -> Self:
         """Raises AskError where nobody listens."""
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -117,10 +117,10 @@ class SimClient:
 
     # --- streams and records --------------------------------------------------------------------------------------
 
-    async def create_stream(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+    async def create_stream(self, name: str, partitions: int, config: Mapping[str, str], replicas: int = 1) -> None:
         """Create a stream; one that is there already will do. Raises RefusedError."""
         settings = [{"name": key, "value": value} for key, value in config.items()]
-        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": replicas, "configs": settings}
         answer = await self.ask(_CREATE_TOPICS, topics=[{**topic, "assignments": []}])
         check(answer.topics[0].error_code, ErrorCode.topic_already_exists)
 
@@ -162,6 +162,11 @@ class SimClient:
     async def fetch_records(self, where: TopicPartition, offset: Offset, wait_ms: int) -> tuple[list[Any], Offset]:
         """Committed records from an offset on, whole, and the offset to go on from. Raises RefusedError."""
         return _records((await self._fetch(where, offset, wait_ms)).records or b"", offset)
+
+    async def fetch_bytes(self, where: TopicPartition, offset: Offset) -> tuple[bytes, Offset]:
+        """Batches as they are stored from an offset on, and the offset to go on from. Raises RefusedError."""
+        data = bytes((await self._fetch(where, offset, 0)).records or b"")
+        return data, _records(data, offset)[1]
 
     async def _fetch(self, where: TopicPartition, offset: Offset, wait_ms: int) -> Any:
         parts = [{"partition": where.partition, "fetch_offset": offset, "partition_max_bytes": _FETCH_BYTES}]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
-from logboom.sim.scheduler import Scheduler, SimulationError, callback_name, task_name
+from logboom.sim.scheduler import Scheduler, SimulationError, Step, callback_name, task_name
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
@@ -82,6 +82,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._network = network
         self._alive = True
         self._running = False
+        self._held: list[Step] | None = None
         self._executor: Executor | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._on_kill: list[Callable[[], None]] = []
@@ -103,6 +104,12 @@ class SimLoop(asyncio.AbstractEventLoop):
     @property
     def alive(self) -> bool:
         return self._alive
+
+    def hold(self, step: Step) -> bool:
+        if self._held is None:
+            return False
+        self._held.append(step)
+        return True
 
     def waiting(self) -> list[str]:
         waits = [f"{self.process}: {_where(task)}" for task in self._tasks if not task.done()]
@@ -218,6 +225,17 @@ class SimLoop(asyncio.AbstractEventLoop):
     def at_kill(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the process is killed: its connections and threads end with it."""
         self._on_kill.append(callback)
+
+    def freeze(self) -> None:
+        """Run nothing until `thaw`, as a process does that got SIGSTOP; what arrives meanwhile waits. Idempotent."""
+        if self._held is None:
+            self._held = []
+
+    def thaw(self) -> None:
+        """Go on with all that has become due meanwhile, in its order. Idempotent."""
+        held, self._held = self._held or [], None
+        for step in held:
+            self._scheduler.soon(step)
 
     def kill(self) -> None:
         """End the process as SIGKILL does. Idempotent. Not from a callback of its own."""

@@ -13,17 +13,21 @@ BEGINNING_MS: Final = 1_767_225_600_000
 class SimClock:
     """The Clock port."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, *, rate: float = 1.0) -> None:
+        """`rate`: how many of its seconds pass in one second; quartz is off by up to 100 millionths."""
+        self.wall_offset_ms = 0
+        """How far the wall clock is off; it may jump."""
         self._scheduler = scheduler
+        self._rate = rate
 
     def wall_ms(self) -> int:
-        return BEGINNING_MS + int(self._scheduler.now_s * 1_000)
+        return BEGINNING_MS + self.wall_offset_ms + int(self._scheduler.now_s * self._rate * 1_000)
 
     def monotonic_s(self) -> float:
-        return self._scheduler.now_s
+        return self._scheduler.now_s * self._rate
 
     def monotonic_ns(self) -> int:
-        return int(self._scheduler.now_s * 1_000_000_000)
+        return int(self._scheduler.now_s * self._rate * 1_000_000_000)
 
 
 class SimIds:

@@ -13,6 +13,7 @@ from logboom.base.errors import LogboomError
 from logboom.broker.broker import Broker
 from logboom.sim.device import Device, DiskTiming
 from logboom.sim.disk import SimDisk
+from logboom.sim.machine import SimClock
 from logboom.sim.process import Process
 from logboom.sim.simulation import Simulation
 
@@ -36,6 +37,7 @@ class SimNode:
         http: dict[str, Any] | None = None,
         peer: dict[str, Any] | None = None,
         disk: SimDisk | None = None,
+        clock: SimClock | None = None,
         timing: DiskTiming | None = None,
     ) -> None:
         """`peer`: settings of the door to other brokers; without it the node is alone."""
@@ -43,6 +45,8 @@ class SimNode:
         self.disk = disk or SimDisk()
         self.device = Device(simulation.scheduler, name, simulation.fork(f"{name}/disk"), timing or DiskTiming())
         """What the disk is behind its files: how long it takes, and what goes wrong with it."""
+        self.clock = clock or SimClock(simulation.scheduler)
+        """Of its machine."""
         self.process: Process | None = None
         self.address = (name, _PORT)
         self.http_address = (name, _HTTP_PORT)
@@ -74,7 +78,7 @@ class SimNode:
     async def start(self) -> None:
         """A new process on the disk as it is; returns when it serves. Raises what the broker raises."""
         assert not self.running
-        process = self.process = self._simulation.process(self.name)
+        process = self.process = self._simulation.process(self.name, self.clock)
         disk = self.disk
         self.device.serve(disk, process.loop)
         self._node = Node(

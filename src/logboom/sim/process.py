@@ -26,14 +26,22 @@ class ProcessEndedError(Exception):
 class Process:
     """Life: begins when it is made; `kill` ends it."""
 
-    def __init__(self, name: str, scheduler: Scheduler, network: SimNetwork, fork: Callable[[str], Random]) -> None:
+    def __init__(
+        self,
+        name: str,
+        scheduler: Scheduler,
+        network: SimNetwork,
+        fork: Callable[[str], Random],
+        clock: SimClock | None = None,
+    ) -> None:
         self.name = name
         self._scheduler = scheduler
         self._network = network
         self.loop = SimLoop(name, scheduler, network)  # type: ignore[abstract]  # a simulated loop has no sockets, pipes, signals
+        self._loops = [self.loop]
         workers = SimWorkers(self.loop, fork("threads"))
         self.runtime = Runtime(
-            clock=SimClock(scheduler), ids=SimIds(fork("ids")), workers=workers, start_loop=self._start_loop
+            clock=clock or SimClock(scheduler), ids=SimIds(fork("ids")), workers=workers, start_loop=self._start_loop
         )
         self.loop.set_default_executor(workers.pool("default", _DEFAULT_THREADS))
         self.log: FilteringBoundLogger = structlog.wrap_logger(
@@ -51,6 +59,7 @@ class Process:
         loop.host = self.loop.host
         loop.faults = self.loop.faults
         self.loop.at_kill(loop.kill)
+        self._loops.append(loop)
         return SecondLoop(loop)
 
     def _record(self, _: Any, level: str, event: EventDict) -> str:
@@ -78,6 +87,18 @@ class Process:
         self.loop.at_kill(killed)
         self.loop.call_soon(begin)
         return result
+
+    def pause(self) -> None:
+        """Stop it where it stands, as SIGSTOP does: nothing of it runs, its connections stay, and time goes on."""
+        self._scheduler.record("pause", self.name)
+        for loop in self._loops:
+            loop.freeze()
+
+    def resume(self) -> None:
+        """Let it go on, as SIGCONT does."""
+        self._scheduler.record("resume", self.name)
+        for loop in self._loops:
+            loop.thaw()
 
     def kill(self) -> None:
         """End it as SIGKILL does."""

@@ -174,7 +174,7 @@ class _Run:
         self.group = GroupHistory(self.history)
         self.maker = StreamMaker(
             "maker",
-            self.node.address,
+            (self.node.address,),
             scenario.made_streams,
             self.history,
             self._phase,
@@ -219,7 +219,7 @@ class _Run:
 
     def _context(self, name: str, partitions: Sequence[TopicPartition]) -> ClientContext:
         chance = self._simulation.fork(name)
-        return ClientContext(name, self.node.address, partitions, self.history, self._phase, chance)
+        return ClientContext(name, (self.node.address,), partitions, self.history, self._phase, chance)
 
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         """Producers, and clients that delete: each a process of its own."""

@@ -40,6 +40,9 @@ class Loop(Protocol):
     def alive(self) -> bool:
         """False once the process is dead: none of its callbacks runs any more."""
 
+    def hold(self, step: "Step") -> bool:
+        """Keep a step that is due, and True, while the process is frozen."""
+
     def waiting(self) -> list[str]:
         """What the process waits for, for people."""
 
@@ -128,7 +131,7 @@ class Scheduler:
             self._ready.append(heappop(timers)[2])
 
     def _run(self, step: Step) -> None:
-        if step.cancelled() or not step.loop.alive:
+        if step.cancelled() or not step.loop.alive or step.loop.hold(step):
             return
         self._steps += 1
         if self._steps > _STEPS_WITHOUT_TIME_MAX:

@@ -1,7 +1,8 @@
 """What all clients of a run share: a connection that is made anew when it breaks, and what a broker in trouble may say.
 
 A client is a process of its own. Each of its requests has one of three outcomes: it is answered, it is refused with an
-error that passes (`TRANSIENT`), or nobody knows (AskError). Any other refusal is a violation.
+error that passes (`TRANSIENT`, and `OF_CLUSTERS` where there are several brokers), or nobody knows (AskError). Any
+other refusal is a violation.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from logboom.sim.client import RefusedError, SimClient, TopicPartition
 from logboom.sim.history import History
+from logboom.sim.routing import Address, RoutedClient
 
 _PAUSE_AFTER_ERROR_S: Final = 0.05
 
@@ -32,6 +34,18 @@ TRANSIENT: Final = frozenset(
 )
 """Refusals that a broker in trouble may give."""
 
+OF_CLUSTERS: Final = frozenset(
+    (
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.offset_not_available,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.not_controller,
+        ErrorCode.broker_not_available,
+    )
+)
+"""What a broker may say that has not heard of everything yet, or leads since a moment ago."""
+
 
 @dataclass
 class Phase:
@@ -47,8 +61,8 @@ class ClientContext:
     """What every client of a run is given."""
 
     name: str
-    address: tuple[str, int]
-    """Of the broker's Kafka door."""
+    addresses: Sequence[Address]
+    """Of the brokers' Kafka doors."""
     partitions: Sequence[TopicPartition]
     """Those that it works on."""
     history: History
@@ -56,23 +70,31 @@ class ClientContext:
     chance: Random
 
     def session(self) -> "Session":
-        """A connection to the broker."""
-        return Session(self.address, self.name, self.history)
+        """A connection to the broker, or to those of the cluster."""
+        return Session(self.addresses, self.name, self.history, self.chance)
+
+
+async def connect(addresses: Sequence[Address], name: str, chance: Random) -> SimClient:
+    """A client of one broker, or of a cluster. Raises AskError."""
+    if len(addresses) == 1:
+        return await SimClient.connect(addresses[0], name)
+    return await RoutedClient.connect(chance.choice(addresses), name)
 
 
 class Session:
-    """A client's connection to the broker, made anew after each error."""
+    """A client's connection to the broker, or to those of a cluster, made anew after each error."""
 
-    def __init__(self, address: tuple[str, int], name: str, history: History) -> None:
+    def __init__(self, addresses: Sequence[Address], name: str, history: History, chance: Random) -> None:
         self.name = name
-        self._address = address
+        self._addresses = addresses
+        self._chance = chance
         self._history = history
         self._client: SimClient | None = None
 
     async def client(self) -> SimClient:
         """The connection. Raises AskError where none can be had."""
         if self._client is None:
-            self._client = await SimClient.connect(self._address, self.name)
+            self._client = await connect(self._addresses, self.name, self._chance)
         return self._client
 
     def close(self) -> None:
@@ -88,6 +110,6 @@ class Session:
 
     async def refused(self, error: RefusedError) -> None:
         """The same where the broker answered with an error, which must be one that passes."""
-        if error.code not in TRANSIENT:
+        if error.code not in TRANSIENT and not (len(self._addresses) > 1 and error.code in OF_CLUSTERS):
             self._history.violated(f"{self.name} was refused for {error.code.name}")
         await self.failed()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
+from logboom.sim.machine import SimClock
 from logboom.sim.network import SimNetwork
 from logboom.sim.process import Process
 from logboom.sim.scheduler import Scheduler, SimulationError
@@ -37,10 +38,10 @@ class Simulation:
         """Chance of its own for one part, so that what another part draws does not change it."""
         return Random(f"{self.seed}/{name}")
 
-    def process(self, name: str) -> Process:
-        """A new process. Several may have one name, one after the other."""
+    def process(self, name: str, clock: SimClock | None = None) -> Process:
+        """A new process, by default with a clock that is right. Several may have one name, one after the other."""
         number = len(self._processes)
-        process = Process(name, self.scheduler, self.network, lambda part: self.fork(f"{number}/{name}/{part}"))
+        process = Process(name, self.scheduler, self.network, lambda part: self.fork(f"{number}/{name}/{part}"), clock)
         self._processes.append(process)
         return process
 

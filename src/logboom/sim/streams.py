@@ -6,6 +6,7 @@ deletion without an answer may still be carried out at any later time, so its na
 """
 
 import asyncio
+from collections.abc import Sequence
 from itertools import count
 from random import Random
 from typing import Final
@@ -18,6 +19,7 @@ from logboom.kafka.wire.messages import milliseconds
 from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition, check
 from logboom.sim.history import History
+from logboom.sim.routing import Address
 from logboom.sim.session import Phase, Session
 
 _DELETE_TOPICS: Final[Api] = (20, 3)
@@ -33,7 +35,7 @@ class StreamMaker:
     def __init__(
         self,
         name: str,
-        address: tuple[str, int],
+        addresses: Sequence[Address],
         streams: int,
         history: History,
         phase: Phase,
@@ -41,7 +43,7 @@ class StreamMaker:
     ) -> None:
         self.deletions = 0
         """How many were acknowledged."""
-        self._session = Session(address, name, history)
+        self._session = Session(addresses, name, history, chance)
         self._history = history
         self._phase = phase
         self._chance = chance

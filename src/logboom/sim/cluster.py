@@ -1,0 +1,315 @@
+"""A whole cluster from its seed to its verdict: brokers, clients, faults, then peace, then the power fails everywhere.
+
+What must hold is what holds for one node (`history`), for records that were acknowledged with acks=all; and at the end,
+in bounded time, all replicas of a partition are in sync and hold the same bytes.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+from logboom.base.ids import Offset
+from logboom.base.units import KIB
+from logboom.client.messages import Api
+from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
+from logboom.sim.cluster_faults import NETWORK_FAULTS, NODE_FAULTS, NetworkTrouble
+from logboom.sim.faults import Trouble
+from logboom.sim.history import History, shortened
+from logboom.sim.machine import SimClock
+from logboom.sim.members import SESSION_MS, GroupHistory, Member
+from logboom.sim.node import SimNode
+from logboom.sim.session import ClientContext, Phase, connect
+from logboom.sim.simulation import Simulation
+from logboom.sim.workload import Consumer, Producer, read_all
+
+_METADATA: Final[Api] = (3, 8)
+_STREAM: Final = "work"
+_REPLICAS: Final = 3
+_DRIFT_MAX: Final = 100e-6
+"""By how much the clock of a machine runs fast or slow; leases allow for far more."""
+_START_MAX_S: Final = 60.0
+_CALM_MAX_S: Final = 180.0
+_RUN_MAX_S: Final = 3_600.0
+_ASK_AGAIN_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScenario:
+    """What a run consists of; the seed decides all else."""
+
+    nodes: int = 3
+    troubled_s: float = 10.0
+    """For how long, in simulated seconds, things go wrong."""
+    partitions: int = 3
+    producers: int = 2
+    """Idempotent ones, with acks=all."""
+    consumers: int = 1
+    members: int = 2
+    """Consumers that share the partitions as one group."""
+    producer_pause_max_s: float = 0.2
+    trouble_pause_max_s: float = 6.0
+    """Of each node, and of the network, between two faults."""
+    node_faults: tuple[str, ...] = tuple(NODE_FAULTS)
+    network_faults: tuple[str, ...] = tuple(NETWORK_FAULTS)
+    stream_config: Mapping[str, str] = field(default_factory=lambda: {"min.insync.replicas": "2"})
+    broker_config: Mapping[str, Any] = field(
+        default_factory=lambda: {
+            "stream_defaults": {"segment_bytes": 64 * KIB},
+            "checkpoint_interval_s": 1.0,
+            "replica_lag_max_ms": 3_000,
+            "groups": {
+                "session_timeout_min_ms": SESSION_MS,
+                "initial_rebalance_delay_ms": 100,
+                "offsets_partitions": 4,
+            },
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOutcome:
+    """How a run ended."""
+
+    seed: int
+    digest: str
+    """Equal for equal runs."""
+    events: int
+    simulated_s: float
+    violations: tuple[str, ...]
+    faults: Mapping[str, int]
+    records_acked: int
+    records_final: int
+    elections: int
+    """Times at which a partition of the work got another leader: the sum of leader epochs at the end."""
+    polls: int
+    commits: int
+    last_lines: tuple[str, ...]
+    """The end of the trace, where something was violated."""
+
+
+def run_cluster_seed(
+    seed: int, scenario: ClusterScenario | None = None, watch: Callable[[str], None] | None = None
+) -> ClusterOutcome:
+    """Run one seed. Errors of the simulated code are violations like any other; `watch` is told the whole trace."""
+    simulation = Simulation(seed, watch=watch)
+    run = _Run(simulation, scenario or ClusterScenario())
+    began_s = simulation.scheduler.now_s
+    violations: list[str] = []
+    try:
+        violations = simulation.run(run.main(), max_s=_RUN_MAX_S)
+    except Exception as error:  # noqa: BLE001 - the outermost frame of a run: whatever ended it is its verdict
+        told = f"{run.step}: {type(error).__name__}: {error} ({_where(error)})"
+        violations = shortened([*run.history.violations, told])
+    return ClusterOutcome(
+        seed=seed,
+        digest=simulation.trace.digest,
+        events=simulation.trace.events,
+        simulated_s=simulation.scheduler.now_s - began_s,
+        violations=tuple(violations),
+        faults=run.fault_counts(),
+        records_acked=len(run.history.acked),
+        records_final=run.records_final,
+        elections=run.elections,
+        polls=run.history.polls,
+        commits=run.history.commits,
+        last_lines=simulation.trace.last_lines if violations else (),
+    )
+
+
+def _where(error: BaseException) -> str:
+    """The last line of Logboom's own on the way to an error."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "logboom" in frame.filename]
+    return f"{frames[-1].filename.rpartition('logboom/')[2]}:{frames[-1].lineno}" if frames else "elsewhere"
+
+
+class _Run:
+    def __init__(self, simulation: Simulation, scenario: ClusterScenario) -> None:
+        self.history = History()
+        self.records_final = self.elections = 0
+        self.step = "the start"
+        """What the run is at, for people."""
+        self._simulation = simulation
+        self._scenario = scenario
+        self._phase = Phase()
+        self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
+        self._addresses = [node.address for node in self.nodes]
+        self._partitions = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
+        self._group = GroupHistory(self.history)
+        self._chance = simulation.fork("director")
+        self.troubles = [Trouble(simulation, node, simulation.fork(f"trouble/{node.name}")) for node in self.nodes]
+        self.network = NetworkTrouble(simulation, self.nodes, simulation.fork("trouble/network"))
+
+    def _node(self, number: int) -> SimNode:
+        simulation = self._simulation
+        drift = simulation.fork(f"clock/{number}").uniform(-_DRIFT_MAX, _DRIFT_MAX)
+        join = () if number == 1 else ("n1:9192",)
+        return SimNode(
+            simulation,
+            f"n{number}",
+            broker={"broker_id": number, "join": join, **self._scenario.broker_config},
+            peer={},
+            clock=SimClock(simulation.scheduler, rate=1 + drift),
+        )
+
+    def fault_counts(self) -> dict[str, int]:
+        """How often each fault came."""
+        counts = dict(self.network.counts)
+        for trouble in self.troubles:
+            for name, times in trouble.counts.items():
+                counts[name] = counts.get(name, 0) + times
+        return counts
+
+    async def main(self) -> list[str]:
+        """The run; what was wrong with it."""
+        async with asyncio.timeout(_START_MAX_S):
+            await asyncio.gather(*(node.start() for node in self.nodes))
+            await self._as_client(self._create)
+        self.step = "the trouble"
+        writers, readers = self._start_writers(), self._start_readers()
+        await self._go_through_trouble()
+        self.step = "the last acknowledgements"
+        self._phase.producing = False
+        async with asyncio.timeout(_CALM_MAX_S):
+            await asyncio.gather(*writers)
+        self._phase.consuming = False
+        async with asyncio.timeout(_CALM_MAX_S):
+            await asyncio.gather(*readers)
+        self.step = "the replicas in sync"
+        async with asyncio.timeout(_CALM_MAX_S):
+            await self._all_in_sync()
+        await self._compare_replicas()
+        self.step = "a power failure of all brokers"
+        for node in self.nodes:
+            node.cut_power()
+        async with asyncio.timeout(_CALM_MAX_S):
+            await asyncio.gather(*(node.start() for node in self.nodes))
+            await self._all_in_sync()
+        self.step = "the last reading"
+        final = await self._compare_replicas()
+        self.records_final = sum(map(len, final.values()))
+        return self.history.check(final)
+
+    async def _go_through_trouble(self) -> None:
+        scenario = self._scenario
+        until_s = asyncio.get_running_loop().time() + scenario.troubled_s
+        of_nodes = {name: NODE_FAULTS[name] for name in scenario.node_faults}
+        of_network = {name: NETWORK_FAULTS[name] for name in scenario.network_faults}
+        under_way = [
+            trouble.run(until_s, of_nodes, scenario.trouble_pause_max_s) for trouble in self.troubles if of_nodes
+        ]
+        if of_network:
+            under_way.append(self.network.run(until_s, of_network, scenario.trouble_pause_max_s))
+        async with asyncio.timeout(scenario.troubled_s + _CALM_MAX_S):
+            await asyncio.gather(*under_way)
+        self.step = "the healing"
+        async with asyncio.timeout(_CALM_MAX_S):
+            await asyncio.gather(*(trouble.heal() for trouble in self.troubles))
+
+    # --- clients ---------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
+        return self._simulation.process(name).run(work)
+
+    def _context(self, name: str) -> ClientContext:
+        chance = self._simulation.fork(name)
+        return ClientContext(name, self._addresses, self._partitions, self.history, self._phase, chance)
+
+    def _start_writers(self) -> list["asyncio.Future[None]"]:
+        started = []
+        for number in range(self._scenario.producers):
+            producer = Producer(
+                self._context(f"producer-{number}"),
+                values=count(number, self._scenario.producers),
+                acks=-1,
+                pause_max_s=self._scenario.producer_pause_max_s,
+            )
+            started.append(self._start(f"producer-{number}", producer.run()))
+        return started
+
+    def _start_readers(self) -> list["asyncio.Future[None]"]:
+        started = []
+        for number in range(self._scenario.consumers):
+            name = f"consumer-{number}"
+            started.append(self._start(name, Consumer(self._context(name)).run()))
+        for number in range(self._scenario.members):
+            name = f"member-{number}"
+            started.append(self._start(name, Member(self._context(name), self._group).run()))
+        return started
+
+    async def _as_client(self, work: Callable[[SimClient], Awaitable[Any]]) -> Any:
+        """Do some work as a client of the cluster, again until it is done; the caller bounds it."""
+        while True:
+            try:
+                client = await connect(self._addresses, "director", self._chance)
+                try:
+                    return await work(client)
+                finally:
+                    client.close()
+            except (AskError, RefusedError):
+                await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _create(self, client: SimClient) -> None:
+        replicas = min(_REPLICAS, self._scenario.nodes)
+        await client.create_stream(_STREAM, self._scenario.partitions, self._scenario.stream_config, replicas)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    async def _all_in_sync(self) -> None:
+        """Return once every replica of every partition is in sync and has a leader."""
+        while not await self._as_client(self._is_in_sync):
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _is_in_sync(self, client: SimClient) -> bool:
+        found = await self._described(client)
+        self.elections = sum(one.leader_epoch for one in found)
+        return all(one.leader_id > 0 and set(one.isr_nodes) == set(one.replica_nodes) for one in found)
+
+    async def _described(self, client: SimClient) -> Sequence[Any]:
+        answer = await client.ask(
+            _METADATA,
+            topics=[{"name": _STREAM}],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        partitions: Sequence[Any] = answer.topics[0].partitions
+        return partitions
+
+    async def _compare_replicas(self) -> dict[TopicPartition, list[tuple[Offset, int]]]:
+        """All records, as the leaders have them; it is a violation where a replica has not the same bytes."""
+        final = {}
+        async with asyncio.timeout(_CALM_MAX_S):
+            found = await self._as_client(self._described)
+            for one in found:
+                where = TopicPartition(_STREAM, one.partition_index)
+
+                async def read(client: SimClient, where: TopicPartition = where) -> list[tuple[Offset, int]]:
+                    return await read_all(client, where, self.history)
+
+                final[where] = await self._as_client(read)
+                end = Offset(final[where][-1][0] + 1) if final[where] else Offset(0)
+                held = [await self._replica_bytes(self.nodes[broker - 1], where, end) for broker in one.replica_nodes]
+                if any(data != held[0] for data in held):
+                    sizes = dict(zip(one.replica_nodes, map(len, held), strict=True))
+                    self.history.violated(f"replicas of {where} are not alike: {sizes}")
+        return final
+
+    async def _replica_bytes(self, node: SimNode, where: TopicPartition, end: Offset) -> bytes:
+        """What one broker itself gives out of a partition, up to an offset; a follower has soon heard that it may."""
+        held, position = bytearray(), Offset(0)
+        client = await SimClient.connect(node.address, "director")
+        try:
+            while position < end:
+                try:
+                    data, next_offset = await client.fetch_bytes(where, position)
+                except RefusedError:
+                    await asyncio.sleep(_ASK_AGAIN_S)
+                else:
+                    held += data
+                    position = next_offset
+        finally:
+            client.close()
+        return bytes(held)
