@@ -270,12 +270,12 @@ class Life:
         if {sender, to} & self.cut or self.network.random() < LOSS:
             return self.network.random() < 0.5
         for _ in range(2 if self.network.random() < REPEATS else 1):
-            host.process.loop.call_later(self.network.uniform(*DELAY_S), self._deliver, host, message)
+            host.process.loop.call_later(self.network.uniform(*DELAY_S), self._deliver, host, sender, message)
         return True
 
-    def _deliver(self, host: Host, message: bytes) -> None:
+    def _deliver(self, host: Host, sender: NodeId, message: bytes) -> None:
         if host.group is not None:
-            host.group.received(memoryview(message))
+            host.group.received(memoryview(message), sender)
 
     # --- work ---------------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class GroupNetwork:
 
     def _deliver(self, sender: NodeId, to: NodeId, message: bytes) -> None:
         if to in self.members and frozenset((sender, to)) not in self.cuts:
-            self.members[to].group.received(memoryview(message))
+            self.members[to].group.received(memoryview(message), sender)
 
     def isolate(self, node_id: NodeId) -> None:
         self.cuts |= {frozenset((node_id, other)) for other in self.members if other != node_id}

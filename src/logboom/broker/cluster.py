@@ -192,7 +192,9 @@ class ClusterMember:
 
     async def leave(self, timeout_s: float) -> None:
         """Others lead what they can, and another one is the controller where there can be one."""
-        if len(self.state.image.brokers) > 1 and not await self.registration.leave(timeout_s):
+        own = self._parts.identity.broker_id
+        others = any(one.active for one in self.state.image.brokers.values() if one.id != own)
+        if others and not await self.registration.leave(timeout_s):
             self._parts.log.warning("partitions are still led here: the cluster did not take them over in time")
         self._hand_over()
 
@@ -355,7 +357,7 @@ class ClusterMember:
 
     def _raft_message(self, peer: PeerIdentity, body: memoryview) -> None:
         self._nodes.learn([peer])
-        self._group.received(body)
+        self._group.received(body, node_id_of(peer.broker_id, peer.directory_id))
 
 
 def join_addresses(config: BrokerConfig) -> list[Address]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from uuid import UUID
 
 from logboom.base.ids import BrokerId, DirectoryId
@@ -30,6 +31,7 @@ class NodeDirectory:
         return self._brokers.get(node)
 
 
+@lru_cache(maxsize=1_000)
 def node_id_of(broker: BrokerId, directory: DirectoryId) -> NodeId:
     """The node that a broker is with one data directory."""
     return Voter(broker, UUID(bytes=hashlib.blake2b(directory.encode(), digest_size=16).digest())).node_id

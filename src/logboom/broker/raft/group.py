@@ -279,14 +279,17 @@ class RaftGroup:
 
     # --- what is asked of it --------------------------------------------------------------------------------------
 
-    def received(self, message: memoryview) -> None:
-        """A message of another member. Before `start` it is lost."""
+    def received(self, message: memoryview, sender: NodeId) -> None:
+        """A message of another member, as whom the connection has proven its sender. Before `start` it is lost."""
         if self._applier is None or self._failure is not None:
             return
         try:
             decoded = decode_message(message)
         except InvalidMessageError as error:
             self._invalid(error)
+            return
+        if decoded.sender != sender:
+            self._invalid(InvalidMessageError(f"node {sender} sent a message as node {decoded.sender}"))
             return
         self._driver.feed(Received(decoded))
 
