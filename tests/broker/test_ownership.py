@@ -162,7 +162,7 @@ def test_streams_without_metadata_stop_the_start(tmp_path: Path, marked: bool) -
         else:
             (tmp_path / "streams" / "orders-0" / "00000000000000000000.log").write_bytes(b"x")
         shutil.rmtree(tmp_path / "metadata")
-        with pytest.raises(StorageError, match="metadata knows no stream"):
+        with pytest.raises(StorageError, match="the metadata is missing"):
             await start(tmp_path)
         assert "orders-0" in names(tmp_path)
 
