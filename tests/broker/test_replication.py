@@ -10,13 +10,13 @@ from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, bytes_of, cluster_of, refusal_of, stays, until
 from tests.support.simulated import machine, run
 
-from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, StorageError
-from logboom.base.ids import BrokerId, Offset
+from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutOfOrderSequenceError, StorageError
+from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.base.ports import SyncFailedError
 from logboom.metadata.assignment import PartitionUpdate
 from logboom.metadata.membership import fence
 from logboom.metadata.reassignment import reassign
-from logboom.records import Codec
+from logboom.records import Codec, Record, build_batch
 from logboom.sim.disk import SimDisk
 
 
@@ -284,6 +284,35 @@ def test_without_its_lease_a_leader_commits_nothing(tmp_path: Path) -> None:
             await waits
 
     run(body)
+
+
+def test_without_its_lease_a_leader_refuses_no_producer_for_good(tmp_path: Path) -> None:
+    """Another leader may have taken what comes before a batch; found by `logboom sim run --nodes 3`."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2])
+            leader = cluster.leader("orders")
+            await append_soon(leader, sequenced(b"a", producer=7, epoch=1, sequence=0))
+            cluster[1].replicas.lease_changed(False)
+            for epoch, sequence in ((1, 5), (0, 0)):
+                refusal = await refusal_of(append_soon(leader, sequenced(b"b", 7, epoch, sequence)))
+                assert isinstance(refusal, NotLeaderError)
+            cluster[1].replicas.lease_changed(True)
+            refusal = await refusal_of(append_soon(leader, sequenced(b"b", 7, 1, 5)))
+            assert isinstance(refusal, OutOfOrderSequenceError)
+
+    run(body)
+
+
+def sequenced(value: bytes, producer: int, epoch: int, sequence: int) -> bytearray:
+    """A batch of an idempotent producer."""
+    return build_batch(
+        [Record(Offset(0), 0, None, value, ())],
+        producer_id=ProducerId(producer),
+        producer_epoch=ProducerEpoch(epoch),
+        base_sequence=sequence,
+    )
 
 
 def test_a_stream_that_is_not_synced_is_acked_once_every_member_has_written_it(tmp_path: Path) -> None:

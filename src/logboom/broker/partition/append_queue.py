@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
-from logboom.base.errors import LogboomError, StorageError
+from logboom.base.errors import InvalidProducerEpochError, LogboomError, OutOfOrderSequenceError, StorageError
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
@@ -89,6 +89,7 @@ class AppendQueue:
         "_log",
         "_staged_bytes",
         "commit_refusal",
+        "doubt",
         "leader_epoch",
         "refusal",
         "rules",
@@ -104,6 +105,8 @@ class AppendQueue:
         """Why nothing is taken any more, if so."""
         self.commit_refusal: LogboomError | None = None
         """Why nothing is taken that waits for commit, if so."""
+        self.doubt: LogboomError | None = None
+        """Why what this broker knows of producers may be out of date, if so: the answer where it would refuse them."""
         self._log = log
         self._conditions = conditions
         self._clock = clock
@@ -233,6 +236,9 @@ class AppendQueue:
                 if refusal is not None:
                     return refusal
             appended = self._log.append(records, ((0, header),), leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except (OutOfOrderSequenceError, InvalidProducerEpochError) as error:
+            # Final for a producer, and wrong where another leader has taken batches of it that are not here.
+            return self.doubt or error
         except LogboomError as error:
             return error
         if appended.duplicate:

@@ -14,6 +14,7 @@ from logboom.base.errors import (
     LogboomError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
+    NotLeaderError,
     OffsetNotAvailableError,
 )
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
@@ -214,6 +215,7 @@ class Leader:
     def lease_changed(self, held: bool) -> None:
         """This broker has lost its lease, or has it again."""
         self._step(LeaseRenewed() if held else LeaseEnded())
+        self._queue.doubt = None if held else NotLeaderError(f"this broker has no lease to lead {self._name}")
 
     def isr_changed(self, leading: Leading) -> None:
         """The controller has committed this ISR, in the leadership that there is."""
