@@ -5,52 +5,10 @@ Nothing that was acked is lost, doubled or undone, and nobody hangs.
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.faults.cluster_load import ClusterLoad
-from tests.support.brokers import ClusterBrokers
-
-STREAM = "orders"
-OFFSETS = "__consumer_offsets"
-LEASE_MS = 5_000
-
-
-@contextmanager
-def under_load(directory: Path, *, lease_ms: int = LEASE_MS) -> Iterator[tuple[ClusterBrokers, ClusterLoad]]:
-    """A cluster whose records are all replicated, and load on it, which is checked at the end."""
-    with ClusterBrokers(directory, lease_ms=lease_ms) as cluster:
-        cluster.create(STREAM, partitions=3, min_insync_replicas="2")
-        with ClusterLoad(cluster.bootstrap, STREAM, 3) as load:
-            load.wait_for_commits()
-            cluster.wait_in_sync(OFFSETS)
-            yield cluster, load
-            cluster.wait_in_sync(STREAM)
-            cluster.wait_in_sync(OFFSETS)
-            load.wait_for_acks()
-            load.wait_for_commits()
-        load.check()
-        for number, broker in cluster.brokers.items():
-            assert "damage" not in broker.log_text(), f"broker {number} found damage"
-
-
-@contextmanager
-def timed(what: str, load: ClusterLoad) -> Iterator[None]:
-    """Print how long nothing was acked."""
-    since = time.monotonic()
-    yield
-    acks, commits = load.longest_pauses_s(since)
-    print(
-        f"{what}: {time.monotonic() - since:.1f} s; without acks for {acks:.1f} s, without commits for {commits:.1f} s"
-    )
-
-
-def go_on(load: ClusterLoad) -> None:
-    """The load goes on with what is there."""
-    load.wait_for_acks()
-    load.wait_for_commits()
+from tests.faults.cluster_load import OFFSETS, STREAM, go_on, timed, under_load
 
 
 def test_nothing_acked_is_lost_with_its_leader(tmp_path: Path) -> None:

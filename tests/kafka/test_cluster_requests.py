@@ -319,3 +319,28 @@ BETWEEN_BROKERS = {
 
 def test_no_api_for_brokers_alone_is_served() -> None:
     assert not set(BETWEEN_BROKERS.values()) & load_handlers().keys()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_without_a_lease_nobody_waits_for_new_records(tmp_path: Path, leads: bool) -> None:
+    """A broker that is cut off from the controller does not learn who leads: consumers must ask another one."""
+
+    async def body() -> None:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
+            await three_brokers(node)
+            if leads:
+                stream = await stream_of(node, "s", placed((1,), epoch=EPOCH))
+                assert (await produced(client, 3, stream, 0, batch(b"a"))).error_code is NONE
+                assert (await produced(client, 3, stream, 0, batch(b"b"))).error_code is NONE
+            else:
+                stream = await followed(node, client)
+            node.broker.replicas.lease_changed(False)
+            (known,) = await fetched(client, 11, stream, {0: 1})
+            assert (known.error_code, first_offsets(known.records)) == (NONE, [1])
+            (more,) = await fetched(client, 11, stream, {0: 2}, max_wait=WAIT)
+            assert more.error_code is NOT_LEADER
+            node.broker.replicas.lease_changed(True)
+            (more,) = await fetched(client, 11, stream, {0: 2})
+            assert more.error_code is NONE
+
+    run(body)

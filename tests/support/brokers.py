@@ -5,8 +5,9 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -21,6 +22,17 @@ SETTLED_S = 90
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a broker runs."""
+
+    host: str = "127.0.0.1"
+    within: tuple[str, ...] = ()
+    """See BrokerProcess."""
+    directory: Path | None = None
+    """Where its data are, if not beside those of the others."""
+
+
 class ClusterBrokers:
     """Brokers 1 to `count`; the first founds the cluster, the others join it. Broker n is `cluster[n]`.
 
@@ -31,22 +43,40 @@ class ClusterBrokers:
     `settings` (KEY=VALUE) hold on every broker. A lease of 5 s outlives the pauses of a busy test machine.
     """
 
-    def __init__(self, directory: Path, *settings: str, count: int = 3, lease_ms: int = 5_000) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *settings: str,
+        count: int = 3,
+        lease_ms: int = 5_000,
+        places: Mapping[int, Place] | None = None,
+    ) -> None:
+        """`places`: where those brokers run that do not run beside the others."""
+        places = places or {}
         key = directory / "cluster.key"
         key.write_text(secrets.token_hex(32) + "\n")
         key.chmod(0o600)
         ports: set[int] = set()
         while len(ports) < count:
             ports.add(free_port())
-        peers = dict(zip(range(1, count + 1), ports, strict=True))
         self.brokers: dict[int, BrokerProcess] = {}
-        for number, port in peers.items():
-            given = [f"peer.key_file={key}", f"peer.listen=127.0.0.1:{port}", f"broker.broker_id={number}"]
+        first = ""
+        for number, port in enumerate(sorted(ports), 1):
+            place = places.get(number, Place())
+            peer = f"{place.host}:{port}"
+            given = [f"peer.key_file={key}", f"peer.listen={peer}", f"broker.broker_id={number}"]
             given += [f"broker.lease_ms={lease_ms}", *settings]
+            first = first or peer
             if number > 1:
-                given.append(f"broker.join=127.0.0.1:{peers[1]}")
+                given.append(f"broker.join={first}")
             arguments = [word for setting in given for word in ("--set", setting)]
-            self.brokers[number] = BrokerProcess(directory / f"broker-{number}", *arguments)
+            self.brokers[number] = BrokerProcess(
+                place.directory or directory / f"broker-{number}",
+                *arguments,
+                log_path=directory / f"broker-{number}.log",
+                host=place.host,
+                within=place.within,
+            )
 
     def __enter__(self) -> Self:
         try:

@@ -45,16 +45,20 @@ class BrokerProcess:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         log_path: Path | None = None,
+        host: str = "127.0.0.1",
+        within: tuple[str, ...] = (),
     ) -> None:
+        """`within`: a command that runs its arguments as a command in its own place, such as `ip netns exec NAME`."""
         self.data = directory
-        self.kafka = f"127.0.0.1:{free_port()}"
-        self.http = f"127.0.0.1:{free_port()}"
+        self.kafka = f"{host}:{free_port()}"
+        self.http = f"{host}:{free_port()}"
         self.log_path = log_path or directory.with_name(f"{directory.name}.broker.log")
         self.ready: dict[str, object] = {}
         """What the broker said of itself when it was ready: kafka, http, data, pid."""
         self._arguments = arguments
         self._environment = {**os.environ, **(environment or {})}
-        self._process: LogboomProcess | None = None
+        self._within = within
+        self._process: LogboomProcess | subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -87,7 +91,11 @@ class BrokerProcess:
         arguments += self._arguments
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
-            self._process = LogboomProcess(arguments, stdout=subprocess.PIPE, stderr=log, env=self._environment)
+            if self._within:
+                command = [*self._within, sys.executable, "-m", "logboom.cli", *arguments]
+                self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=self._environment)
+            else:
+                self._process = LogboomProcess(arguments, stdout=subprocess.PIPE, stderr=log, env=self._environment)
         try:
             self.ready = json.loads(self._first_line())
         except BaseException:

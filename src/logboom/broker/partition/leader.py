@@ -132,6 +132,11 @@ class Leader:
         """Everything below is committed, as far as this leadership knows."""
         return self._core.high_watermark
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether the controller has heard of this broker lately, also where it does not lead."""
+        return self._core.has_lease
+
     def follower_end(self, replica: BrokerId) -> Offset | None:
         """Up to where a follower is synced, as of its last fetch; None where this leadership has not heard of it."""
         return self._core.durable_end(replica)
