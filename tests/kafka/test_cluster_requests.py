@@ -339,7 +339,11 @@ def test_without_a_lease_nobody_waits_for_new_records(tmp_path: Path, leads: boo
             assert (known.error_code, first_offsets(known.records)) == (NONE, [1])
             (more,) = await fetched(client, 11, stream, {0: 2}, max_wait=WAIT)
             assert more.error_code is NOT_LEADER
+            (beyond,) = await fetched(client, 11, stream, {0: 7})
+            assert beyond.error_code is NOT_LEADER, "another leader may have given that offset"
             node.broker.replicas.lease_changed(True)
+            (beyond,) = await fetched(client, 11, stream, {0: 7})
+            assert beyond.error_code is ErrorCode.offset_out_of_range
             (more,) = await fetched(client, 11, stream, {0: 2})
             assert more.error_code is NONE
 

@@ -84,9 +84,9 @@ class PartitionFetch:
         self.high_watermark = high_watermark = partition.high_watermark
         self.log_start_offset = partition.log_start_offset
         role = partition.role
-        if position.offset == high_watermark and role.failure is None and not role.leader.has_lease:
-            # Cut off from the controller, it may miss that others lead by now, and the consumer would wait here without
-            # end. What is known to be committed is given as ever.
+        if position.offset >= high_watermark and role.failure is None and not role.leader.has_lease:
+            # Cut off from the controller, it may miss that others lead by now: a consumer would wait here without end,
+            # or hear that an offset which another leader gave it is out of range. What is committed is given as ever.
             self.fail(NotLeaderError(f"this broker has no lease, so it does not know who leads {partition}"))
             return False
         self.failure, self.led = role.failure, role.leads
