@@ -57,6 +57,7 @@ class ClusterView:
         self._own = broker.identity.broker_id
         self._advertised = advertised
         self._image: Image | None = None
+        self._has_lease = True
         self._address = ("", 0)
         self._nodes: Mapping[BrokerId, Node] = {}
         self._alive: frozenset[BrokerId] = frozenset()
@@ -66,9 +67,14 @@ class ClusterView:
     def nodes(self) -> Mapping[BrokerId, Node]:
         """The brokers that clients may use, by id."""
         image, address = self._broker.catalog.image, self._advertised()
-        if image is not self._image or address != self._address:
-            self._image, self._address = image, address
+        has_lease = self._broker.cluster.registration.holds_lease
+        if image is not self._image or address != self._address or has_lease != self._has_lease:
+            self._image, self._address, self._has_lease = image, address, has_lease
             nodes = {id_: node for id_, one in image.brokers.items() if not one.fenced and (node := self._node(one))}
+            if not has_lease and len(nodes) > 1:
+                # The others may have fenced this one, which is cut off and does not hear of it: clients that believed
+                # what it led would come back to it for ever.
+                nodes.pop(self._own, None)
             if self._own not in image.brokers or not nodes:
                 nodes[self._own] = Node(self._own, *address, None)
             self._nodes = dict(sorted(nodes.items()))
