@@ -83,7 +83,10 @@ Rooms, lowest first; each imports only those before it:
     partition/     one partition: append queue, leader, acks, reads, deletion of old records
     disk/          the flusher, the data directory, directories of partitions, background work on logs
     raft/          the consensus group of the metadata on this broker: its files, and the driver of its node
-    catalog        the image, commands, producer ids
+    control/       the controller and the way to it: commands, registration, leases, members of the group
+    metadata_state the image, made of the group's committed entries; what follows it
+    cluster        this broker as a member of its cluster: how the group, control and the registration are wired
+    catalog        the image and the commands as doors see them, producer ids
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
                    roles, and what becomes of copies that have lost records
     replicas       the partitions of this broker, kept as the image says
