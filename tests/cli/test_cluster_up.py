@@ -100,7 +100,7 @@ def test_what_makes_no_sense_is_refused(whole: ClusterProcess) -> None:
     assert "no cluster runs in" in refused("cluster", "kill", "1", "--data", "/nowhere")
 
 
-def test_one_more_broker_joins(whole: ClusterProcess, tmp_path: Path) -> None:
+def test_one_more_broker_joins_and_is_forgotten(whole: ClusterProcess, tmp_path: Path) -> None:
     peer = f"127.0.0.1:{free_port()}"
     key = str(whole.folder / "cluster.key")
     arguments = ["--node-id", "4", "--join", whole.ready["nodes"][0]["peer"], "--peer", peer, "--key", key]
@@ -108,6 +108,9 @@ def test_one_more_broker_joins(whole: ClusterProcess, tmp_path: Path) -> None:
         told = whole.until(lambda told: any(node["id"] == 4 and node["fenced"] is False for node in told["nodes"]))
         (four,) = [node for node in told["nodes"] if node["id"] == 4]
         assert (four["kafka"], four["role"]) == (broker.kafka, "observer")
+    whole.until(lambda told: fenced(told) == [4])
+    whole.do("remove", 4)
+    assert [node["id"] for node in whole.until(is_whole)["nodes"]] == [1, 2, 3]
 
 
 def test_everything_stops_and_comes_back_where_it_was(tmp_path: Path) -> None:
