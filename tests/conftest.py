@@ -27,7 +27,7 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 _SPARK_SESSION = "spark session"
-_STARTED_FOR_A_MODULE = {"broker", "tool", "asked_once", "verdicts"}
+_STARTED_FOR_A_MODULE = {"broker", "cluster", "tool", "asked_once", "verdicts"}
 """Fixtures that start processes, once for all tests of a module."""
 _LONGEST = (
     "tests/docs/test_demo.py",
