@@ -184,14 +184,14 @@ def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path) -> N
 
 def test_below_min_insync_replicas_acks_all_is_refused(tmp_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path) as broker:
-            await broker.catalog.create_stream("orders", config={"min.insync.replicas": "2"})
+        async with running(tmp_path, stream_defaults={"min_insync_replicas": 2}) as broker:
+            await broker.catalog.create_stream("orders")
             partition = broker.replicas.find("orders", 0)
             with pytest.raises(NotEnoughReplicasError):
                 await append(partition, b"a")
             assert (await append(partition, b"b", acks=1)).base_offset == 0
             assert partition.high_watermark == 0
-            await broker.catalog.change_stream_config("orders", {"min.insync.replicas": None})
+            await broker.catalog.change_stream_config("orders", {"min.insync.replicas": "1"})
             assert await values_of(partition) == [b"b"]
 
     run(body)

@@ -226,7 +226,7 @@ def test_changes_are_in_force_at_once(tmp_path: Path) -> None:
             assert (await sent()).log_append_time is None
             await changed(node, client, "message.timestamp.type", "LogAppendTime")
             assert (await sent()).log_append_time is not None
-            await changed(node, client, "min.insync.replicas", "2")
+            await node.broker.catalog.change_broker_config("", {"min.insync.replicas": "2"})
             assert (await sent()).error_code is ErrorCode.not_enough_replicas
             await changed(node, client, "min.insync.replicas", "1")
             partition = node.broker.replicas.find("s", 0)

@@ -18,6 +18,7 @@ from logboom.base.errors import (
     FencedLeaderEpochError,
     IneligibleReplicaError,
     InvalidAssignmentError,
+    InvalidConfigError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidUpdateVersionError,
@@ -40,7 +41,20 @@ from logboom.base.ids import (
     StreamId,
     StreamName,
 )
-from logboom.metadata import Image, MetadataRecord, Stream, StreamCreated, apply_all, assignment, decode, encode
+from logboom.metadata import (
+    CreateStream,
+    Image,
+    Limits,
+    MetadataRecord,
+    Stream,
+    StreamCreated,
+    apply_all,
+    assignment,
+    change_config,
+    create_stream,
+    decode,
+    encode,
+)
 from logboom.metadata.assignment import Assignment, Election, ordered
 from logboom.metadata.leadership import IsrProposal, LogEnd, change_isr, elect, rebalance, recover, recovery_candidates
 from logboom.metadata.leases import BrokerLease, BrokerLeases
@@ -56,6 +70,7 @@ from logboom.metadata.membership import (
 from logboom.metadata.placement import Load, place, start
 from logboom.metadata.reassignment import cancel, check_replicas, reassign
 from logboom.metadata.records import Placed
+from logboom.metadata.stream_config import MINIMUM
 
 STREAM = StreamId(UUID(int=1))
 NAME = "orders"
@@ -512,6 +527,23 @@ def test_replicas_that_cannot_be(replicas: list[int]) -> None:
         reassign(image, NAME, 0, replicas, minimum_of)
     with pytest.raises(NoReassignmentInProgressError):
         cancel(image, NAME, 0, minimum_of)
+
+
+def test_a_minimum_above_the_replicas_is_refused_wherever_it_is_asked_for() -> None:
+    """It would refuse every record, and look like a broken cluster."""
+    image = cluster(4)
+    limits = Limits(partitions_max=10, streams_max=10, quotas_max=1)
+    above = CreateStream(name="s", partitions=1, replication_factor=2, config={MINIMUM: "3"})
+    with pytest.raises(InvalidConfigError, match=r"is above the number of replicas, 2: .* Set it to 2"):
+        create_stream(image, above, STREAM, limits)
+    image = apply_all(image, create_stream(image, replace(above, config={MINIMUM: "2"}), STREAM, limits))
+    with pytest.raises(InvalidConfigError, match="above the number of replicas, 2"):
+        change_config(image, "s", {MINIMUM: "3"})
+    with pytest.raises(InvalidAssignmentError, match=r"min\.insync\.replicas=2 is above the number of replicas, 1"):
+        reassign(image, "s", 0, (1,), minimum_of)
+    assert change_config(image, "s", {"retention.ms": "1"}), "other settings are changed as before"
+    image = apply_all(image, reassign(image, "s", 0, (1, 2, 3), minimum_of))
+    assert change_config(image, "s", {MINIMUM: "3"}), "what it is going to have counts"
 
 
 def test_a_move_ends_when_the_new_replicas_are_in_sync() -> None:

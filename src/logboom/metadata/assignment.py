@@ -58,6 +58,11 @@ class Assignment:
         return bool(self.adding or self.removing)
 
     @property
+    def target(self) -> Replicas:
+        """The replicas once a reassignment that is under way has ended."""
+        return tuple(one for one in self.replicas if one not in self.removing)
+
+    @property
     def preferred_leader(self) -> BrokerId:
         """The replica that should lead when nothing is wrong."""
         return self.replicas[0]
@@ -170,7 +175,7 @@ def _with_completed_reassignment(after: Assignment) -> Assignment:
     records would be on fewer disks than they were."""
     if not after.reassigning:
         return after
-    staying = tuple(one for one in after.replicas if one not in after.removing)
+    staying = after.target
     if not set(staying) <= set(after.isr):
         return after
     return _only_replicas(replace(after, replicas=staying, adding=(), removing=()))

@@ -36,7 +36,7 @@ from logboom.metadata.records import (
     StreamDeleted,
 )
 from logboom.metadata.setting_values import INT64_MAX
-from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, FAULTS_MAX, stream_setting
+from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, FAULTS_MAX, MINIMUM, minimum_fault, stream_setting
 
 NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with `-` and a partition index of five digits the name fits in a file name of 255 bytes."""
@@ -99,6 +99,8 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
     _check_config(image, command.config)
     _check_together(overrides)
     placed = _placed(image, command.assignments, command.partitions, command.replication_factor, stream_id.int)
+    if not command.internal:
+        _check_minimum(overrides, len(placed[0].replicas) if placed else 1)
     return (
         StreamCreated(
             name=name,
@@ -155,6 +157,8 @@ def change_config(
     merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}
     config = {key: value for key, value in merged.items() if value is not None}
     _check_together(config)
+    if config.get(MINIMUM) != stream.overrides.get(MINIMUM):
+        _check_minimum(config, min((len(one.target) for one in stream.assignments), default=1))
     return () if config == stream.overrides else (StreamConfigChanged(id=stream.id, config=config),)
 
 
@@ -265,6 +269,12 @@ def _check_config(image: Image, changes: Mapping[str, str | None]) -> None:
 def _check_together(overrides: Mapping[str, str]) -> None:
     """Raise InvalidConfigError where settings contradict each other; those that a stream does not set are not known."""
     fault = DEFAULT_STREAM_CONFIG.with_overrides(overrides).fault
+    if fault is not None:
+        raise InvalidConfigError(fault)
+
+
+def _check_minimum(overrides: Mapping[str, str], replicas: int) -> None:
+    fault = minimum_fault(overrides, replicas)
     if fault is not None:
         raise InvalidConfigError(fault)
 

@@ -14,6 +14,7 @@ from logboom.metadata.image import Image
 from logboom.metadata.membership import MinimumOf, partitions_changed
 from logboom.metadata.placement import Load, widen
 from logboom.metadata.records import PartitionsChanged
+from logboom.metadata.stream_config import minimum_fault
 
 
 def check_replicas(image: Image, replicas: Sequence[int]) -> Replicas:
@@ -46,6 +47,9 @@ def reassign(
     """
     target = check_replicas(image, replicas)
     before = _existing(image, name, index)
+    fault = minimum_fault(image.by_name[StreamName(name)].overrides, len(target))
+    if fault is not None:
+        raise InvalidAssignmentError(fault)
     # A replica that an earlier reassignment was adding and this one does not want is removed like the others, not at
     # once: it may be in the ISR, and lead. It stays in `adding` too, which tells it from those of before both.
     removing = tuple(one for one in before.replicas if one not in target)

@@ -66,6 +66,8 @@ BATCH_PREFIX_BYTES: Final = 12
 
 MAX_MESSAGE_BYTES_DEFAULT: Final = MIB + BATCH_PREFIX_BYTES
 
+MINIMUM: Final = "min.insync.replicas"
+
 _DELETE: Final = "delete"
 _COMPACT: Final = "compact"
 _NO_LIMIT: Final = -1
@@ -200,10 +202,11 @@ class StreamConfig:
     min_insync_replicas: Annotated[
         int,
         Declared(
-            "min.insync.replicas",
-            "min.insync.replicas",
+            MINIMUM,
+            MINIMUM,
             Number(1, INT32_MAX),
-            "How many in-sync replicas there must be for a produce request with acks=all to be taken.",
+            "How many in-sync replicas there must be for a produce request with acks=all to be taken. A stream's own "
+            "value is at most its number of replicas.",
         ),
     ] = 1
     flush: Annotated[
@@ -476,6 +479,20 @@ _BY_NAME: Final = {setting.name: setting for setting in STREAM_SETTINGS}
 def refused_settings() -> Mapping[str, str]:
     """Kafka's settings that are refused by name, and why."""
     return _REFUSED
+
+
+def minimum_fault(overrides: Mapping[str, str], replicas: int) -> str | None:
+    """What is wrong with a stream's own `min.insync.replicas`, which so few replicas could never meet; one sentence.
+
+    A default of the broker may be above them: it is said of no stream in particular.
+    """
+    given = overrides.get(MINIMUM)
+    if given is None or int(given) <= replicas:
+        return None
+    return (
+        f"min.insync.replicas={given} is above the number of replicas, {replicas}: no record with acks=all could ever "
+        f"be taken. Set it to {replicas} or less, or have more replicas"
+    )
 
 
 def stream_setting(name: str) -> StreamSetting:
