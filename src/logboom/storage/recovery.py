@@ -247,6 +247,7 @@ def _read_tail(state: LogState, durable: Offset, file_bytes: int) -> bool:
     if end == durable:
         # Nothing to make durable: a thousand logs that were killed with nothing in progress cost not one sync.
         return False
+    file.cut()  # room behind them was perhaps in the same failed sync: see `_write_again`
     _write_again(state, position)
     file.sync()
     return True

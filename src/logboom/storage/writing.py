@@ -127,9 +127,10 @@ def _roll(state: LogState, staged: Staged) -> None:
     """
     old, base = state.active, state.written_end
     new = state.create_segment(base)
-    # Only the last segment may end in reserved room: behind the last batch of any other, zeros would be damage. And it
-    # must be durable before the next one has a batch, since recovery takes the base of a segment for a durable end.
-    old.file.trim()
+    # Only the last segment may end in reserved room: behind the last batch of any other, zeros would be damage. So its
+    # length is set even where it looks right: a life before this one may have set it and failed to sync it. And it must
+    # be durable before the next one has a batch, since recovery takes the base of a segment for a durable end.
+    old.file.cut()
     old.file.sync()
     old.index.seal(base)
     if staged.producers is not None:

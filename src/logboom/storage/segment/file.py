@@ -23,6 +23,7 @@ class SegmentFile:
         "_allocated_bytes",
         "_directory",
         "_handle",
+        "_length_is_set",
         "_open_files",
         "base",
         "cached_index",
@@ -42,6 +43,9 @@ class SegmentFile:
         self._open_files = open_files
         self._handle: File | None = None
         self._allocated_bytes = 0
+        # Whether this process has set where the file ends. A sync that failed in the life before may have left the
+        # length in memory only: a shortening that looks done, and what was cut off comes back after a power failure.
+        self._length_is_set = False
         self.base = base
         self.used = self.unsynced = False  # base: open_files.Holder
         self.end: Offset | None = None
@@ -89,6 +93,7 @@ class SegmentFile:
         """Make an empty file, in place of one that a failed attempt may have left."""
         self._handle = self._directory.open(self.name, create=True)
         self._handle.truncate(0)
+        self._length_is_set = True
         self._open_files.opened(self)
 
     def adopt(self, handle: File, size_bytes: int, index: SparseIndex) -> None:
@@ -131,6 +136,8 @@ class SegmentFile:
         After an OSError `cut` removes what was written.
         """
         self.unsynced = True
+        if not self._length_is_set:
+            self._set_length(max(self.size_bytes, self._allocated_bytes))
         end = self.size_bytes + size_bytes
         if preallocate_bytes and end > self._allocated_bytes:
             self._reserve(end, size_bytes, preallocate_bytes)
@@ -142,7 +149,7 @@ class SegmentFile:
         Raises BlockingIOError where the write would wait for the disk.
         """
         handle = self._handle
-        if handle is None or self.size_bytes + size_bytes > self._allocated_bytes:
+        if handle is None or not self._length_is_set or self.size_bytes + size_bytes > self._allocated_bytes:
             return None
         self.used = self.unsynced = True
         if not handle.write_nowait(self.size_bytes, buffers):
@@ -175,8 +182,12 @@ class SegmentFile:
 
     def cut(self) -> None:
         """Make the file end with the last batch."""
-        self.handle.truncate(self.size_bytes)
+        self._set_length(self.size_bytes)
         self._allocated_bytes = 0
+
+    def _set_length(self, length: int) -> None:
+        self.handle.truncate(length)
+        self._length_is_set = True
 
     def keep_room(self, file_bytes: int) -> None:
         """The file is so long already, and zero behind the last batch: write into that before more is reserved."""
