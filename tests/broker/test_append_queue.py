@@ -74,6 +74,7 @@ class Bench:
             queue=self.queue,
             readable=self.readable,
             replication=NoReplication(),
+            holds_lease=lambda: True,
         )
         self.told: list[tuple[str, list[Offset | LogboomError]]] = []
 

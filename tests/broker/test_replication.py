@@ -4,6 +4,7 @@ import asyncio
 import errno
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.broker.node import append, append_soon, batch, values_of
@@ -13,6 +14,7 @@ from tests.support.simulated import machine, run
 from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutOfOrderSequenceError, StorageError
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.base.ports import SyncFailedError
+from logboom.broker.peers import FrameKind
 from logboom.metadata.assignment import PartitionUpdate
 from logboom.metadata.membership import fence
 from logboom.metadata.reassignment import reassign
@@ -130,6 +132,62 @@ def test_an_old_leader_that_comes_back_cuts_what_was_not_committed(tmp_path: Pat
             assert bytes_of(old.log) == bytes_of(leader.log)
             await until(lambda: old.high_watermark == 2, "the old leader shows what is committed")
             assert await values_of(old) == [b"a", b"b"]
+
+    run(body)
+
+
+def test_a_copy_that_was_cut_hears_what_is_committed_though_nothing_more_is_written(tmp_path: Path) -> None:
+    """Found by `logboom sim run --nodes 3 --seed 22`."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2])
+            await append(cluster.leader("orders"), b"a")
+            cluster.network.cut(1, 2)
+            old = cluster.leader("orders")
+            lost = append_soon(old, batch(b"only at the old leader"))
+            await until(lambda: old.log.durable_end == 2, "it has it on its disk")
+            await cluster.crash(1, Random(0))
+            await refusal_of(lost)
+            cluster.network.heal()
+            await cluster.start(1)
+            copy = cluster.partition(1, "orders")
+            await until(lambda: copy.role.follower.high_watermark == 1, "it has heard of the mark", within_s=5)
+            assert copy.log_end_offset == 1
+            assert await values_of(copy) == [b"a"]
+
+    run(body)
+
+
+def test_durable_ends_that_are_lost_on_the_way_come_again(tmp_path: Path) -> None:
+    """Found by `logboom sim run --nodes 3 --seed 91`: nothing was acknowledged any more, or a replica never in sync."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2])
+            cluster.network.lost_posts.add(FrameKind.DURABLE_END)
+            before = cluster.assignment("orders")
+            for number in range(3):
+                await append(cluster.leader("orders"), b"%d" % number)
+            assert cluster.assignment("orders") == before, "no replica had to leave the ISR for it"
+
+    run(body)
+
+
+def test_a_follower_that_is_back_in_sync_counts_with_all_that_it_has_told(tmp_path: Path) -> None:
+    """It told its durable end beside a fetch that waits at the leader, was fenced, and has nothing new to tell."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            cluster.network.cut(1, 3)
+            waits = append_soon(cluster.leader("orders"), batch(b"a"))
+            copy = cluster.partition(2, "orders")
+            await until(lambda: copy.log.durable_end == 1, "the follower has it on its disk")
+            await until(lambda: cluster.leader("orders").role.leader.follower_end(BrokerId(2)) == 1, "and has told so")
+            await cluster.take(fence(cluster.image, BrokerId(2), cluster.minimum_of))
+            await until(lambda: BrokerId(2) in cluster.assignment("orders").isr, "it is in sync again", within_s=1.5)
+            assert (await waits).base_offset == 0
 
     run(body)
 

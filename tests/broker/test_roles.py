@@ -15,6 +15,7 @@ from tests.support.logs import Reports
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import (
+    DiskFullError,
     FencedLeaderEpochError,
     LogboomError,
     NotLeaderError,
@@ -108,8 +109,19 @@ def replication() -> Recorded:
     return Recorded()
 
 
+class Lease:
+    """What the clock says of this broker's lease."""
+
+    holds = True
+
+
 @pytest.fixture
-def partition(commit: ImmediateCommit, replication: Recorded) -> Iterator[Partition]:
+def lease() -> Lease:
+    return Lease()
+
+
+@pytest.fixture
+def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease) -> Iterator[Partition]:
     """A partition of broker 1 over a log with two records of epoch 3, in no role."""
     open_files, clock, counters = OpenFiles(), SystemClock(), Counters()
     log = PartitionLog.open(SimDisk(), "log", LogConfig(), now_ms=1_000, report=Reports(), open_files=open_files)
@@ -130,6 +142,7 @@ def partition(commit: ImmediateCommit, replication: Recorded) -> Iterator[Partit
             open_files=open_files,
             log=logger,
             replication=replication,
+            holds_lease=lambda: lease.holds,
         )
         stream = Stream(StreamName("orders"), StreamId(UUID(int=1)), 1, MappingProxyType({}), internal=False)
         yield Partition(stream, PartitionIndex(0), log, services)
@@ -297,6 +310,71 @@ def test_a_follower_waits_before_it_asks_again_for_bytes_that_are_no_batches(
             await asyncio.sleep(0.01)
         assert replication.fetches[-1].offset == 2
         partition.role.rest()
+
+    run(body)
+
+
+def test_a_copy_that_waits_for_room_on_its_disk_asks_again_whatever_became_of_its_last_request(
+    partition: Partition, replication: Recorded
+) -> None:
+    async def body() -> None:
+        partition.role.follow(BrokerId(2), Epoch(4))
+        partition.flush_failed(DiskFullError("no room"))
+        partition.role.follower.failed(replication.fetches[-1].number, after_s=0.001)
+        while len(replication.fetches) < 2:
+            await asyncio.sleep(0.01)
+        assert replication.fetches[-1].offset == 2
+        partition.role.rest()
+
+    run(body)
+
+
+def test_a_log_that_a_leader_has_ordered_to_be_cut_leads_only_after_that(
+    partition: Partition, replication: Recorded
+) -> None:
+    async def body() -> None:
+        def may_lead() -> bool:
+            return partition.role.is_settled
+
+        partition.role.follow(BrokerId(2), Epoch(9))
+        assert may_lead()
+        partition.role.follower.answered(answer(replication, 0, EpochEnd(Epoch(2), Offset(0))), memoryview(b""))
+        partition.role.rest()
+        assert not may_lead()
+        while not may_lead():
+            await asyncio.sleep(0)
+        assert partition.log.log_end_offset == 0
+        partition.role.lead(Leading(Epoch(10), ALONE))
+        assert partition.high_watermark == 0
+
+    run(body)
+
+
+def test_a_leader_whose_lease_is_over_commits_nothing_whenever_it_is_told_so(
+    partition: Partition, commit: ImmediateCommit, lease: Lease
+) -> None:
+    """A process that stood still finds messages of its followers before it finds its own timer. Found by
+    `logboom sim run --nodes 3 --seed 28`."""
+
+    async def body() -> None:
+        def heard_of_follower() -> None:
+            told = FollowerFetched(BrokerId(2), BrokerEpoch(7), Offset(3), partition.log_end_offset, 0.0)
+            partition.role.leader.replication_step(told)
+
+        partition.role.lead(Leading(Epoch(4), ALONE | {BrokerId(2)}))
+        outcomes: list[AppendResult | LogboomError] = []
+        partition.append(batch(b"c", producer=(7, 0, 0)), acks=-1, done=outcomes.append)
+        commit.commit()
+        lease.holds = False
+        heard_of_follower()
+        assert not outcomes
+        assert not partition.role.leader.has_lease
+        partition.append(batch(b"d", producer=(7, 0, 5)), acks=-1, done=outcomes.append)
+        commit.commit()
+        assert isinstance(outcomes.pop(), NotLeaderError), "another one may have taken what comes before"
+        lease.holds = True
+        partition.role.leader.lease_changed(True)
+        assert isinstance(outcomes.pop(), AppendResult)
 
     run(body)
 

@@ -26,6 +26,8 @@ class MemoryNetwork:
         self.members: dict[BrokerId, MemoryPeers] = {}
         self.cuts: set[tuple[BrokerId, BrokerId]] = set()
         """Directed links, sender first, on which everything is lost."""
+        self.lost_posts: set[FrameKind] = set()
+        """Kinds of frames without an answer that are all lost, as some are when a connection breaks."""
 
     def join(self, broker_id: int, directory_id: str = "") -> "MemoryPeers":
         """A broker of this network; one that joins again replaces the earlier process."""
@@ -85,7 +87,7 @@ class MemoryPeers:
         return True
 
     def _deliver(self, to: BrokerId, kind: FrameKind, body: bytes) -> None:
-        if self._network.passes(self.identity.broker_id, to):
+        if kind not in self._network.lost_posts and self._network.passes(self.identity.broker_id, to):
             handler = self._network.members[to]._posts.get(kind)
             if handler is not None:
                 handler(self.identity, memoryview(body))

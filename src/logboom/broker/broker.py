@@ -179,6 +179,7 @@ class Broker:
             open_files=self.open_files,
             log=self.log,
             replication=self.replication,
+            holds_lease=lambda: self.cluster.registration.holds_lease,
         )
 
     def _group_service(self) -> GroupService:

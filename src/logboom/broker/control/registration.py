@@ -68,7 +68,7 @@ class Registration:
         """The epoch of this registration; -1 before there is one."""
         self.fenced = True
         self._ready = self._stopping = self._ended = False
-        self._held = True
+        self._held = False
         self._lease = BrokerLease(config.now.lease_ms / 1_000)
         self._timer: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -167,6 +167,7 @@ class Registration:
         )
         # An answer that takes longer than the lease would be worth nothing.
         lease = await self._channel.ask_once(beat, commands.Lease, timeout_s=self._config.now.lease_ms / 1_000)
+        self._look()  # a lease that was over meanwhile is not to be taken for one that went on: some have seen its end
         self._lease.renewed(sent_s)
         async with self._news:
             self.fenced, self._may_stop = lease.fenced, lease.may_stop

@@ -11,7 +11,7 @@ Knows the log, the rules of appends and the clock; not the flusher, nor what com
 `local_end_moved` and `committed` are called when those have something to say. On the loop alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -105,7 +105,7 @@ class AppendQueue:
         """Why nothing is taken any more, if so."""
         self.commit_refusal: LogboomError | None = None
         """Why nothing is taken that waits for commit, if so."""
-        self.doubt: LogboomError | None = None
+        self.doubt: Callable[[], LogboomError | None] = _no_doubt
         """Why what this broker knows of producers may be out of date, if so: the answer where it would refuse them."""
         self._log = log
         self._conditions = conditions
@@ -238,7 +238,7 @@ class AppendQueue:
             appended = self._log.append(records, ((0, header),), leader_epoch=self.leader_epoch, now_ms=now_ms)
         except (OutOfOrderSequenceError, InvalidProducerEpochError) as error:
             # Final for a producer, and wrong where another leader has taken batches of it that are not here.
-            return self.doubt or error
+            return self.doubt() or error
         except LogboomError as error:
             return error
         if appended.duplicate:
@@ -310,6 +310,10 @@ class AppendQueue:
     ) -> list[tuple[RunDone, RunResult]]:
         self._counters.refused_appends += sum(outcome is error for _, result in answers for outcome in result.outcomes)
         return answers
+
+
+def _no_doubt() -> None:
+    return None
 
 
 def _with_equal_acks(arrived: Sequence[_Run]) -> list[_Run]:

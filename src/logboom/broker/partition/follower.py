@@ -13,6 +13,7 @@ On the loop. Knows nothing of requests and connections.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -50,6 +51,7 @@ class Follower:
         "_clock",
         "_core",
         "_counters",
+        "_cuts",
         "_delete_before",
         "_flusher",
         "_held",
@@ -101,6 +103,7 @@ class Follower:
         self._retry: asyncio.TimerHandle | None = None
         self._staged_bytes = 0
         self._unwritten_bytes = 0
+        self._cuts = 0
 
     # --- what it is ---------------------------------------------------------------------------------------------
 
@@ -113,6 +116,11 @@ class Follower:
     def leader(self) -> BrokerId:
         """The broker that is followed; NO_BROKER while there is none."""
         return self._core.leader
+
+    @property
+    def is_cutting(self) -> bool:
+        """Whether the log is about to be cut, as a leader has asked for, also one that is not followed any more."""
+        return self._cuts > 0
 
     # --- its beginning and end ----------------------------------------------------------------------------------
 
@@ -177,6 +185,8 @@ class Follower:
 
     def failed(self, number: int, *, after_s: float = 0.0) -> None:
         """The request of a number was refused or lost; it is sent again after so long."""
+        if self._core.leader == NO_BROKER:
+            return  # what is to be sent again later is another request
         if after_s:
             self._after(after_s, partial(self.failed, number))
         else:
@@ -209,7 +219,7 @@ class Follower:
         self._show()
         held, self._held = self._held, None
         if held is not None:
-            self._replication.fetch(self._key, held)
+            self._replication.fetch(self._key, replace(held, durable_end=max(held.durable_end, end)))
 
     def flush_lacked_room(self) -> None:
         """What was staged is taken back: begin again from where the log ends, a little later."""
@@ -280,10 +290,12 @@ class Follower:
 
     def _cut(self, cut: Callable[[], object]) -> None:
         """Cut the log on the flusher's thread, then tell the core."""
+        self._cuts += 1
         task = asyncio.ensure_future(self._flusher.run(partial(_attempt, cut)))
         task.add_done_callback(self._was_cut)
 
     def _was_cut(self, task: "asyncio.Future[LogboomError | None]") -> None:
+        self._cuts -= 1
         if task.cancelled():
             return
         fault = task.exception() or task.result()

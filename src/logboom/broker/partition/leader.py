@@ -87,6 +87,7 @@ class Leader:
         "_broker_id",
         "_core",
         "_has_followers",
+        "_holds_lease",
         "_key",
         "_log",
         "_name",
@@ -107,7 +108,9 @@ class Leader:
         queue: AppendQueue,
         readable: Readable,
         replication: Replication,
+        holds_lease: Callable[[], bool],
     ) -> None:
+        """`holds_lease`: whether this broker may act as a leader at this moment, whatever it was told last."""
         self.watchers = Watchers()
         """Called whenever the high-water mark moved; the partition calls them on other news."""
         self._name = name
@@ -117,8 +120,10 @@ class Leader:
         self._queue = queue
         self._readable = readable
         self._replication = replication
+        self._holds_lease = holds_lease
         self._has_followers = False
         self._core = PartitionLeadership(broker_id, min_insync_replicas=min_insync_replicas)
+        queue.doubt = self._doubt
 
     # --- what it is ---------------------------------------------------------------------------------------------
 
@@ -135,7 +140,11 @@ class Leader:
     @property
     def has_lease(self) -> bool:
         """Whether the controller has heard of this broker lately, also where it does not lead."""
-        return self._core.has_lease
+        return self._core.has_lease and self._holds_lease()
+
+    def _doubt(self) -> LogboomError | None:
+        """Why others may lead by now, if so."""
+        return None if self.has_lease else NotLeaderError(f"this broker has no lease to lead {self._name}")
 
     def follower_end(self, replica: BrokerId) -> Offset | None:
         """Up to where a follower is synced, as of its last fetch; None where this leadership has not heard of it."""
@@ -204,7 +213,7 @@ class Leader:
     def local_end_moved(self, end: Offset) -> None:
         """This broker's own copy is as safe as the stream asks for below `end`."""
         self._queue.local_end_moved(end)
-        self._perform(self._core.step(DurableEndMoved(self._broker_id, end)))
+        self._step(DurableEndMoved(self._broker_id, end))
         if self._has_followers:
             self._replication.moved(self._key)
 
@@ -220,7 +229,6 @@ class Leader:
     def lease_changed(self, held: bool) -> None:
         """This broker has lost its lease, or has it again."""
         self._step(LeaseRenewed() if held else LeaseEnded())
-        self._queue.doubt = None if held else NotLeaderError(f"this broker has no lease to lead {self._name}")
 
     def isr_changed(self, leading: Leading) -> None:
         """The controller has committed this ISR, in the leadership that there is."""
@@ -252,6 +260,8 @@ class Leader:
         return registered(replica) if seen is None else seen
 
     def _step(self, event: Event) -> None:
+        if self._core.has_lease and not self._holds_lease():
+            self._core.step(LeaseEnded())  # it is told of later, if the process stood still meanwhile
         self._perform(self._core.step(event))
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:

@@ -125,6 +125,7 @@ class Partition:
             queue=self._queue,
             readable=self.reads,
             replication=services.replication,
+            holds_lease=services.holds_lease,
         )
 
     def configure(self, stream: Stream) -> None:

@@ -78,8 +78,8 @@ class Role:
 
     @property
     def is_settled(self) -> bool:
-        """Whether this broker may begin to lead: nothing of the log is still on its way to the disk."""
-        return self._log.durable_end == self._log.log_end_offset
+        """Whether this broker may begin to lead: nothing of the log is still on its way to the disk, no cut either."""
+        return self._log.durable_end == self._log.log_end_offset and not self.follower.is_cutting
 
     @property
     def follows(self) -> bool:

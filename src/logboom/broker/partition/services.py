@@ -1,5 +1,6 @@
 """What the partitions of one broker share: the group commit, threads, counters, caches and settings."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -30,6 +31,10 @@ class Rejections(Protocol):
         """A write got through."""
 
 
+def _always() -> bool:
+    return True
+
+
 class PartitionServices(NamedTuple):
     """What the partitions of one broker share."""
 
@@ -45,3 +50,6 @@ class PartitionServices(NamedTuple):
     open_files: OpenFiles
     log: FilteringBoundLogger
     replication: Replication = _NO_REPLICATION
+    holds_lease: Callable[[], bool] = _always
+    """Whether this broker may act as a leader at this moment, by the clock: the end of a lease is told late where the
+    process stood still."""

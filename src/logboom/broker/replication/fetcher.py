@@ -3,10 +3,15 @@
 One request is at the leader at a time, which waits there until there is something to tell. A fetch that comes up
 meanwhile goes out at once, in a second request that takes its place. After a failure everything is asked for anew, in a
 new session, after a pause that grows with each failure.
+
+Durable ends that are told beside the fetches are not answered, and may get lost with a connection. Each request says
+how many were told in its session before it, so that a leader that has not got them all refuses it, and they come again
+with the fetches of the next session.
 """
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -65,6 +70,9 @@ class Fetcher:
         self._calls: set[asyncio.Task[None]] = set()
         self._session = self._new_session()
         self._begins = True
+        """Whether the leader has not been asked in this session yet."""
+        self._told = 0
+        """Messages with durable ends that were sent in this session."""
         self._scheduled = False
         self._failures = 0
         self._pause: asyncio.TimerHandle | None = None
@@ -83,6 +91,9 @@ class Fetcher:
 
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """Tell the leader of a durable end, with all others of this turn of the loop."""
+        wanted = self._wanted.get(key)
+        if wanted is not None and wanted.epoch == told.epoch:  # what was told must not be taken back by the next fetch
+            self._wanted[key] = replace(wanted, durable_end=told.durable_end)
         self._ends[key] = told
         self._send_soon()
 
@@ -113,9 +124,12 @@ class Fetcher:
 
     def _post_ends(self, own_epoch: BrokerEpoch) -> None:
         ends, self._ends = self._ends, {}
-        if ends:
-            items = [(key[0].bytes, key[1], told.epoch, told.durable_end) for key, told in ends.items()]
-            self._peers.post(self._leader, FrameKind.DURABLE_END, wire.encode_ends(wire.DurableEnds(own_epoch, items)))
+        if not ends or self._begins:  # the fetches that begin a session have them
+            return
+        items = [(key[0].bytes, key[1], told.epoch, told.durable_end) for key, told in ends.items()]
+        body = wire.encode_ends(wire.DurableEnds(self._session, own_epoch, items))
+        self._told += 1
+        self._peers.post(self._leader, FrameKind.DURABLE_END, body)
 
     def _next_request(self, own_epoch: BrokerEpoch) -> wire.FetchRequest:
         wanted, self._wanted = self._wanted, {}
@@ -134,6 +148,7 @@ class Fetcher:
             max_bytes=config.replica_fetch_bytes,
             partition_max_bytes=config.replica_fetch_partition_bytes,
             items=items,
+            told=self._told,
         )
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -183,7 +198,7 @@ class Fetcher:
         """Nothing is known of what was sent: ask for all of it anew, a little later."""
         if session != self._session or self._stopped:
             return
-        self._session, self._begins = self._new_session(), True
+        self._session, self._begins, self._told = self._new_session(), True, 0
         if not self._failures:
             self._log.warning("fetching from a leader fails", leader=self._leader, reason=str(error))
         longest_ms = min(_BACKOFF_MIN_MS << min(self._failures, 10), _BACKOFF_MAX_MS)

@@ -51,6 +51,10 @@ class _Session:
         """Those to look at, the one that has waited longest first."""
         self.told: dict[ReplicaKey, tuple[Offset, Offset]] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
+        self.ends: dict[ReplicaKey, Offset] = {}
+        """The durable ends that the follower told since the fetch that is pending."""
+        self.ends_received = 0
+        """How many messages with durable ends came in this session."""
         self.mark_due: set[ReplicaKey] = set()
         self.mark_timer: asyncio.TimerHandle | None = None
         self.heard_s = 0.0
@@ -73,8 +77,13 @@ class _Session:
         for item in items:
             key = wire.key_of(item.stream, item.index)
             self.pending[key] = item
+            self.ends.pop(key, None)
             self.new.add(key)
             self.ready[key] = None
+
+    def durable_end(self, key: ReplicaKey, item: wire.FetchItem) -> Offset:
+        """What the follower said last. The leadership itself forgets what a follower had that leaves the ISR."""
+        return max(Offset(item.durable_end), self.ends.get(key, Offset(0)))
 
     def end(self) -> None:
         if self.mark_timer is not None:
@@ -128,6 +137,8 @@ class FetchServing:
             raise StaleBrokerEpochError(f"a fetch of broker {replica} comes from an earlier process of it")
         session = self._sessions.get(replica)
         if session is not None and session.number == request.session:
+            if request.told > session.ends_received:
+                raise InvalidRequestError("durable ends of this session were lost on the way")
             return session
         if not request.begins:
             raise InvalidRequestError("a fetch goes on with a session that this broker does not know")
@@ -194,12 +205,12 @@ class FetchServing:
                 fetch_offset=Offset(item.offset),
             )
             if parted is not None:
-                return self._told(session, key, item, partition, diverging=(parted.epoch, parted.end_offset)), b""
+                return _elsewhere(item, partition, diverging=(parted.epoch, parted.end_offset)), b""
             if key in session.new:
                 session.new.discard(key)
-                self._follower_is_at(partition, session, Offset(item.durable_end))
+                self._follower_is_at(partition, session, session.durable_end(key, item))
             if item.offset < partition.log_start_offset:
-                return self._told(session, key, item, partition), b""
+                return _elsewhere(item, partition), b""
             data = await self._read(partition, Offset(item.offset), max_bytes)
             _check_leads(partition, item)
         except LogboomError as error:
@@ -207,22 +218,15 @@ class FetchServing:
             return refused, b""
         if not data and not self._is_mark_due(session, key, partition):
             return None
-        return self._told(session, key, item, partition, size_bytes=len(data)), data
+        return self._told(session, key, item, partition, len(data)), data
 
     def _told(
-        self,
-        session: _Session,
-        key: ReplicaKey,
-        item: wire.FetchItem,
-        partition: Partition,
-        *,
-        diverging: tuple[int, int] | None = None,
-        size_bytes: int = 0,
+        self, session: _Session, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int
     ) -> wire.AnswerItem:
         mark, start = partition.role.leader.high_watermark, partition.log_start_offset
         session.told[key] = min(mark, Offset(item.offset)), start  # it takes no mark above the end that it asked from
         session.mark_due.discard(key)
-        return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes, diverging)
+        return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes)
 
     async def _read(self, partition: Partition, offset: Offset, max_bytes: int) -> Bytes:
         log = partition.log
@@ -247,14 +251,17 @@ class FetchServing:
             self._log.warning("a message of a follower is dropped", follower=identity.broker_id, reason=str(error))
             return
         session = self._sessions.get(identity.broker_id)
-        if session is None or session.broker_epoch != told.broker_epoch:
+        if session is None or (session.number, session.broker_epoch) != (told.session, told.broker_epoch):
             return
+        session.ends_received += 1
         for stream, index, epoch, durable_end in told.ends:
             try:
-                partition = self._find(wire.key_of(stream, index))
+                key = wire.key_of(stream, index)
+                partition = self._find(key)
             except LogboomError:
                 continue
             if partition.role.leads and partition.leader_epoch == epoch and durable_end <= partition.log_end_offset:
+                session.ends[key] = Offset(durable_end)
                 self._follower_is_at(partition, session, Offset(durable_end))
 
     def _follower_is_at(self, partition: Partition, session: _Session, durable_end: Offset) -> None:
@@ -278,8 +285,7 @@ class FetchServing:
             if item is None or not is_there or session.replica in partition.role.leader.isr:
                 continue
             if item.epoch == partition.leader_epoch:
-                told = partition.role.leader.follower_end(session.replica) or Offset(0)
-                self._follower_is_at(partition, session, max(Offset(item.durable_end), told))
+                self._follower_is_at(partition, session, session.durable_end(key, item))
 
     # --- news ---------------------------------------------------------------------------------------------------
 
@@ -329,6 +335,15 @@ class FetchServing:
 def _resolve(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+def _elsewhere(
+    item: wire.FetchItem, partition: Partition, *, diverging: tuple[int, int] | None = None
+) -> wire.AnswerItem:
+    """The answer to a follower whose log is to be cut or begun anew first: of the high-water mark it takes nothing."""
+    return wire.AnswerItem(
+        item.stream, item.index, item.number, log_start=partition.log_start_offset, diverging=diverging
+    )
 
 
 def _check_leads(partition: Partition, item: wire.FetchItem) -> None:

@@ -44,6 +44,8 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
     """Of all records of the answer together; one partition's come however many bytes they are."""
     partition_max_bytes: int
     items: list[FetchItem]
+    told: int
+    """How many `DurableEnds` went out in this session before: a leader that has fewer of them has lost some."""
 
 
 class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
@@ -64,6 +66,7 @@ class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
 class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
     """How far a follower's logs are synced: for each its stream, index, leader epoch and durable end."""
 
+    session: int
     broker_epoch: int
     ends: Sequence[tuple[bytes, int, int, int]]
 
