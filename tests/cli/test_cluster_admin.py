@@ -44,6 +44,33 @@ def test_stream_moves_to_other_brokers_with_its_records(cluster: ClusterProcess)
     assert sorted(map(int, read.split())) == list(range(100))
 
 
+def test_a_throttle_is_lifted_when_the_move_has_ended_or_on_request(cluster: ClusterProcess) -> None:
+    bootstrap = cluster.bootstrap
+    ok("streams", "create", "slow", "--replicas", "2", bootstrap=bootstrap)
+    (before,) = replicas_of(cluster, "slow").values()
+    (other,) = {1, 2, 3} - set(before)
+
+    def throttled() -> set[str]:
+        """The settings that are set."""
+        stream = ok("streams", "describe", "slow", "--json", bootstrap=bootstrap).json["config"]
+        broker = ok("config", "describe", "--changed", "--json", bootstrap=bootstrap).json
+        named = {name for name, each in stream.items() if each["set"]} | {each["setting"] for each in broker}
+        return {name for name in named if "throttled" in name}
+
+    cluster.do("reassign", "slow", "--to", f"{other},{before[0]}", "--throttle", "50MB/s")
+    assert set(replicas_of(cluster, "slow")[0]) == {other, before[0]}
+    assert throttled() == set()
+    cluster.do("reassign", "slow", "--to", "1,2,3", "--throttle", "50MB", "--no-wait")
+    assert throttled() == {
+        f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")
+    }
+    cluster.do("unthrottle")
+    assert throttled() == set()
+    assert "nothing would ever arrive" in refused(
+        "cluster", "reassign", "slow", "--to", "1", "--throttle", "0", "--data", str(cluster.folder)
+    )
+
+
 def test_what_cannot_be_moved_is_explained(cluster: ClusterProcess) -> None:
     data = ("--data", str(cluster.folder))
     ok("streams", "create", "still", bootstrap=cluster.bootstrap)

@@ -24,6 +24,7 @@ TOPICS, REASSIGN, ELECT, QUORUM, CLUSTER, LOG_DIRS = (
         "LogDirsCommand",
     )
 )
+CONFIGS = "kafka.admin.ConfigCommand"
 WAIT_S = 60.0
 ROW = re.compile(r"Partition: (\d+)\tLeader: (\S+)\tReplicas: (\S+)\tIsr: (\S*)\tElr: (\S*)\tLastKnownElr: ")
 Row = tuple[str, str, str]
@@ -108,6 +109,28 @@ def test_replicas_move(tool: Tool, tmp_path: Path) -> None:
     strange = planned(tmp_path, "moves", {0: [9]})
     refused = tool(REASSIGN, "--reassignment-json-file", strange, "--execute", fails=True)
     assert "9" in refused
+
+
+def test_a_throttled_move_is_throttled_until_it_is_verified(tool: Tool, tmp_path: Path) -> None:
+    made(tool, "slow", "1,2")
+    plan = planned(tmp_path, "slow", {0: [2, 3]})
+    began = tool(REASSIGN, "--reassignment-json-file", plan, "--execute", "--throttle", "50000000")
+    assert "The inter-broker throttle limit was set to 50000000 B/s" in began
+    topic = tool(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", "slow")
+    assert "leader.replication.throttled.replicas=0:1,0:2 " in topic
+    assert "follower.replication.throttled.replicas=0:3 " in topic
+    for broker_id in "123":
+        shown = tool(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", broker_id)
+        assert "leader.replication.throttled.rate=50000000 " in shown
+        assert "follower.replication.throttled.rate=50000000 " in shown
+
+    def verified() -> bool:
+        said = tool(REASSIGN, "--reassignment-json-file", plan, "--verify")
+        return "Clearing topic-level throttles on topic slow" in said
+
+    until(verified)
+    for kind, name in (("topics", "slow"), ("brokers", "1"), ("brokers", "3")):
+        assert "throttled" not in tool(CONFIGS, "--describe", "--entity-type", kind, "--entity-name", name)
 
 
 def test_preferred_leaders_are_elected(tool: Tool, tmp_path: Path) -> None:

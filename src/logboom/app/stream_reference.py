@@ -34,8 +34,8 @@ INVALID_CONFIG, with the reason:
 
 def stream_settings() -> str:
     """The section as Markdown."""
-    effective = [setting for setting in STREAM_SETTINGS if setting.field is not None]
-    without_effect = [setting for setting in STREAM_SETTINGS if setting.field is None]
+    effective = [setting for setting in STREAM_SETTINGS if setting.acts]
+    without_effect = [setting for setting in STREAM_SETTINGS if not setting.acts]
     lines = [_INTRODUCTION, *_table(effective), "", _WITHOUT_EFFECT, *_table(without_effect), "", _REFUSED]
     lines += ["| setting | why |", "|---|---|"]
     lines += [f"| `{name}` | {_sentence(why)} |" for name, why in refused_settings().items()]

@@ -148,6 +148,7 @@ class Broker:
             cluster,
             find=lambda key: self.replicas.find_by_id(*key),
             image=lambda: self.catalog.image,
+            broker_id=self.identity.broker_id,
             config=self._config,
             runtime=self.runtime,
             counters=self.counters,

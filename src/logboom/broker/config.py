@@ -334,6 +334,16 @@ class BrokerConfig(Settings):
     replica_disk_reads: Annotated[int, Field(ge=1, le=64)] = 2
     """How many reads for followers may wait for the disk at a time, of the `read_threads`. What followers that keep up
     ask for is in memory."""
+    leader_throttled_bytes_per_s: Annotated[
+        Annotated[SizeBytes, Field(ge=0)] | None, Dynamic("leader.replication.throttled.rate", no_limit=INT64_MAX)
+    ] = None
+    """How many bytes a second this broker sends to replicas that are not in sync, of the partitions that streams name
+    in `leader.replication.throttled.replicas`; null sets no limit. What in-sync replicas copy is not counted."""
+    follower_throttled_bytes_per_s: Annotated[
+        Annotated[SizeBytes, Field(ge=0)] | None, Dynamic("follower.replication.throttled.rate", no_limit=INT64_MAX)
+    ] = None
+    """How many bytes a second this broker's replicas that are not in sync fetch, of the partitions that streams name in
+    `follower.replication.throttled.replicas`; null sets no limit."""
     cleaner: CleanerConfig = CleanerConfig()
     """Key compaction."""
     conditions: ConditionsConfig = ConditionsConfig()

@@ -36,6 +36,10 @@ class Counters:
     """Records that were copied from leaders."""
     replicated_bytes_out: int = 0
     """Records that were given to followers."""
+    throttled_bytes_in: int = 0
+    """Those of them that were copied under the throttle of followers."""
+    throttled_bytes_out: int = 0
+    """Those given to followers under the throttle of leaders."""
     damaged_reads: int = 0
     """Reads that found a damaged batch."""
     disk_full: int = 0

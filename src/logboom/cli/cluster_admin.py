@@ -1,4 +1,4 @@
-"""`logboom cluster drain`, `remove`, `rebalance` and `reassign`: changing which brokers hold and lead what.
+"""`logboom cluster drain`, `remove`, `rebalance`, `reassign` and `unthrottle`: which brokers hold and lead what.
 
 Through the administration APIs that Kafka's own tools use; any broker takes them and passes them to the controller. A
 command that waits can be stopped and given again: what it began goes on without it.
@@ -13,6 +13,7 @@ import typer
 from kio.schema.errors import ErrorCode
 
 from logboom.base.ids import BrokerId
+from logboom.base.quantities import parse_size_bytes
 from logboom.cli.asking import Link, check
 from logboom.cli.cluster_status import ClusterBootstrap, Data, addresses
 from logboom.cli.cluster_view import Cluster, ask_configs, from_all, look
@@ -30,7 +31,11 @@ _ALTER_REASSIGNMENTS: Final = 45
 _LIST_REASSIGNMENTS: Final = 46
 _UNREGISTER_BROKER: Final = 64
 _BROKER_RESOURCE: Final = 4
+_STREAM_RESOURCE: Final = 2
+_ALL_BROKERS: Final = ""
 _SET: Final = 0
+_DELETE: Final = 1
+_THROTTLED_SIDES: Final = ("leader", "follower")
 _PREFERRED: Final = 0
 _DRAINING: Final = "logboom.draining"
 _FAILURE_DOMAIN: Final = "logboom.broker.failure_domain"
@@ -42,18 +47,27 @@ NodeId = Annotated[int, typer.Argument(metavar="NODE", show_default=False, help=
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Return at once; `logboom cluster status` shows how far it is.")
 ]
+ThrottleRate = Annotated[
+    str | None,
+    typer.Option(
+        "--throttle",
+        metavar="RATE",
+        help="How much each broker may send and fetch a second for what moves, such as 50MB; lifted at the end.",
+    ),
+]
 
 
 def drain(
     node: NodeId,
     undo: Annotated[bool, typer.Option("--undo", help="Let it hold replicas again.")] = False,
     no_wait: NoWait = False,
+    throttle: ThrottleRate = None,
     bootstrap: ClusterBootstrap = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
     """Move all replicas off a broker, so that it can be stopped for good; then `remove` it."""
-    asked = addresses(bootstrap, data)
+    asked, rate = addresses(bootstrap, data), _rate(throttle)
     cluster = _look(asked)
     drained = cluster.nodes.get(node)
     if drained is None:
@@ -66,7 +80,7 @@ def drain(
     moves = evacuate(_placed(cluster), _rooms(cluster), {BrokerId(node)})
     held = [partition for partition, replicas in cluster.placed.items() if node in replicas]
     stuck = [f"{stream}:{index}" for stream, index in held if (stream, index) not in moves]
-    _move_all(asked, moves)
+    _move_all(asked, moves, rate, cluster)
     if stuck:
         fail(
             f"{plural(len(stuck), 'partition')} of node {node} can go nowhere, such as {stuck[0]}: every other broker "
@@ -74,6 +88,7 @@ def drain(
         )
     if not no_wait:
         _wait(lambda: _held(asked, node), lambda count: f"node {node}: {plural(count, 'replica')} left")
+        _lift_after(asked, moves, rate)
     words = "gives away its replicas" if no_wait else "holds no replicas any more"
     _say(as_json, {"node": node, "draining": True, "moved": len(moves)}, f"node {node} {words}")
 
@@ -90,6 +105,7 @@ def rebalance(
         bool, typer.Option("--replicas", help="Move replicas too, so that each broker has its share.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and leave it.")] = False,
+    throttle: ThrottleRate = None,
     bootstrap: ClusterBootstrap = None,
     data: Data = None,
     as_json: AsJson = False,
@@ -98,16 +114,17 @@ def rebalance(
 
     After a broker was added, --replicas gives it its share: it moves data, as little as possible.
     """
-    asked = addresses(bootstrap, data)
+    asked, rate = addresses(bootstrap, data), _rate(throttle)
     cluster = _look(asked)
     moves = level(_placed(cluster), _rooms(cluster)) if replicas else {}
     if dry_run:
         _show_moves(cluster, moves, as_json)
         return
-    _move_all(asked, moves)
+    _move_all(asked, moves, rate, cluster)
     if moves:
         streams = {stream for stream, _ in moves}
         _wait(lambda: len(_moving(asked, streams)), lambda count: f"{plural(count, 'partition')} on the move")
+        _lift_after(asked, moves, rate)
     elected, refused = _elect_preferred(asked)
     if as_json:
         print_json({"moved": len(moves), "elected": elected, "refused": refused})
@@ -130,6 +147,7 @@ def reassign(
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Take back a move that is under way.")] = False,
     no_wait: NoWait = False,
+    throttle: ThrottleRate = None,
     bootstrap: ClusterBootstrap = None,
     data: Data = None,
     as_json: AsJson = False,
@@ -137,13 +155,14 @@ def reassign(
     """Move a stream to other brokers; the first one of each partition is to lead it, each broker in turn."""
     if (to is None) != cancel:
         fail("say where to with --to NODE,NODE..., or take a move back with --cancel")
-    asked = addresses(bootstrap, data)
+    asked, rate = addresses(bootstrap, data), _rate(throttle)
     indexes = [index for index in _partitions(asked, stream) if partition in (None, index)]
     if not indexes:
         fail(f"there is no partition {partition} in {stream}")
     if to is None:
         under_way = [each for each in _moving(asked, {stream}) if each[1] in indexes]
         _move(asked, dict.fromkeys(under_way))
+        _lift(asked, {stream} if under_way else set())
         words = (
             f"took back the move of {plural(len(under_way), 'partition')}" if under_way else "nothing is on the move"
         )
@@ -153,12 +172,21 @@ def reassign(
     if replicas is not None and replicas > len(nodes):
         fail(f"--replicas {replicas}: --to names {plural(len(nodes), 'broker')} alone")
     wanted = spread(indexes, nodes, replicas)
-    _move(asked, {(stream, index): nodes for index, nodes in wanted.items()})
+    moves = {(stream, index): tuple(map(BrokerId, each)) for index, each in wanted.items()}
+    _move_all(asked, moves, rate, None if rate is None else _look(asked))
     if no_wait:
         _say(as_json, {"stream": stream, "replicas": wanted}, f"the move of {stream} has begun")
         return
     _wait(lambda: len(_moving(asked, {stream})), lambda count: f"{stream}: {plural(count, 'partition')} on the move")
+    _lift_after(asked, moves, rate)
     _say(as_json, {"stream": stream, "replicas": wanted}, f"{stream} has moved")
+
+
+def unthrottle(bootstrap: ClusterBootstrap = None, data: Data = None, as_json: AsJson = False) -> None:
+    """Lift what --throttle has set and could not lift itself: its command was stopped, or did not wait."""
+    asked = addresses(bootstrap, data)
+    _lift(asked, {stream for stream, _ in _look(asked).placed}, rates_too=True)
+    _say(as_json, {"throttled": False}, "nothing is throttled any more")
 
 
 def spread(indexes: Sequence[int], nodes: Sequence[int], replicas: int | None) -> dict[int, tuple[int, ...]]:
@@ -219,12 +247,81 @@ def _partitions(asked: Sequence[str], stream: str) -> list[int]:
 
 
 def _set_draining(asked: Sequence[str], node: int, draining: bool) -> None:
+    changes = {(_BROKER_RESOURCE, str(node)): {_DRAINING: str(draining).lower()}}
+    _configure(asked, changes, f"cannot drain node {node}")
+
+
+def _configure(asked: Sequence[str], wanted: Mapping[tuple[int, str], Mapping[str, str | None]], failing: str) -> None:
+    """Change settings of streams and brokers, by type and name; None gives one back to its default."""
     resource = nested(request_class(_INCREMENTAL_ALTER_CONFIGS, 1), "resources")
-    change = nested(resource, "configs")(name=_DRAINING, config_operation=_SET, value=str(draining).lower())
-    one = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configs=(change,))
-    reply = _ask(asked, _INCREMENTAL_ALTER_CONFIGS, 1, resources=(one,), validate_only=False)
-    (result,) = reply.responses
-    check(result.error_code, result.error_message, f"cannot drain node {node}")
+    change = nested(resource, "configs")
+    resources = tuple(
+        resource(
+            resource_type=kind,
+            resource_name=name,
+            configs=tuple(
+                change(name=setting, config_operation=_DELETE if value is None else _SET, value=value)
+                for setting, value in settings.items()
+            ),
+        )
+        for (kind, name), settings in wanted.items()
+    )
+    for begin in range(0, len(resources), _MOVES_A_REQUEST):
+        some = resources[begin : begin + _MOVES_A_REQUEST]
+        for result in _ask(asked, _INCREMENTAL_ALTER_CONFIGS, 1, resources=some, validate_only=False).responses:
+            check(result.error_code, result.error_message, failing)
+
+
+def _rate(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        rate = parse_size_bytes(text.removesuffix("/s"))
+    except ValueError as error:
+        fail(f"--throttle {text}: {error}")
+    if rate < 1:
+        fail(f"--throttle {text}: nothing would ever arrive")
+    return rate
+
+
+def _throttle(
+    asked: Sequence[str], moves: Mapping[Partition, Replicas], rate: int, placed: Mapping[Partition, Sequence[int]]
+) -> None:
+    """Have replicas that `moves` adds copy at most so many bytes a second, from whoever leads meanwhile (KIP-73)."""
+    named: dict[str, tuple[list[str], list[str]]] = {}
+    for (stream, index), replicas in sorted(moves.items()):
+        leaders, followers = named.setdefault(stream, ([], []))
+        before = placed.get((stream, index), ())
+        leaders += [f"{index}:{node}" for node in before]
+        followers += [f"{index}:{node}" for node in replicas if node not in before]
+    wanted: dict[tuple[int, str], Mapping[str, str | None]] = {
+        (_STREAM_RESOURCE, stream): {
+            f"{side}.replication.throttled.replicas": ",".join(each)
+            for side, each in zip(_THROTTLED_SIDES, sides, strict=True)
+        }
+        for stream, sides in named.items()
+    }
+    wanted[_BROKER_RESOURCE, _ALL_BROKERS] = {
+        f"{side}.replication.throttled.rate": str(rate) for side in _THROTTLED_SIDES
+    }
+    _configure(asked, wanted, "cannot throttle the move, so nothing was moved")
+
+
+def _lift(asked: Sequence[str], streams: Collection[str], *, rates_too: bool = False) -> None:
+    """Take throttles from streams; the rates too, once nothing is on the move any more that they may hold for."""
+    wanted: dict[tuple[int, str], Mapping[str, str | None]] = {
+        (_STREAM_RESOURCE, stream): dict.fromkeys(f"{side}.replication.throttled.replicas" for side in _THROTTLED_SIDES)
+        for stream in streams
+    }
+    if rates_too or (wanted and not _moving(asked, None)):
+        rates = dict.fromkeys(f"{side}.replication.throttled.rate" for side in _THROTTLED_SIDES)
+        wanted[_BROKER_RESOURCE, _ALL_BROKERS] = rates
+    _configure(asked, wanted, "cannot lift the throttle")
+
+
+def _lift_after(asked: Sequence[str], moves: Mapping[Partition, Replicas], rate: int | None) -> None:
+    if rate is not None:
+        _lift(asked, {stream for stream, _ in moves})
 
 
 def _elect_preferred(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -242,7 +339,12 @@ def _elect_preferred(asked: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return elected, refused
 
 
-def _move_all(asked: Sequence[str], moves: Mapping[Partition, Replicas]) -> None:
+def _move_all(
+    asked: Sequence[str], moves: Mapping[Partition, Replicas], rate: int | None, cluster: Cluster | None
+) -> None:
+    """Begin to move; with a rate, under a throttle, for which it has to be known who holds what now."""
+    if rate is not None and cluster is not None and moves:
+        _throttle(asked, moves, rate, cluster.placed)
     items = list(moves.items())
     for begin in range(0, len(items), _MOVES_A_REQUEST):
         _move(asked, dict(items[begin : begin + _MOVES_A_REQUEST]))
@@ -265,14 +367,14 @@ def _move(asked: Sequence[str], wanted: Mapping[Partition, tuple[int, ...] | Non
             check(each.error_code, each.error_message, f"cannot move {result.name}:{each.partition_index}")
 
 
-def _moving(asked: Sequence[str], streams: Collection[str]) -> list[Partition]:
-    """The partitions of some streams that are on the move."""
+def _moving(asked: Sequence[str], streams: Collection[str] | None) -> list[Partition]:
+    """The partitions of some streams, or of all, that are on the move."""
     reply = _ask(asked, _LIST_REASSIGNMENTS, 0, topics=None)
     check(reply.error_code, reply.error_message, "cannot tell how far it is")
     return [
         (str(topic.name), each.partition_index)
         for topic in reply.topics
-        if topic.name in streams
+        if streams is None or topic.name in streams
         for each in topic.partitions
     ]
 
@@ -348,5 +450,5 @@ def _say(as_json: bool, told: dict[str, Any], words: str) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to those of `logboom cluster`."""
-    for command in (drain, remove, rebalance, reassign):
+    for command in (drain, remove, rebalance, reassign, unthrottle):
         app.command(command.__name__)(command)

@@ -29,6 +29,8 @@ _HELP: Final = {
     "read_bytes": "Bytes read for consumers.",
     "replicated_bytes_in": "Bytes of records taken from leaders.",
     "replicated_bytes_out": "Bytes of records given to followers.",
+    "throttled_bytes_in": "Bytes of records taken from leaders under follower.replication.throttled.rate.",
+    "throttled_bytes_out": "Bytes of records given to followers under leader.replication.throttled.rate.",
     "damaged_reads": "Reads that found a damaged batch.",
     "disk_full": "Flushes that found the disk full.",
     "no_handles": "Flushes that found no file handle.",

@@ -36,7 +36,14 @@ from logboom.metadata.records import (
     StreamDeleted,
 )
 from logboom.metadata.setting_values import INT64_MAX
-from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, FAULTS_MAX, MINIMUM, minimum_fault, stream_setting
+from logboom.metadata.stream_config import (
+    DEFAULT_STREAM_CONFIG,
+    FAULTS_MAX,
+    MINIMUM,
+    THROTTLED_REPLICAS,
+    minimum_fault,
+    stream_setting,
+)
 
 NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with `-` and a partition index of five digits the name fits in a file name of 255 bytes."""
@@ -148,10 +155,11 @@ def change_config(
     """Set some settings of a stream, or with None reset them to their defaults; no record where nothing changes.
 
     With `replace_all` all other settings are reset too; `internal` is for the broker itself. Raises
-    UnknownStreamError, InvalidConfigError, or InvalidRequestError for an internal stream that a client would change.
+    UnknownStreamError, InvalidConfigError, or InvalidRequestError for an internal stream that a client would change,
+    but for the throttle of its replicas, which move with all others.
     """
     stream = _existing(image, name)
-    if stream.internal and not internal:
+    if stream.internal and not internal and (replace_all or not changes.keys() <= THROTTLED_REPLICAS):
         raise InvalidRequestError(f"{stream.name} is internal: clients do not change its settings")
     _check_config(image, changes)
     merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}

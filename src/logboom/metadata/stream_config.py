@@ -85,7 +85,9 @@ class StreamSetting:
     default_value: Value
     doc: str
     field: str | None = None
-    """The attribute of StreamConfig; None where the setting changes nothing here."""
+    """The attribute of StreamConfig; None where the setting is none of its."""
+    acts: bool = False
+    """Whether it changes anything here."""
 
     @property
     def type(self) -> SettingType:
@@ -410,6 +412,29 @@ class StreamConfig:
 _ONE_BROKER: Final = "Changes nothing as long as one broker has the only replica of each partition."
 _NO_TIERS: Final = "Changes nothing: there is no tiered storage here, and all records are local."
 
+_READ_BY_NAME: Final = (
+    StreamSetting(
+        "leader.replication.throttled.replicas",
+        None,
+        ThrottledReplicas(),
+        "",
+        "Which leaders send to replicas that are not in sync no faster than leader.replication.throttled.rate of their "
+        "broker, together.",
+        acts=True,
+    ),
+    StreamSetting(
+        "follower.replication.throttled.replicas",
+        None,
+        ThrottledReplicas(),
+        "",
+        "Which replicas, while they are not in sync, copy no faster than follower.replication.throttled.rate of their "
+        "broker, together.",
+        acts=True,
+    ),
+)
+"""Settings without a default of the broker, which whoever acts on them reads in the stream's own."""
+THROTTLED_REPLICAS: Final = frozenset(one.name for one in _READ_BY_NAME)
+
 _WITHOUT_EFFECT: Final = (
     StreamSetting(
         "file.delete.delay.ms",
@@ -433,8 +458,6 @@ _WITHOUT_EFFECT: Final = (
         "Changes nothing: an index is as large as its entries, and no segment ends because its index is full.",
     ),
     StreamSetting("unclean.leader.election.enable", None, Flag(), False, _ONE_BROKER),
-    StreamSetting("leader.replication.throttled.replicas", None, ThrottledReplicas(), "", _ONE_BROKER),
-    StreamSetting("follower.replication.throttled.replicas", None, ThrottledReplicas(), "", _ONE_BROKER),
     StreamSetting(
         "remote.storage.enable",
         None,
@@ -465,11 +488,12 @@ _HINTS: Final = get_type_hints(StreamConfig, include_extras=True)
 
 def _row(field: str, default: Any, hint: Any) -> StreamSetting:
     declared: Declared = hint.__metadata__[0]
-    return StreamSetting(declared.name, declared.broker_name, declared.rule, default, declared.doc, field)
+    return StreamSetting(declared.name, declared.broker_name, declared.rule, default, declared.doc, field, acts=True)
 
 
 STREAM_SETTINGS: Final[tuple[StreamSetting, ...]] = (
     *(_row(one.name, one.default, hint) for one, hint in zip(fields(StreamConfig), _HINTS.values(), strict=True)),
+    *_READ_BY_NAME,
     *_WITHOUT_EFFECT,
 )
 

@@ -3,6 +3,7 @@
     service   the port that partitions call, and the handlers of the port to other brokers; its pieces are
     fetcher   one for each leader that is followed: requests, answers, failures
     serving   the leader's side: sessions of followers, long polls, reads for them
+    throttle  how fast replicas that are not in sync copy (KIP-73)
     isr       proposals to the controller, and the clock by which followers are late
     wire      the messages, in msgpack, with the records behind them as they lie in the log
     ports     what the controller does for it

@@ -50,15 +50,17 @@ class Fetcher:
         *,
         own_epoch: Callable[[], BrokerEpoch | None],
         find: Callable[[ReplicaKey], Partition | None],
+        records_came: Callable[[ReplicaKey, int], None],
         config: Current[BrokerConfig],
         ids: Ids,
         log: FilteringBoundLogger,
     ) -> None:
-        """`find`: a partition, None where it is not here."""
+        """`find`: a partition, None where it is not here. `records_came`: so many bytes answer a fetch."""
         self._leader = leader
         self._peers = peers
         self._own_epoch = own_epoch
         self._find = find
+        self._records_came = records_came
         self._config = config
         self._ids = ids
         self._log = log
@@ -180,6 +182,7 @@ class Fetcher:
         if sent is None or sent.number != item.number:
             return
         del self._sent[key]
+        self._records_came(key, len(records))
         partition = self._find(key)
         if partition is None:
             return

@@ -17,6 +17,7 @@ from logboom.broker.replication.fetcher import Fetcher
 from logboom.broker.replication.isr import IsrKeeper
 from logboom.broker.replication.ports import ClusterPorts
 from logboom.broker.replication.serving import FetchServing
+from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.broker.runtime import Runtime
 from logboom.metadata import Image
 from logboom.replication.following import Fetch, TellDurableEnd
@@ -34,6 +35,7 @@ class ReplicationService:
         *,
         find: Callable[[ReplicaKey], Partition],
         image: Callable[[], Image],
+        broker_id: BrokerId,
         config: Current[BrokerConfig],
         runtime: Runtime,
         counters: Counters,
@@ -48,8 +50,27 @@ class ReplicationService:
         self._log = log
         self._fetchers: dict[BrokerId, Fetcher] = {}
         self._leader_of: dict[ReplicaKey, BrokerId] = {}
+        self._broker_id = broker_id
+        self._counters = counters
+        self._held: dict[ReplicaKey, Fetch] = {}
+        """Fetches that wait for the throttle."""
+        self._held_timer: asyncio.TimerHandle | None = None
+        sending = ReplicationThrottle(
+            "leader.replication.throttled.replicas",
+            lambda: config.now.leader_throttled_bytes_per_s,
+            broker_id,
+            image,
+            runtime.clock,
+        )
+        self._fetching = ReplicationThrottle(
+            "follower.replication.throttled.replicas",
+            lambda: config.now.follower_throttled_bytes_per_s,
+            broker_id,
+            image,
+            runtime.clock,
+        )
         self._serving = FetchServing(
-            find, self._registered, runtime.clock, counters, config.now.replica_disk_reads, log
+            find, self._registered, runtime.clock, counters, config.now.replica_disk_reads, sending, log
         )
         self._isr = IsrKeeper(
             cluster.isr,
@@ -80,7 +101,34 @@ class ReplicationService:
         if before is not None and before != request.leader:
             self._fetchers[before].drop(key)
         self._leader_of[key] = request.leader
+        self._held.pop(key, None)
+        if self._fetching.holds(key, self._broker_id):
+            self._fetch_throttled(key, request)
+        else:
+            self._fetcher(request.leader).fetch(key, request)
+
+    def _fetch_throttled(self, key: ReplicaKey, request: Fetch) -> None:
+        """Ask for it when it is its turn; those that came first go first."""
+        wait_s = self._fetching.wait_s()
+        if wait_s > 0 or self._held:
+            self._held[key] = request
+            if self._held_timer is None:
+                self._held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
+            return
+        self._fetching.expect(key, self._config.now.replica_fetch_partition_bytes)
         self._fetcher(request.leader).fetch(key, request)
+
+    def _release(self) -> None:
+        self._held_timer = None
+        held, self._held = self._held, {}
+        for key, request in held.items():
+            partition = self._found(key)
+            if partition is not None and partition.role.follower.leader == request.leader:
+                self.fetch(key, request)
+
+    def _records_came(self, key: ReplicaKey, size_bytes: int) -> None:
+        if self._fetching.came(key, size_bytes):
+            self._counters.throttled_bytes_in += size_bytes
 
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """Tell the leader of a partition how far it is synced here."""
@@ -94,6 +142,7 @@ class ReplicationService:
                 self._cluster.peers,
                 own_epoch=self._cluster.own_epoch,
                 find=self._found,
+                records_came=self._records_came,
                 config=self._config,
                 ids=self._runtime.ids,
                 log=self._log,
@@ -128,4 +177,7 @@ class ReplicationService:
     async def stop(self) -> None:
         """Ask, propose and serve nothing more."""
         self._serving.stop()
+        if self._held_timer is not None:
+            self._held_timer.cancel()
+        self._held.clear()
         await asyncio.gather(self._isr.stop(), *(fetcher.stop() for fetcher in self._fetchers.values()))

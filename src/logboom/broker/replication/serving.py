@@ -7,6 +7,10 @@ written, synced or not, whole batches only: what is staged may be taken back on 
 
 Nothing but a newer high-water mark is not told at once: with the next records, which are mostly not far, it costs
 nothing.
+
+Followers that are in sync go first, since producers wait for them. One that has more to catch up with gets a bounded
+part of an answer, one read at a time, so that what comes up for the others meanwhile waits for one read at most; under
+a throttle it may have to wait for its turn.
 """
 
 import asyncio
@@ -24,6 +28,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import PeerIdentity
 from logboom.broker.replication import wire
+from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
 
@@ -49,6 +54,11 @@ class _Session:
         """Those that were not looked at yet."""
         self.ready: dict[ReplicaKey, None] = {}
         """Those to look at, the one that has waited longest first."""
+        self.behind: dict[ReplicaKey, None] = {}
+        """Those of them that are not in sync and have records to catch up with: their turn is after all others'."""
+        self.held: dict[ReplicaKey, None] = {}
+        """Those that wait for the throttle."""
+        self.held_timer: asyncio.TimerHandle | None = None
         self.told: dict[ReplicaKey, tuple[Offset, Offset]] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
         self.ends: dict[ReplicaKey, Offset] = {}
@@ -67,6 +77,23 @@ class _Session:
         waiter, self.waiter = self.waiter, None
         if waiter is not None:
             _resolve(waiter)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is a fetch to look at."""
+        return bool(self.ready or self.behind)
+
+    def hold(self, key: ReplicaKey, wait_s: float) -> None:
+        """Look at a fetch again after a while, with all that wait then."""
+        self.held[key] = None
+        if self.held_timer is None:
+            self.held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
+
+    def _release(self) -> None:
+        self.held_timer = None
+        held, self.held = self.held, {}
+        self.behind.update(held)
+        self.wake()
 
     def is_behind(self, key: ReplicaKey, partition: Partition) -> bool:
         """Whether the follower does not know yet how far the partition is committed, or where it begins."""
@@ -89,8 +116,11 @@ class _Session:
         if self.mark_timer is not None:
             self.mark_timer.cancel()
             self.mark_timer = None
-        self.pending.clear()
-        self.ready.clear()
+        if self.held_timer is not None:
+            self.held_timer.cancel()
+            self.held_timer = None
+        for keys in (self.pending, self.ready, self.behind, self.held):
+            keys.clear()
         self.wake()
 
 
@@ -104,15 +134,17 @@ class FetchServing:
         clock: Clock,
         counters: Counters,
         disk_reads_max: int,
+        throttle: ReplicationThrottle,
         log: FilteringBoundLogger,
     ) -> None:
         """`find` raises LogboomError for a partition that is not here. `registered`: the epoch of a broker as the
         metadata has it, -1 for one that it does not know. `disk_reads_max`: reads that wait for the disk at a time, so
-        that those of consumers do not wait behind them."""
+        that those of consumers do not wait behind them. `throttle`: of what leaders send."""
         self._find = find
         self._registered = registered
         self._clock = clock
         self._counters = counters
+        self._throttle = throttle
         self._log = log
         self._sessions: dict[BrokerId, _Session] = {}
         self._disk_reads = asyncio.Semaphore(disk_reads_max)
@@ -154,7 +186,7 @@ class FetchServing:
         left_s = deadline_s - loop.time()
         if left_s <= 0 or session.latest is not request or self._sessions.get(session.replica) is not session:
             return False
-        if session.ready:
+        if session.has_ready:
             return True
         waiter = session.waiter = loop.create_future()
         timer = loop.call_later(left_s, _resolve, waiter)
@@ -162,7 +194,7 @@ class FetchServing:
             await waiter
         finally:
             timer.cancel()
-        return bool(session.ready)
+        return session.has_ready
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -172,13 +204,11 @@ class FetchServing:
         items: list[wire.AnswerItem] = []
         records: list[Bytes] = []
         left_bytes = min(request.max_bytes, _MAX_BYTES)
-        while session.ready and left_bytes > 0:
-            key = next(iter(session.ready))
-            del session.ready[key]
-            item = session.pending.get(key)
-            if item is None:
-                continue
-            answered = await self._answer(session, key, item, min(left_bytes, request.partition_max_bytes))
+        catch_up_bytes = request.partition_max_bytes
+        while left_bytes > 0 and (found := self._next(session, catch_up=catch_up_bytes > 0)) is not None:
+            key, item, catches_up = found
+            most = min(left_bytes, catch_up_bytes if catches_up else request.partition_max_bytes)
+            answered = await self._answer(session, key, item, most, catches_up=catches_up)
             if answered is None:
                 continue
             if session.pending.get(key) is item:
@@ -188,11 +218,39 @@ class FetchServing:
             if data:
                 records.append(data)
                 left_bytes -= len(data)
+                catch_up_bytes -= len(data) if catches_up else 0
                 self._counters.replicated_bytes_out += len(data)
         return items, records
 
+    def _next(self, session: _Session, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
+        """The next fetch to look at, and whether it is one to catch up with; None where there is none for now."""
+        while session.ready:
+            key = next(iter(session.ready))
+            del session.ready[key]
+            item = session.pending.get(key)
+            if item is None or key in session.held:
+                continue
+            if not self._catches_up(session, key, item):
+                return key, item, False
+            session.behind[key] = None
+        while catch_up and session.behind:
+            key = next(iter(session.behind))
+            del session.behind[key]
+            item = session.pending.get(key)
+            if item is not None:
+                return key, item, True
+        return None
+
+    def _catches_up(self, session: _Session, key: ReplicaKey, item: wire.FetchItem) -> bool:
+        try:
+            partition = self._find(key)
+        except LogboomError:
+            return False
+        leader = partition.role.leader
+        return partition.role.leads and session.replica not in leader.isr and item.offset < partition.log.written_end
+
     async def _answer(
-        self, session: _Session, key: ReplicaKey, item: wire.FetchItem, max_bytes: int
+        self, session: _Session, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> tuple[wire.AnswerItem, Bytes] | None:
         """The answer to a fetch; None where there is nothing to tell yet."""
         try:
@@ -211,7 +269,16 @@ class FetchServing:
                 self._follower_is_at(partition, session, session.durable_end(key, item))
             if item.offset < partition.log_start_offset:
                 return _elsewhere(item, partition), b""
+            throttled = catches_up and self._throttle.holds(key, session.replica)
+            if throttled:
+                if (wait_s := self._throttle.wait_s()) > 0:
+                    session.hold(key, wait_s)
+                    return None
+                max_bytes = min(max_bytes, self._throttle.turn_bytes)
             data = await self._read(partition, Offset(item.offset), max_bytes)
+            if throttled:
+                self._throttle.charge(len(data))
+                self._counters.throttled_bytes_out += len(data)
             _check_leads(partition, item)
         except LogboomError as error:
             refused = wire.AnswerItem(item.stream, item.index, item.number, refusal=f"{type(error).__name__}: {error}")

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _NO_TIERS: Final = "There is no tiered storage."
-_NO_THROTTLE: Final = "What a replica copies at a time is bounded (broker.replica_fetch_bytes); its rate is not."
 _INT64_MAX: Final = str(2**63 - 1)
 
 
@@ -28,9 +27,7 @@ FIXED_SETTINGS: Final[Mapping[str, FixedSetting]] = {
     "auto.leader.rebalance.enable": _flag(True, "Preferred leaders lead again once they are in sync, always."),
     "controlled.shutdown.enable": _flag(True, "A stop answers all that was taken and closes every log cleanly."),
     "delete.topic.enable": _flag(True, "Streams can be deleted, always."),
-    "follower.replication.throttled.rate": FixedSetting(_INT64_MAX, False, _NO_THROTTLE),
     "group.coordinator.rebalance.protocols": FixedSetting("classic", False, "Classic groups are served, no others."),
-    "leader.replication.throttled.rate": FixedSetting(_INT64_MAX, False, _NO_THROTTLE),
     "log.cleaner.enable": _flag(True, "Streams with cleanup.policy=compact are compacted, always."),
     "log.cleaner.threads": FixedSetting("1", False, "One log is compacted at a time."),
     "log.index.size.max.bytes": FixedSetting("10485760", False, "No segment ends because its index is full."),
