@@ -6,10 +6,10 @@ KILLS ?= 50
 LOGS ?=
 SECONDS ?= 600
 
-.PHONY: help setup demo test lint format faults fuzz docs clean
+.PHONY: help setup demo test lint format faults cluster-faults fuzz docs clean
 
 help:  ## Show the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | column -t -s '|'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|'
 
 setup:  ## Set everything up: system packages, Python packages, the connector's jars
 	@scripts/setup.sh
@@ -25,6 +25,9 @@ lint: setup  ## Style, types and import contracts
 
 faults: setup  ## All long fault-injection tests; KILLS=50 kills of a broker
 	@LOGBOOM_TEST_KILLS=$(KILLS) scripts/check.sh faults
+
+cluster-faults: setup  ## The part of them that is about clusters: real brokers under load, killed, paused, cut off, without their disks
+	@scripts/check.sh cluster-faults
 
 fuzz: setup  ## Random and mutated requests for SECONDS=600, half of the time from many clients at once
 	@LOGBOOM_FUZZ_SECONDS=$$(($(SECONDS) / 2)) scripts/check.sh fuzz

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs the named groups of checks, each step with its name and time, and stops at the first that fails.
-#   lint    style, layout, types, import contracts
-#   test    all tests in random order, without the long fault runs
-#   faults  the long fault runs
-#   fuzz    strange requests for LOGBOOM_FUZZ_SECONDS, one at a time and then by many clients at once
+#   lint            style, layout, types, import contracts
+#   test            all tests in random order, without the long fault runs
+#   faults          the long fault runs
+#   cluster-faults  those of them that concern clusters
+#   fuzz            strange requests for LOGBOOM_FUZZ_SECONDS, one at a time and then by many clients at once
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly BIN=.venv/bin
@@ -32,6 +33,10 @@ run_faults() {
     step kills $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "not slow" tests/faults
 }
 
+run_cluster_faults() {
+    step cluster-faults $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 tests/faults/test_cluster_*.py
+}
+
 run_fuzz() {
     # A test at a time, so that each has the seconds it was given.
     step fuzz $BIN/python -m pytest --capture no -p no:xdist --timeout 0 -m "slow" \
@@ -43,6 +48,7 @@ for group in "$@"; do
         lint) lint ;;
         test) run_tests ;;
         faults) run_faults ;;
+        cluster-faults) run_cluster_faults ;;
         fuzz) run_fuzz ;;
         *) printf 'unknown group of checks: %s\n' "$group" >&2; exit 2 ;;
     esac

@@ -247,10 +247,14 @@ class ClusterLoad:
 
 @contextmanager
 def under_load(
-    directory: Path, *, lease_ms: int = LEASE_MS, places: Mapping[int, Place] | None = None
+    directory: Path,
+    *settings: str,
+    count: int = 3,
+    lease_ms: int = LEASE_MS,
+    places: Mapping[int, Place] | None = None,
 ) -> Iterator[tuple[ClusterBrokers, ClusterLoad]]:
     """A cluster whose records are all replicated, and load on it, which is checked at the end."""
-    with ClusterBrokers(directory, lease_ms=lease_ms, places=places) as cluster:
+    with ClusterBrokers(directory, *settings, count=count, lease_ms=lease_ms, places=places) as cluster:
         cluster.create(STREAM, partitions=3, min_insync_replicas="2")
         with ClusterLoad(cluster.bootstrap, STREAM, 3) as load:
             load.wait_for_commits()

@@ -161,6 +161,23 @@ def test_a_direction_that_is_blocked_alone_is_noticed_by_posts_too(direction: tu
     simulate(body)
 
 
+@pytest.mark.parametrize("direction", [(0, 1), (1, 0)])
+def test_a_request_into_silence_fails_after_some_heartbeats(direction: tuple[int, int]) -> None:
+    """However long its caller would wait, it is told soon that nothing comes back."""
+
+    async def body(simulation: Simulation) -> None:
+        machines = one, two = await two_machines(simulation)
+        await one.call(two)
+        sender, receiver = direction
+        simulation.network.block(machines[sender].name, machines[receiver].name)
+        begun_s = asyncio.get_running_loop().time()
+        with pytest.raises(PeerUnavailableError, match=r"nothing was heard for 2 s"):
+            await one.call(two, timeout_s=60)
+        assert asyncio.get_running_loop().time() - begun_s <= 2.5
+
+    simulate(body)
+
+
 def test_connections_that_are_idle_stay() -> None:
     async def body(simulation: Simulation) -> None:
         one, two = await two_machines(simulation)

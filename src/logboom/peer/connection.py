@@ -1,12 +1,13 @@
 """One connection to another broker, whichever side has made it: handshake, frames, pings, the end.
 
     SHAKING   bytes go to the handshake; it has HANDSHAKE_S
-    OPEN      frames go to the connection's user; the side that dialled pings every second, the other side answers
+    OPEN      frames go to the connection's user; the side that dialled pings with each tick, the other side answers
     CLOSED
 
-Nothing is known of a network that is silent, so a connection on which nothing was heard for some seconds is ended: its
-dialler then makes another one, instead of waiting for TCP, which tries again ever more rarely. Silence is counted in
-ticks of the door's timer and not by a clock, so that a process that was stopped for a while first reads what has come.
+Nothing is known of a network that is silent, so a connection on which nothing was heard for 2 s is ended: its dialler
+then makes another one, instead of waiting for TCP, which tries again ever more rarely. That is twice the usual lease:
+whoever is silent for so long is given up by the controller too. Silence is counted in ticks of the door's timer and not
+by a clock, so that a process that was stopped for a while first reads what has come.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ HANDSHAKE_S: Final = 3.0
 """How long a handshake may take."""
 UNSENT_BYTES_MAX: Final = 16 * MIB
 """What may wait to be sent on a connection; one frame may be longer."""
+TICK_S: Final = 0.5
+"""How often a connection is looked at, and pinged."""
 _DIALLER_SILENCE_TICKS: Final = 4
 _LISTENER_SILENCE_TICKS: Final = 10
+"""Longer, so that of two sides that hear nothing the one that can make a new connection ends it first."""
 _JOIN_BYTES_MAX: Final = 4 * KIB
 """Frames up to this size are copied into one buffer, which costs less than giving the socket several."""
 
@@ -214,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """About a second has passed."""
+        """About `TICK_S` has passed."""
         if self._reader is None or self._ended:
             return
         dialled = isinstance(self._handshake, DiallerHandshake)
@@ -222,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         silence.tick(self.unsent_bytes, reads=self._reads)
         if silence.ticks >= (_DIALLER_SILENCE_TICKS if dialled else _LISTENER_SILENCE_TICKS):
             self._services.metrics.silent += 1
-            self._cut_off(f"nothing was heard for {silence.ticks} s")
+            self._cut_off(f"nothing was heard for {silence.ticks * TICK_S:g} s")
         elif dialled:
             self.send(What.PING)
 
@@ -253,7 +257,7 @@ class _Silence:
         self._gone_bytes = 0
 
     def tick(self, unsent_bytes: int, *, reads: bool) -> None:
-        """About a second has passed. `reads`: whether this side would have heard anything."""
+        """About `TICK_S` has passed. `reads`: whether this side would have heard anything."""
         gone_bytes = self.sent_bytes - unsent_bytes
         # Where all has gone out, it may lie in the system's buffer: that says nothing of the other side.
         alive = self.heard or not reads or (unsent_bytes > 0 and gone_bytes > self._gone_bytes)

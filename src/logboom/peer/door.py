@@ -1,4 +1,4 @@
-"""The door between brokers: listens for the others, dials them, and ticks once a second. Implements `broker.peers`.
+"""The door between brokers: listens for the others, dials them, and ticks. Implements `broker.peers`.
 
 What happens on a connection is in `connection`, on the way to another broker in `link`, with what others ask in
 `inbound`.
@@ -18,7 +18,7 @@ from logboom.base.settings import join_address, split_address
 from logboom.broker.peers import LANES, ONE_WAY, Address, FrameKind, Lane, PeerIdentity, PostHandler, RequestHandler
 from logboom.broker.runtime import Runtime
 from logboom.peer.config import PeerConfig
-from logboom.peer.connection import UNSENT_BYTES_MAX, Connection
+from logboom.peer.connection import TICK_S, UNSENT_BYTES_MAX, Connection
 from logboom.peer.handshake import Introduction, Session, check_introduction
 from logboom.peer.inbound import UNAUTHENTICATED_MAX, Inbound
 from logboom.peer.key import ClusterKeys
@@ -27,7 +27,6 @@ from logboom.peer.metrics import PeerMetrics
 from logboom.peer.services import make_services
 
 _BACKLOG: Final = 256
-_TICK_S: Final = 1.0
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
 
@@ -77,7 +76,7 @@ class PeerDoor:
         bound = self._server.sockets[0].getsockname()
         self.listening = join_address(host or str(bound[0]), int(bound[1]))
         self._address = self._advertised(host, int(bound[1]))
-        self._ticker = loop.call_later(_TICK_S, self._tick)
+        self._ticker = loop.call_later(TICK_S, self._tick)
 
     def _advertised(self, host: str, port: int) -> Address:
         advertised_port = port
@@ -88,7 +87,7 @@ class PeerDoor:
     def _tick(self) -> None:
         for connection in (*self._inbound.connections, *self._dialled):
             connection.tick()
-        self._ticker = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     async def stop(self) -> None:
         """Listen and speak no more. What waits for answers fails, and handlers that run are cancelled. Idempotent."""

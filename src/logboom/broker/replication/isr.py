@@ -25,8 +25,8 @@ from logboom.replication.leadership import ProposalRefused, Ticked
 
 _RETRY_MS: Final = 500
 _PARTITIONS_PER_TURN: Final = 500
-_LOOKS_PER_LAG: Final = 2
-"""How often a follower is looked at within `replica_lag_max_ms`."""
+_LOOKS_PER_LAG: Final = 10
+"""How often a follower is looked at within `replica_lag_max_ms`: one that is late leaves at most a tenth later."""
 
 
 class IsrKeeper:
