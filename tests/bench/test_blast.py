@@ -63,7 +63,7 @@ def peer(reply: bytes, each: int, *, ends_after: int = 0) -> Iterator[str]:
 @pytest.mark.parametrize("in_flight", [1, 7, 64])
 def test_every_answer_is_counted_once_however_it_comes(each: int, in_flight: int) -> None:
     with peer(answer(0), each) as address:
-        blast = Blast(address, [FRAME], connections=3, error_at=ERROR_AT)
+        blast = Blast({address: [FRAME]}, connections=3, error_at=ERROR_AT)
         window = Window(0, 0, requests=200)
         window.over(blast, in_flight)
     assert blast.answered == 200
@@ -74,16 +74,23 @@ def test_every_answer_is_counted_once_however_it_comes(each: int, in_flight: int
 
 def test_a_refusal_ends_the_run() -> None:
     with peer(answer(45), 14) as address, pytest.raises(BenchError, match="code 45"):
-        Blast(address, [FRAME], connections=1, error_at=ERROR_AT).run(4, lambda: 100)
+        Blast({address: [FRAME]}, connections=1, error_at=ERROR_AT).run(4, lambda: 100)
 
 
 def test_a_server_that_goes_away_ends_the_run() -> None:
     with peer(answer(0), 14, ends_after=10) as address, pytest.raises(BenchError, match="closed the connection"):
-        Blast(address, [FRAME], connections=1, error_at=ERROR_AT).run(4, lambda: 100)
+        Blast({address: [FRAME]}, connections=1, error_at=ERROR_AT).run(4, lambda: 100)
 
 
 def test_a_broker_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(BenchError, match="is it running"):
-        Blast(f"127.0.0.1:{port}", [FRAME], connections=1, error_at=ERROR_AT)
+        Blast({f"127.0.0.1:{port}": [FRAME]}, connections=1, error_at=ERROR_AT)
+
+
+def test_each_address_gets_its_own_requests() -> None:
+    with peer(answer(0), 14) as one, peer(answer(0), 14) as other:
+        blast = Blast({one: [FRAME], other: [FRAME, FRAME]}, connections=2, error_at=ERROR_AT)
+        Window(0, 0, requests=100).over(blast, 8)
+    assert blast.answered == 100

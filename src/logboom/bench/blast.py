@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from logboom.base.settings import split_address
 from logboom.bench.wire import BenchError
@@ -86,17 +86,19 @@ class _Lane:
 
 
 class Blast:
-    """Sends `frames` in turn over `connections`, at most `in_flight` unanswered in all, until stopped.
+    """Sends the frames of each address in turn over `connections` to it, at most `in_flight` unanswered in all, until
+    stopped.
 
     `error_at` is where the error code stands in an answer, its length included. Used once, by one thread.
     """
 
-    def __init__(self, address: str, frames: Sequence[bytes], connections: int, error_at: int) -> None:
+    def __init__(self, routes: Mapping[str, Sequence[bytes]], connections: int, error_at: int) -> None:
         self._lanes = {}
         for _ in range(connections):
-            link = dial(address)
-            self._lanes[link.fileno()] = _Lane(link, frames, error_at)
-        self._address = address
+            for address, frames in routes.items():
+                link = dial(address)
+                self._lanes[link.fileno()] = _Lane(link, frames, error_at)
+        self._address = ", ".join(routes)
         self.answered = 0
         """Requests acked so far."""
 

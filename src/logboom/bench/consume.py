@@ -13,6 +13,7 @@ from statistics import median
 from logboom.bench import wire
 from logboom.bench.baseline import loopback_copy
 from logboom.bench.blast import dial
+from logboom.bench.streams import leaders_of
 from logboom.records import iter_batches
 
 _TIMEOUT_S = 120.0
@@ -31,8 +32,8 @@ class _Passed:
 class _Socket:
     """One connection that brings whole answers into one buffer."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.socket = dial(bootstrap)
+    def __init__(self, address: str) -> None:
+        self.socket = dial(address)
         self.socket.settimeout(_TIMEOUT_S)
         self._buffer = memoryview(bytearray(4 * 1024 * 1024))
 
@@ -78,7 +79,7 @@ def run_consume(bootstrap: str, stream: str, end: int, max_bytes: int, *, rounds
 
     Rates are per second and medians, MB are 10^6 bytes. The first pass warms both sides and is not counted.
     """
-    connection = _Socket(bootstrap)
+    connection = _Socket(leaders_of(bootstrap, stream)[0])
     with connection.socket:
         passed = _pass(connection, stream, end, max_bytes)
         reads, copies = [], []

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from logboom.bench import wire
 from logboom.bench.blast import dial
+from logboom.bench.streams import leaders_of
 from logboom.records import HEADER_BYTES, iter_batches
 
 READ_TIMEOUT_S = 600.0
@@ -53,7 +54,7 @@ def _raw(bootstrap: str, stream: str, deadline: float) -> Iterator[tuple[int, in
     """(intended send time, arrival time) of each message in nanoseconds, by long polls of one fetch."""
     buffer = bytearray(2 * FETCH_MAX_BYTES)
     offset = 0
-    with dial(bootstrap) as link:
+    with dial(leaders_of(bootstrap, stream)[0]) as link:
         while time.monotonic() < deadline:
             link.sendall(wire.fetch_frame(stream, 0, offset, FETCH_MAX_BYTES))
             size = _receive(link, buffer)

@@ -4,12 +4,13 @@ from dataclasses import asdict, dataclass
 
 from logboom.bench import wire
 from logboom.bench.blast import Blast, Window
+from logboom.bench.streams import leaders_of
 from logboom.records import HEADER_BYTES
 
 
 @dataclass(frozen=True)
 class ProduceLoad:
-    """The load. `in_flight` counts requests over all connections together.
+    """The load. `connections` go to each broker that leads a partition; `in_flight` counts requests over all of them.
 
     With `messages` the run ends after so many records (rounded up to whole requests) and all of them count; else it
     takes `warm_up_s` and then `seconds`, which count.
@@ -38,9 +39,11 @@ def produce(bootstrap: str, stream: str, load: ProduceLoad) -> dict[str, object]
     """
     per_request = load.records_per_request()
     batch = wire.batch_of(load.record_bytes, per_request)
-    frames = [wire.produce_frame(stream, partition, batch) for partition in range(load.partitions)]
+    routes: dict[str, list[bytes]] = {}
+    for partition, leader in enumerate(leaders_of(bootstrap, stream)[: load.partitions]):
+        routes.setdefault(leader, []).append(wire.produce_frame(stream, partition, batch))
     requests = -(-load.messages // per_request)
-    blast = Blast(bootstrap, frames, load.connections, wire.produce_error_at(stream))
+    blast = Blast(routes, load.connections, wire.produce_error_at(stream))
     window = Window(load.warm_up_s, load.seconds, requests)
     window.over(blast, load.in_flight)
     measured, took_s, share = window.measured()

@@ -80,8 +80,14 @@ def pages_out_idle_memory(damon: Path = _DAMON) -> bool:
 
 def cpu_seconds(pid: int) -> float:
     """User and system seconds a process has used so far (proc(5))."""
+    return sum(cpu_split(pid))
+
+
+def cpu_split(pid: int) -> tuple[float, float]:
+    """The seconds that a process has used so far in its own code, and in the kernel (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) / ticks_per_s, int(fields[12]) / ticks_per_s
 
 
 def write(folder: Path, name: str, result: dict[str, Any]) -> Path:

@@ -23,7 +23,7 @@ from logboom.bench.servers import NothingServer
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
-from logboom.cli import bench_node
+from logboom.cli import bench_cluster, bench_node
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, fail, made_directory, note, print_json, print_table
 from logboom.host import keep_buffers
@@ -55,6 +55,7 @@ def _ended(number: int, _frame: object) -> NoReturn:
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     bench_node.register(bench)
+    bench_cluster.register(bench)
     app.add_typer(bench, name="bench")
 
 
@@ -70,8 +71,11 @@ def produce(
     partitions: int = 1,
     seconds: float = 10.0,
     warm_up: Annotated[float, typer.Option(help="Seconds before counting starts.")] = 2.0,
+    replicas: Annotated[int, typer.Option(min=1, help="Replicas of the stream's partitions.")] = 1,
     flush: Annotated[str, typer.Option(help="The stream's logboom.flush, for a Logboom server: commit or none.")] = "",
-    server_pid: ServerPid = None,
+    server_pid: Annotated[
+        list[int] | None, typer.Option(help="Process whose CPU time is reported, if local; repeatable: their sum.")
+    ] = None,
     probe_dir: Probe = Path(),
     out: Out = _OUT,
     as_json: AsJson = False,
@@ -82,14 +86,16 @@ def produce(
     note(f"plain write + fdatasync for {seconds / 2:.0f} s, then {warm_up + seconds:.0f} s of requests ...")
     before = baseline.write_and_sync(probe_dir, seconds / 4)
     config = {"logboom.flush": flush} if flush else {}
-    with bench_stream(bootstrap, partitions=partitions, config=config) as stream:
-        used = report.cpu_seconds(server_pid) if server_pid else 0.0
+    pids = server_pid or []
+    with bench_stream(bootstrap, partitions=partitions, replicas=replicas, config=config) as stream:
+        used = sum(map(report.cpu_seconds, pids))
         result = run_produce(bootstrap, stream, load)
-        if server_pid:
-            result["server_cpu_s_per_million_records"] = _per_million(report.cpu_seconds(server_pid) - used, result)
+        if pids:
+            took_s = sum(map(report.cpu_seconds, pids)) - used
+            result["server_cpu_s_per_million_records"] = _per_million(took_s, result)
     after = baseline.write_and_sync(probe_dir, seconds / 4)
     plain = (_number(before["mb_per_s"]) + _number(after["mb_per_s"])) / 2
-    result |= {"flush": flush or "the server's own", "plain_write_fdatasync": [before, after]}
+    result |= {"replicas": replicas, "flush": flush or "the server's own", "plain_write_fdatasync": [before, after]}
     result["ratio_to_plain_write"] = round(_number(result["mb_per_s"]) / plain, 3)
     target = report.write(out, "produce", {"result": result})
     bars = {"acked produce": _number(result["mb_per_s"]), "plain write + fdatasync": plain}

@@ -16,6 +16,7 @@ from logboom.bench.fanout import FanoutLoad, run_fanout
 from logboom.bench.idle import IdleLoad, run_idle
 from logboom.bench.restart import RestartLoad, run_restart
 from logboom.bench.servers import LogboomServer
+from logboom.cli import bench_cluster
 from logboom.cli.common import AsJson, made_directory, note, print_json
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
@@ -70,11 +71,17 @@ def idle(
     connections: Annotated[int, typer.Option(help="Connections that say nothing.")] = 2_000,
     trickle_partitions: Annotated[int, typer.Option(help="Partitions that get a message a minute each.")] = 1_000,
     seconds: Annotated[float, typer.Option(help="How long each step is looked at.")] = 20.0,
+    nodes: Annotated[
+        int, typer.Option(min=1, help="More than one: a cluster, whose partitions have up to three replicas.")
+    ] = 1,
     data: Data = _HERE,
     out: Out = _OUT,
     as_json: AsJson = False,
 ) -> None:
     """Memory and processor time of a broker that has little to do; and how long it takes to start."""
+    if nodes > 1:
+        bench_cluster.idle(nodes, partitions, seconds, data, out, as_json=as_json)
+        return
     load = IdleLoad(partitions, connections, trickle_partitions, seconds)
     with _own_broker(data) as server:
         result: dict[str, Any] = run_idle(server, load, note)

@@ -48,7 +48,7 @@ class Table:
     def write(self, batches: Sequence[bytes], times: int = 1) -> None:
         """Append all of them, in order, so many times."""
         frames = [wire.produce_frame(self.stream, 0, batch) for batch in batches]
-        blast = Blast(self.address, frames, 1, wire.produce_error_at(self.stream))
+        blast = Blast({self.address: frames}, 1, wire.produce_error_at(self.stream))
         Window(0, 0, times * len(frames)).over(blast, _IN_FLIGHT)
 
     def allow(self, *, compaction: bool) -> None:

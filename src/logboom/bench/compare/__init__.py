@@ -3,8 +3,8 @@
 `contestants` says who, `cases` what, `run` in which order, `outcome` what is told of it.
 """
 
-from logboom.bench.compare.contestants import CONTESTANTS, Contestant
+from logboom.bench.compare.contestants import CLUSTERS, CONTESTANTS, Contestant
 from logboom.bench.compare.outcome import write_outcome
 from logboom.bench.compare.run import CASES, CompareLoad, run_compare
 
-__all__ = ["CASES", "CONTESTANTS", "CompareLoad", "Contestant", "run_compare", "write_outcome"]
+__all__ = ["CASES", "CLUSTERS", "CONTESTANTS", "CompareLoad", "Contestant", "run_compare", "write_outcome"]

@@ -13,8 +13,10 @@ from logboom.bench.compare.contestants import CONTESTANTS
 from logboom.bench.compare.run import Outcome
 from logboom.bench.histogram import merged, table
 
-US = "logboom"
+US = ("logboom", "logboom-rf3")
+"""Whose figures are put over those of the others: the first of these that takes part."""
 QUOTIENT = "Logboom / this"
+RF3_CPU_MAX = 3.5
 COLOURS = {each.label: each.colour for each in CONTESTANTS.values()}
 
 
@@ -38,10 +40,15 @@ def _samples(outcome: Outcome, case: str, metric: str) -> dict[str, list[float]]
 
 def ratio(outcome: Outcome, case: str, metric: str, peer: str) -> float | None:
     """Logboom's figure over a peer's: the median over the rounds of the quotient within each."""
-    samples = _samples(outcome, case, metric)
-    if US not in samples or peer not in samples:
+    samples, us = _samples(outcome, case, metric), us_in(outcome)
+    if us not in samples or peer not in samples:
         return None
-    return statistics.median(ours / theirs for ours, theirs in zip(samples[US], samples[peer], strict=False))
+    return statistics.median(ours / theirs for ours, theirs in zip(samples[us], samples[peer], strict=False))
+
+
+def us_in(outcome: Outcome) -> str:
+    """Whose figures are put over those of the others."""
+    return next((name for name in US if name in outcome.load.contestants), US[0])
 
 
 def goals(outcome: Outcome) -> list[dict[str, Any]]:
@@ -55,6 +62,15 @@ def goals(outcome: Outcome) -> list[dict[str, Any]]:
             (f"produce {size} B: CPU at most Kafka's with fsync", produce, "cpu_s_per_million", "kafka-fsync", at_most),
             (f"consume {size} B: at least Kafka's (ConsumerPerformance)", consume, "records_per_s", "kafka", at_least),
             (f"consume {size} B: at least Kafka's (bench's reader)", consume, "raw_records_per_s", "kafka", at_least),
+        ]
+        replicated = "produce {size} B, 3 replicas, fsync: {what} Kafka's with 3 replicas without fsync"
+        wanted += [
+            (replicated.format(size=size, what="rate at least"), produce, "records_per_s", "kafka-rf3", at_least),
+            (replicated.format(size=size, what="CPU at most"), produce, "cpu_s_per_million", "kafka-rf3", at_most),
+            (
+                f"produce {size} B: CPU with 3 replicas at most {RF3_CPU_MAX} times that with one",
+                *(produce, "cpu_s_per_million", "logboom-rf1", lambda got: got <= RF3_CPU_MAX),
+            ),
         ]
     told = []
     for goal, case, metric, peer, holds in wanted:
@@ -148,7 +164,7 @@ def _cells(outcome: Outcome, case: str, metric: str, name: str) -> Iterator[str]
     yield _told(statistics.median(taken)) + spread
     if _is_rate(metric):
         got = ratio(outcome, case, metric, name)
-        yield "-" if got is None or name == US else f"{got:.2f}"
+        yield "-" if got is None or name == us_in(outcome) else f"{got:.2f}"
 
 
 def _told(value: float) -> str:

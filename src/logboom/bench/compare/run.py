@@ -37,6 +37,8 @@ class CompareLoad:
     """The most that one size of `throughput` writes; fewer messages are sent beyond it."""
     idle_s: float = 10.0
     restart_bytes: int = 4_000_000_000
+    latencies: tuple[tuple[int, int], ...] = ()
+    """Sizes and rates of the latency runs; none: the four well-known ones."""
 
     @staticmethod
     def quick(contestants: tuple[str, ...], only: tuple[str, ...]) -> "CompareLoad":
@@ -62,7 +64,8 @@ class CompareLoad:
         if "consume" in self.only:
             found += [Consume(size, self.consume_bytes) for size in (100, 1_000)]
         if "latency" in self.only:
-            found += [Latency(size, rate, self.latency_s, min(3.0, self.latency_s)) for size, rate in WELL_KNOWN]
+            rates = self.latencies or WELL_KNOWN
+            found += [Latency(size, rate, self.latency_s, min(3.0, self.latency_s)) for size, rate in rates]
         if "throughput" in self.only:
             found += [
                 Throughput(size, ThroughputLoad(self.messages, self.size_max_bytes).count(size)) for size in SIZES

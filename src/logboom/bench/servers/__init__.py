@@ -4,10 +4,21 @@ Knows command lines, ports and process ids; must not know what is measured. A se
 raises `UnavailableError` with the reason, and the run goes on without it.
 """
 
-from logboom.bench.servers.kafka import KafkaServer
+from logboom.bench.servers.kafka import KafkaCluster, KafkaServer
 from logboom.bench.servers.logboom import LogboomServer
 from logboom.bench.servers.nats import NatsServer
+from logboom.bench.servers.nodes import LogboomNodes
 from logboom.bench.servers.nothing import NothingServer
 from logboom.bench.servers.process import Server, UnavailableError, free_port
 
-__all__ = ["KafkaServer", "LogboomServer", "NatsServer", "NothingServer", "Server", "UnavailableError", "free_port"]
+__all__ = [
+    "KafkaCluster",
+    "KafkaServer",
+    "LogboomNodes",
+    "LogboomServer",
+    "NatsServer",
+    "NothingServer",
+    "Server",
+    "UnavailableError",
+    "free_port",
+]

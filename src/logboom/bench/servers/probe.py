@@ -35,6 +35,11 @@ def receive(link: socket.socket, size: int) -> bytes:
 
 def kafka_answers(port: int) -> bool:
     """Whether a Kafka-protocol server names at least one broker (itself) to clients."""
+    return kafka_brokers(port) > 0
+
+
+def kafka_brokers(port: int) -> int:
+    """How many brokers a Kafka-protocol server names to clients; 0 where it does not answer."""
     client = b"logboom-bench"
     body = struct.pack(">hhih", _METADATA, _METADATA_VERSION, 1, len(client)) + client + struct.pack(">i", 0)
     try:
@@ -43,9 +48,9 @@ def kafka_answers(port: int) -> bool:
             (size,) = struct.unpack(">i", receive(link, 4))
             answer = receive(link, size)
     except OSError:
-        return False
+        return 0
     (brokers,) = struct.unpack_from(">i", answer, 4)
-    return bool(brokers > 0)
+    return int(brokers)
 
 
 def kafka_takes(port: int, frame: bytes | bytearray, error_at: int) -> bool:

@@ -46,7 +46,7 @@ class Server(ABC):
     start_timeout_s = 120.0
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        self.directory = directory.absolute()
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,6 +71,16 @@ class Server(ABC):
         """Process id of the process that was started last."""
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def brokers(self) -> dict[str, int]:
+        """Process id of each broker that it consists of, by the address at which that serves clients."""
+        return {self.address: self.pid}
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of all that it consists of."""
+        return list(self.brokers.values())
 
     @property
     def running(self) -> bool:
@@ -104,12 +114,23 @@ class Server(ABC):
 
     def start(self) -> float:
         """Start it and return once it serves clients; the seconds that took."""
-        assert not self.running
         began = time.perf_counter()
+        self.launch()
+        self.await_answers()
+        return time.perf_counter() - began
+
+    def launch(self) -> None:
+        """Start its process, and wait for nothing."""
+        assert not self.running
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 list(self.command()), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
             )
+
+    def await_answers(self) -> None:
+        """Return once the process that was launched serves clients; UnavailableError where it ends or is too slow."""
+        assert self._process is not None
+        began = time.perf_counter()
         while not self.answers():
             if self._process.poll() is not None:
                 raise UnavailableError(f"{self.name} ended with {self._process.returncode}: {self._last_words()}")
@@ -117,7 +138,6 @@ class Server(ABC):
                 self.kill9()
                 raise UnavailableError(f"{self.name} did not answer within {self.start_timeout_s:.0f} s")
             time.sleep(0.005)
-        return time.perf_counter() - began
 
     def stop(self) -> None:
         """SIGTERM and wait; killed where it does not end."""
@@ -142,12 +162,14 @@ class Server(ABC):
     def pause(self) -> None:
         """SIGSTOP: it keeps its memory and takes no time from the others."""
         if self.running:
-            os.kill(self.pid, signal.SIGSTOP)
+            for pid in self.pids:
+                os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""
         if self.running:
-            os.kill(self.pid, signal.SIGCONT)
+            for pid in self.pids:
+                os.kill(pid, signal.SIGCONT)
 
     def remove(self) -> None:
         """Stop it and delete its data."""
