@@ -26,6 +26,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.leader import Leader, Leading
 from logboom.broker.partition.replication_port import NoReplication
+from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules
 from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, refused, tell_all
 from logboom.metadata import Flush, StreamConfig
@@ -74,7 +75,7 @@ class Bench:
             queue=self.queue,
             readable=self.readable,
             replication=NoReplication(),
-            holds_lease=lambda: True,
+            standing=Undisputed(),
         )
         self.told: list[tuple[str, list[Offset | LogboomError]]] = []
 

@@ -344,6 +344,28 @@ def test_without_its_lease_a_leader_commits_nothing(tmp_path: Path) -> None:
     run(body)
 
 
+def test_a_broker_that_hears_of_no_change_stays_fenced_and_has_no_lease(tmp_path: Path) -> None:
+    """As one whose disk hangs, while its heartbeats go on. Found by `logboom sim run --nodes 3 --seed 49`."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2])
+            old, director = cluster.leader("orders"), cluster[DIRECTOR].cluster
+            cluster.network.lost_posts.add(FrameKind.RAFT)
+            records = fence(cluster.image, BrokerId(1), cluster.minimum_of)
+            await director.controller.in_order(partial(director.state.commit, records))
+            await until(lambda: not old.role.leader.has_lease, "its lease is over", within_s=5)
+            leads = [old.leads]
+            await stays(lambda: cluster.image.brokers[BrokerId(1)].fenced and not old.role.leader.has_lease, 3.0)
+            cluster.network.lost_posts.clear()
+            await until(lambda: not cluster.image.brokers[BrokerId(1)].fenced, "it is back", within_s=10)
+            leads.append(old.leads)
+            assert leads == [True, False], "it did not know before"
+            await cluster.in_sync("orders")
+
+    run(body)
+
+
 def test_without_its_lease_a_leader_refuses_no_producer_for_good(tmp_path: Path) -> None:
     """Another leader may have taken what comes before a batch; found by `logboom sim run --nodes 3`."""
 

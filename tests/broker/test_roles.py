@@ -20,6 +20,7 @@ from logboom.base.errors import (
     LogboomError,
     NotLeaderError,
     OffsetNotAvailableError,
+    OutOfOrderSequenceError,
     UnknownLeaderEpochError,
     UnknownStreamError,
 )
@@ -110,9 +111,10 @@ def replication() -> Recorded:
 
 
 class Lease:
-    """What the clock says of this broker's lease."""
+    """What the clock says of this broker's lease, and the controller of its knowledge."""
 
-    holds = True
+    holds_lease = True
+    is_current = True
 
 
 @pytest.fixture
@@ -142,7 +144,7 @@ def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease) -> I
             open_files=open_files,
             log=logger,
             replication=replication,
-            holds_lease=lambda: lease.holds,
+            standing=lease,
         )
         stream = Stream(StreamName("orders"), StreamId(UUID(int=1)), 1, MappingProxyType({}), internal=False)
         yield Partition(stream, PartitionIndex(0), log, services)
@@ -365,18 +367,31 @@ def test_a_leader_whose_lease_is_over_commits_nothing_whenever_it_is_told_so(
         outcomes: list[AppendResult | LogboomError] = []
         partition.append(batch(b"c", producer=(7, 0, 0)), acks=-1, done=outcomes.append)
         commit.commit()
-        lease.holds = False
+        lease.holds_lease = False
         heard_of_follower()
         assert not outcomes
         assert not partition.role.leader.has_lease
         partition.append(batch(b"d", producer=(7, 0, 5)), acks=-1, done=outcomes.append)
         commit.commit()
         assert isinstance(outcomes.pop(), NotLeaderError), "another one may have taken what comes before"
-        lease.holds = True
+        lease.holds_lease = True
         partition.role.leader.lease_changed(True)
         assert isinstance(outcomes.pop(), AppendResult)
 
     run(body)
+
+
+def test_a_leader_that_is_behind_the_controller_refuses_no_producer_for_good(
+    partition: Partition, commit: ImmediateCommit, lease: Lease
+) -> None:
+    """Found by `logboom sim run --nodes 3 --seed 49`: its disk hung, and another one had led for long."""
+    partition.role.lead(Leading(Epoch(4), ALONE))
+    outcomes: list[AppendResult | LogboomError] = []
+    for is_current, sequence in ((True, 0), (False, 5), (True, 5)):
+        lease.is_current = is_current
+        partition.append(batch(b"c", producer=(7, 0, sequence)), acks=-1, done=outcomes.append)
+        commit.commit()
+    assert [type(outcome) for outcome in outcomes] == [AppendResult, NotLeaderError, OutOfOrderSequenceError]
 
 
 def test_latest_is_not_known_until_what_an_earlier_leader_may_have_told_is_committed(

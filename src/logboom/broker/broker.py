@@ -180,7 +180,7 @@ class Broker:
             open_files=self.open_files,
             log=self.log,
             replication=self.replication,
-            holds_lease=lambda: self.cluster.registration.holds_lease,
+            standing=self.cluster.registration,
         )
 
     def _group_service(self) -> GroupService:

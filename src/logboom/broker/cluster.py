@@ -131,6 +131,7 @@ class ClusterMember:
             ids=parts.runtime.ids,
             log=parts.log,
             is_sole_voter=self._is_sole_voter,
+            applied=lambda: self.state.applied_index,
             hooks=hooks,
         )
         self.partitions = PartitionControl(parts.identity.broker_id, self.channel, self.registration)

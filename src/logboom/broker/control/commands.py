@@ -129,6 +129,8 @@ class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
 
     broker: int
     epoch: int
+    applied: int
+    """The last entry of the metadata that it has applied."""
     ready: bool
     """Whether it has recovered its logs and may be unfenced."""
     stopping: bool = False
@@ -229,9 +231,11 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to `Heartbeat`: a lease from the moment at which the heartbeat was sent."""
+    """The answer to `Heartbeat`: a lease from the moment at which that was sent, unless the broker is fenced."""
 
     fenced: bool
+    applied: int
+    """The last entry of the metadata that the controller has applied."""
     may_stop: bool
     """Whether everything that others can lead is led by others."""
 

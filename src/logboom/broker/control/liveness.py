@@ -4,6 +4,9 @@ A lease is given only by a controller that led the group at some time after the 
 (`confirm_leadership`): then any other controller begins later, and gives every broker a whole lease before it fences
 one. So a broker's own view of its lease always ends first (`metadata.leases`).
 
+A fenced broker gets none, and is unfenced only once it has applied what took its leaderships away: one whose disk hangs
+sends heartbeats, and hears of no change.
+
 Life: that of the broker; `begin` and `end` with each controllership.
 """
 
@@ -34,6 +37,8 @@ class Liveness:
         self._confirm_leadership = confirm_leadership
         self._in_order = in_order
         self._leases: BrokerLeases | None = None
+        self._to_apply: dict[BrokerId, int] = {}
+        """What fenced brokers have to have applied before they are unfenced."""
         self._timer: asyncio.TimerHandle | None = None
         self._fencing: asyncio.Task[None] | None = None
 
@@ -42,6 +47,7 @@ class Liveness:
         image = self._context.image
         self._leases = BrokerLeases(self._context.config.now.lease_ms / 1_000)
         self._leases.begin([one.id for one in image.brokers.values() if not one.fenced], self._now_s())
+        self._to_apply.clear()
         self._set_timer()
 
     def end(self) -> None:
@@ -68,15 +74,24 @@ class Liveness:
         if self._leases is not None:
             self._leases.renew(broker, received_s)
             self._set_timer()
-        if found.fenced and command.ready and not command.stopping:
+        if found.fenced and self._has_followed(broker, command.applied) and command.ready and not command.stopping:
             await self._in_order(lambda: self._unfence(broker, epoch))
         if command.stopping and not found.shutting_down:
             await self._in_order(lambda: self._begin_shutdown(broker, epoch))
         found = checked_epoch(self._context.image, broker, epoch)
-        return Lease(fenced=found.fenced, may_stop=command.stopping and not self._leads_what_others_can(broker))
+        return Lease(
+            fenced=found.fenced,
+            applied=self._context.writer.applied_index,
+            may_stop=command.stopping and not self._leads_what_others_can(broker),
+        )
+
+    def _has_followed(self, broker: BrokerId, applied: int) -> bool:
+        """Whether a fenced broker knows that it was fenced: what was applied here when it was first heard of."""
+        return applied >= self._to_apply.setdefault(broker, self._context.writer.applied_index)
 
     async def _unfence(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
         context = self._context
+        self._to_apply.pop(broker, None)
         records = unfence(context.image, broker, epoch, context.minimum_of)
         await context.commit(records)
         if records:

@@ -2,8 +2,8 @@
 when its lease holds.
 
 The lease counts from the moment at which an answered heartbeat was sent, so it ends before the controller may give this
-broker's partitions to others (`metadata.leases`). The only voter of its group needs no lease: nobody else can decide
-anything.
+broker's partitions to others (`metadata.leases`). A fenced broker has none: others lead what it led. The only voter of
+its group needs no lease: nobody else can decide anything.
 
 Life: `register` once the controller can be reached, `start` once the metadata is applied; `ready` when the logs are
 recovered; `leave` before the doors close; `stop`.
@@ -53,14 +53,18 @@ class Registration:
         ids: Ids,
         log: FilteringBoundLogger,
         is_sole_voter: Callable[[], bool],
+        applied: Callable[[], int],
         hooks: BrokerHooks,
     ) -> None:
+        """`applied`: the last entry of the metadata that this broker has applied."""
         self._identity = identity
         self._config = config
         self._channel = channel
         self._clock = clock
         self._log = log
         self._is_sole_voter = is_sole_voter
+        self._applied = applied
+        self._to_apply = 0
         self._hooks = hooks
         self.incarnation = str(ids.uuid())
         """A random value of this process."""
@@ -143,7 +147,12 @@ class Registration:
     @property
     def holds_lease(self) -> bool:
         """Whether this broker may act as a leader."""
-        return self._is_sole_voter() or self._lease.holds(self._clock.monotonic_s())
+        return self._lease.holds(self._clock.monotonic_s()) or self._is_sole_voter()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker has applied everything that the controller had when it answered last."""
+        return self._applied() >= self._to_apply
 
     # --- heartbeats ----------------------------------------------------------------------------------------------
 
@@ -163,12 +172,18 @@ class Registration:
 
     async def _heartbeat(self, sent_s: float) -> None:
         beat = commands.Heartbeat(
-            broker=self._identity.broker_id, epoch=self.epoch, ready=self._ready, stopping=self._stopping
+            broker=self._identity.broker_id,
+            epoch=self.epoch,
+            applied=self._applied(),
+            ready=self._ready,
+            stopping=self._stopping,
         )
         # An answer that takes longer than the lease would be worth nothing.
         lease = await self._channel.ask_once(beat, commands.Lease, timeout_s=self._config.now.lease_ms / 1_000)
         self._look()  # a lease that was over meanwhile is not to be taken for one that went on: some have seen its end
-        self._lease.renewed(sent_s)
+        self._to_apply = max(self._to_apply, lease.applied)
+        if not lease.fenced:
+            self._lease.renewed(sent_s)
         async with self._news:
             self.fenced, self._may_stop = lease.fenced, lease.may_stop
             self._news.notify_all()

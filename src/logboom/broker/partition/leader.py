@@ -20,6 +20,7 @@ from logboom.base.errors import (
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.replication_port import ReplicaKey, Replication
+from logboom.broker.partition.services import Standing
 from logboom.broker.partition.waiters import Watchers
 from logboom.metadata.leadership import IsrProposal
 from logboom.replication.leadership import (
@@ -87,13 +88,13 @@ class Leader:
         "_broker_id",
         "_core",
         "_has_followers",
-        "_holds_lease",
         "_key",
         "_log",
         "_name",
         "_queue",
         "_readable",
         "_replication",
+        "_standing",
         "watchers",
     )
 
@@ -108,9 +109,8 @@ class Leader:
         queue: AppendQueue,
         readable: Readable,
         replication: Replication,
-        holds_lease: Callable[[], bool],
+        standing: Standing,
     ) -> None:
-        """`holds_lease`: whether this broker may act as a leader at this moment, whatever it was told last."""
         self.watchers = Watchers()
         """Called whenever the high-water mark moved; the partition calls them on other news."""
         self._name = name
@@ -120,7 +120,7 @@ class Leader:
         self._queue = queue
         self._readable = readable
         self._replication = replication
-        self._holds_lease = holds_lease
+        self._standing = standing
         self._has_followers = False
         self._core = PartitionLeadership(broker_id, min_insync_replicas=min_insync_replicas)
         queue.doubt = self._doubt
@@ -140,11 +140,17 @@ class Leader:
     @property
     def has_lease(self) -> bool:
         """Whether the controller has heard of this broker lately, also where it does not lead."""
-        return self._core.has_lease and self._holds_lease()
+        return self._core.has_lease and self._standing.holds_lease
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether nobody else has been made the leader, as far as the controller has let this broker know. Without it
+        no client may be told for good that what it has from another leader is wrong."""
+        return self.has_lease and self._standing.is_current
 
     def _doubt(self) -> LogboomError | None:
         """Why others may lead by now, if so."""
-        return None if self.has_lease else NotLeaderError(f"this broker has no lease to lead {self._name}")
+        return None if self.is_certain else NotLeaderError(f"this broker is not certain to lead {self._name} still")
 
     def follower_end(self, replica: BrokerId) -> Offset | None:
         """Up to where a follower is synced, as of its last fetch; None where this leadership has not heard of it."""
@@ -260,7 +266,7 @@ class Leader:
         return registered(replica) if seen is None else seen
 
     def _step(self, event: Event) -> None:
-        if self._core.has_lease and not self._holds_lease():
+        if self._core.has_lease and not self._standing.holds_lease:
             self._core.step(LeaseEnded())  # it is told of later, if the process stood still meanwhile
         self._perform(self._core.step(event))
 

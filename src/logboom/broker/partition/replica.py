@@ -125,7 +125,7 @@ class Partition:
             queue=self._queue,
             readable=self.reads,
             replication=services.replication,
-            holds_lease=services.holds_lease,
+            standing=services.standing,
         )
 
     def configure(self, stream: Stream) -> None:

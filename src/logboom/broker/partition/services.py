@@ -1,6 +1,5 @@
 """What the partitions of one broker share: the group commit, threads, counters, caches and settings."""
 
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -31,8 +30,27 @@ class Rejections(Protocol):
         """A write got through."""
 
 
-def _always() -> bool:
-    return True
+class Standing(Protocol):
+    """What this broker knows of its place in the cluster at this moment, whatever it was told last."""
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether it may act as a leader, by the clock: the end of a lease is told late where the process stood
+        still."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it knows what the controller knew when it was heard of last."""
+
+
+class Undisputed:
+    """The standing of a broker that is alone."""
+
+    holds_lease = True
+    is_current = True
+
+
+_UNDISPUTED: Final = Undisputed()
 
 
 class PartitionServices(NamedTuple):
@@ -50,6 +68,4 @@ class PartitionServices(NamedTuple):
     open_files: OpenFiles
     log: FilteringBoundLogger
     replication: Replication = _NO_REPLICATION
-    holds_lease: Callable[[], bool] = _always
-    """Whether this broker may act as a leader at this moment, by the clock: the end of a lease is told late where the
-    process stood still."""
+    standing: Standing = _UNDISPUTED

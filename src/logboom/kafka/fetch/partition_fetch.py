@@ -84,16 +84,24 @@ class PartitionFetch:
         self.high_watermark = high_watermark = partition.high_watermark
         self.log_start_offset = partition.log_start_offset
         role = partition.role
-        if position.offset >= high_watermark and role.failure is None and not role.leader.has_lease:
-            # Cut off from the controller, it may miss that others lead by now: a consumer would wait here without end,
-            # or hear that an offset which another leader gave it is out of range. What is committed is given as ever.
-            self.fail(NotLeaderError(f"this broker has no lease, so it does not know who leads {partition}"))
+        if position.offset >= high_watermark and role.failure is None and not self._may_answer(partition):
+            self.fail(NotLeaderError(f"this broker does not know for certain who leads {partition}"))
             return False
         self.failure, self.led = role.failure, role.leads
         if note_size:
             self.last_segment = last = partition.log.segments[-1]
             self.last_segment_bytes = last.size_bytes
         return (role.failure is not None or position.offset != high_watermark) and not self.redirected
+
+    def _may_answer(self, partition: Partition) -> bool:
+        """Whether this broker may say that it has nothing at the position. What is committed is given as ever."""
+        leader = partition.role.leader
+        if not leader.has_lease:
+            return False  # others may lead by now, and the consumer would wait here without end
+        if self.position.offset <= partition.log_end_offset:
+            return True
+        # Out of range, unless another leader has given it. One who names the epoch means the leader that there is.
+        return leader.is_certain if partition.leads else self.position.leader_epoch != NO_EPOCH
 
     def grown_bytes(self) -> int | None:
         """How many bytes were written since `prepare`; None where that is not known, since a segment has ended.
