@@ -16,7 +16,7 @@ from logboom.records import Record, build_batch
 from logboom.sim.client import TopicPartition
 from logboom.sim.node import SimNode
 from logboom.sim.process import Process
-from logboom.sim.scenario import Outcome, Scenario, run_seed
+from logboom.sim.scenario import NodeOutcome, Scenario, run_seed
 from logboom.sim.simulation import Simulation
 
 QUIET = Scenario(
@@ -97,7 +97,7 @@ def test_metrics_are_checked_while_everything_goes_wrong() -> None:
     assert outcome.scrapes > 2
 
 
-def probed(scenario: Scenario) -> Outcome:
+def probed(scenario: Scenario) -> NodeOutcome:
     """The first of a few seeds whose run is found to be wrong."""
     return next((outcome for seed in range(5) if (outcome := run_seed(seed, scenario)).violations), run_seed(0, QUIET))
 

@@ -16,7 +16,8 @@ that keeps a table in a compacted stream (`tables`), and one that scrapes metric
 door what is no request (`probes`); one stream has a retention, so the broker deletes records too. `logboom sim run
 --seed N` runs one. All chance comes from the seed through `Simulation.fork`, a stream of its own for each part, so that
 a run can be repeated: same seed, same trace. Whatever ends a run, a violated promise or an exception, is told with the
-seed.
+seed. Faults are planned before a run begins (`schedule`), so that a run which fails can be had again with fewer of them
+(`shrinking`); what came of them is counted (`coverage`). `campaign` runs many seeds, in processes side by side.
 
 A `ClusterScenario` (`cluster`) runs several nodes of one cluster, each on a machine with a clock that drifts, and
 clients that ask for leaders and coordinators (`routing`); nodes fail and are paused at the same time as the network
@@ -37,7 +38,8 @@ What is not simulated: CPU time (callbacks take none but for writes on the loop,
 busy loop shows), allocation failures, the process around the node (signals, limits), real sockets, and real file
 systems. tests/faults has those with real processes.
 
-Rooms, each knowing only those before it: `trace`, `scheduler`, `loop`, `threads` and `machine`, `transport`, `network`,
-`process`, `simulation`, `disk`, `device`, `node`, `client`, `history`, `routing`, `session`, `sending`, `workload`,
-`members`, `streams`, `trimming`, `tables`, `probes`, `faults`, `scenario`, `cluster_faults`, `cluster`.
+Rooms, each knowing only those before it: `trace`, `scheduler`, `coverage`, `loop`, `threads` and `machine`,
+`transport`, `network`, `process`, `simulation`, `schedule`, `outcome`, `disk`, `device`, `node`, `client`, `history`,
+`routing`, `session`, `sending`, `workload`, `members`, `streams`, `trimming`, `tables`, `probes`, `faults`, `scenario`,
+`cluster_faults`, `cluster`, `shrinking`, `campaign`.
 """

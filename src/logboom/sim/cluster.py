@@ -5,7 +5,6 @@ in bounded time, all replicas of a partition are in sync and hold the same bytes
 """
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,12 +14,14 @@ from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.client.messages import Api
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
-from logboom.sim.cluster_faults import NETWORK_FAULTS, NODE_FAULTS, NetworkTrouble
+from logboom.sim.cluster_faults import NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
+from logboom.sim.outcome import Outcome, place_of
+from logboom.sim.schedule import FaultKind, PlannedFault, Schedule, plan
 from logboom.sim.session import ClientContext, Phase, connect
 from logboom.sim.simulation import Simulation
 from logboom.sim.workload import Consumer, Producer, read_all
@@ -54,6 +55,8 @@ class ClusterScenario:
     """Of each node, and of the network, between two faults."""
     node_faults: tuple[str, ...] = tuple(NODE_FAULTS)
     network_faults: tuple[str, ...] = tuple(NETWORK_FAULTS)
+    schedule: Schedule | None = None
+    """What goes wrong and when; None for what the seed plans of these faults."""
     stream_config: Mapping[str, str] = field(default_factory=lambda: {"min.insync.replicas": "2"})
     broker_config: Mapping[str, Any] = field(
         default_factory=lambda: {
@@ -70,24 +73,11 @@ class ClusterScenario:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterOutcome:
-    """How a run ended."""
+class ClusterOutcome(Outcome):
+    """How a run of a cluster ended."""
 
-    seed: int
-    digest: str
-    """Equal for equal runs."""
-    events: int
-    simulated_s: float
-    violations: tuple[str, ...]
-    faults: Mapping[str, int]
-    records_acked: int
-    records_final: int
     elections: int
     """Times at which a partition of the work got another leader: the sum of leader epochs at the end."""
-    polls: int
-    commits: int
-    last_lines: tuple[str, ...]
-    """The end of the trace, where something was violated."""
 
 
 def run_cluster_seed(
@@ -101,15 +91,18 @@ def run_cluster_seed(
     try:
         violations = simulation.run(run.main(), max_s=_RUN_MAX_S)
     except Exception as error:  # noqa: BLE001 - the outermost frame of a run: whatever ended it is its verdict
-        told = f"{run.step}: {type(error).__name__}: {error} ({_where(error)})"
+        told = f"{run.step}: {type(error).__name__}: {error} ({place_of(error)})"
         violations = shortened([*run.history.violations, told])
     return ClusterOutcome(
         seed=seed,
         digest=simulation.trace.digest,
         events=simulation.trace.events,
+        nodes=len(run.nodes),
         simulated_s=simulation.scheduler.now_s - began_s,
         violations=tuple(violations),
+        schedule=run.schedule,
         faults=run.fault_counts(),
+        met=dict(simulation.trace.met),
         records_acked=len(run.history.acked),
         records_final=run.records_final,
         elections=run.elections,
@@ -117,12 +110,6 @@ def run_cluster_seed(
         commits=run.history.commits,
         last_lines=simulation.trace.last_lines if violations else (),
     )
-
-
-def _where(error: BaseException) -> str:
-    """The last line of Logboom's own on the way to an error."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "logboom" in frame.filename]
-    return f"{frames[-1].filename.rpartition('logboom/')[2]}:{frames[-1].lineno}" if frames else "elsewhere"
 
 
 class _Run:
@@ -139,8 +126,9 @@ class _Run:
         self._partitions = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
         self._group = GroupHistory(self.history)
         self._chance = simulation.fork("director")
-        self.troubles = [Trouble(simulation, node, simulation.fork(f"trouble/{node.name}")) for node in self.nodes]
-        self.network = NetworkTrouble(simulation, self.nodes, simulation.fork("trouble/network"))
+        self.troubles = [Trouble(simulation, node) for node in self.nodes]
+        self.network = NetworkTrouble(simulation, self.nodes)
+        self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
 
     def _node(self, number: int) -> SimNode:
         simulation = self._simulation
@@ -153,6 +141,18 @@ class _Run:
             peer={},
             clock=SimClock(simulation.scheduler, rate=1 + drift),
         )
+
+    def _planned(self) -> Schedule:
+        scenario = self._scenario
+        lanes: dict[str, dict[str, FaultKind[Any]]] = {
+            **{node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for node in self.nodes},
+            NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
+        }
+        planned: list[PlannedFault] = []
+        for lane, kinds in lanes.items():
+            chance = self._simulation.fork(f"plan/{lane}")
+            planned += plan(chance, lane, kinds, scenario.troubled_s, scenario.trouble_pause_max_s)
+        return tuple(sorted(planned, key=lambda one: one.at_s))
 
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
@@ -193,17 +193,14 @@ class _Run:
         return self.history.check(final)
 
     async def _go_through_trouble(self) -> None:
-        scenario = self._scenario
-        until_s = asyncio.get_running_loop().time() + scenario.troubled_s
-        of_nodes = {name: NODE_FAULTS[name] for name in scenario.node_faults}
-        of_network = {name: NETWORK_FAULTS[name] for name in scenario.network_faults}
-        under_way = [
-            trouble.run(until_s, of_nodes, scenario.trouble_pause_max_s) for trouble in self.troubles if of_nodes
-        ]
-        if of_network:
-            under_way.append(self.network.run(until_s, of_network, scenario.trouble_pause_max_s))
-        async with asyncio.timeout(scenario.troubled_s + _CALM_MAX_S):
-            await asyncio.gather(*under_way)
+        loop, troubled_s = asyncio.get_running_loop(), self._scenario.troubled_s
+        over_s = loop.time() + troubled_s
+        async with asyncio.timeout(troubled_s + _CALM_MAX_S):
+            await asyncio.gather(
+                *(trouble.run(self.schedule, NODE_FAULTS, troubled_s) for trouble in self.troubles),
+                self.network.run(self.schedule, NETWORK_FAULTS, troubled_s),
+            )
+        await asyncio.sleep(over_s - loop.time())
         self.step = "the healing"
         async with asyncio.timeout(_CALM_MAX_S):
             await asyncio.gather(*(trouble.heal() for trouble in self.troubles))

@@ -4,20 +4,21 @@ They come at the same time, so a majority may be gone for a while. What is cut i
 on, before the next fault of the same kind is drawn.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 from typing import Final
 
 from logboom.sim.faults import FAULTS, Fault, Trouble
 from logboom.sim.node import SimNode
+from logboom.sim.schedule import FaultKind, Lane
 from logboom.sim.simulation import Simulation
 from logboom.sim.transport import LinkConfig
 
+NETWORK_LANE: Final = "network"
 _HOUR_MS: Final = 3_600_000
 _PAUSE_MAX_S: Final = 4.0
 """Several times the lease."""
+_DOWN_MAX_S: Final = 5.0
 _CUT_MAX_S: Final = 6.0
 _SLOW: Final = LinkConfig(latency_min_s=10e-3, latency_max_s=200e-3)
 
@@ -28,7 +29,7 @@ async def _pause(trouble: Trouble) -> None:
     assert process is not None
     await trouble.sync_under_way()
     process.pause()
-    await trouble.pause(_PAUSE_MAX_S)
+    await trouble.last()
     process.resume()
 
 
@@ -38,52 +39,50 @@ async def _clock_jumps(trouble: Trouble) -> None:
 
 
 NODE_FAULTS: Final[dict[str, Fault]] = {
-    **{name: FAULTS[name] for name in ("kill", "power", "stop", "eio", "full", "hang", "slow")},
-    "pause": _pause,
-    "clock": _clock_jumps,
+    **{name: replace(FAULTS[name], lasts_max_s=_DOWN_MAX_S) for name in ("kill", "power", "stop")},
+    **{name: FAULTS[name] for name in ("eio", "full", "hang", "slow")},
+    "pause": Fault(_pause, lasts_max_s=_PAUSE_MAX_S),
+    "clock": Fault(_clock_jumps),
 }
 """What happens to one node, by name."""
 
 
-class NetworkTrouble:
+class NetworkTrouble(Lane):
     """The faults of the network of one run. Life: that of the run."""
 
-    def __init__(self, simulation: Simulation, nodes: Sequence[SimNode], chance: Random) -> None:
-        self.simulation = simulation
+    def __init__(self, simulation: Simulation, nodes: Sequence[SimNode]) -> None:
+        super().__init__(simulation, NETWORK_LANE)
+        self.network = simulation.network
         self.names = [node.name for node in nodes]
-        self.chance = chance
-        self.counts: dict[str, int] = {}
-        """How often each fault came."""
-
-    async def run(self, until_s: float, kinds: dict[str, "NetworkFault"], pause_max_s: float) -> None:
-        """One fault after the other until a time; all is whole at the end."""
-        loop = asyncio.get_running_loop()
-        whole = self.simulation.network.config
-        while loop.time() < until_s:
-            await asyncio.sleep(self.chance.uniform(0, pause_max_s))
-            name = self.chance.choice(tuple(kinds))
-            self.counts[name] = self.counts.get(name, 0) + 1
-            self.simulation.scheduler.record("trouble", name)
-            await kinds[name](self)
-            await asyncio.sleep(self.chance.uniform(0, _CUT_MAX_S))
-            self.simulation.network.heal()
-            self.simulation.network.config = whole
 
     def pair(self) -> tuple[str, str]:
         """Two brokers."""
         one, other = self.chance.sample(self.names, 2)
         return one, other
 
+    def cut_some(self) -> None:
+        """Break about half of all connections."""
+        for link in tuple(self.network.links):
+            if self.chance.random() < 0.5:
+                link.cut()
 
-NetworkFault = Callable[[NetworkTrouble], Awaitable[None]]
+    async def heal_later(self) -> None:
+        """Let it last, then let everything through."""
+        await self.last()
+        self.network.heal()
+
+
+NetworkFault = FaultKind[NetworkTrouble]
 
 
 async def _one_way(trouble: NetworkTrouble) -> None:
-    trouble.simulation.network.block(*trouble.pair())
+    trouble.network.block(*trouble.pair())
+    await trouble.heal_later()
 
 
 async def _split(trouble: NetworkTrouble) -> None:
-    trouble.simulation.network.split(*trouble.pair())
+    trouble.network.split(*trouble.pair())
+    await trouble.heal_later()
 
 
 async def _isolate(trouble: NetworkTrouble) -> None:
@@ -91,7 +90,8 @@ async def _isolate(trouble: NetworkTrouble) -> None:
     one = trouble.chance.choice(trouble.names)
     for other in trouble.names:
         if other != one:
-            trouble.simulation.network.split(one, other)
+            trouble.network.split(one, other)
+    await trouble.heal_later()
 
 
 async def _deafen(trouble: NetworkTrouble) -> None:
@@ -99,30 +99,31 @@ async def _deafen(trouble: NetworkTrouble) -> None:
     one = trouble.chance.choice(trouble.names)
     for other in trouble.names:
         if other != one:
-            trouble.simulation.network.block(other, one)
+            trouble.network.block(other, one)
+    await trouble.heal_later()
 
 
 async def _slow_links(trouble: NetworkTrouble) -> None:
     """Connections that are made from now on are slow; about half of the others are broken, so that there are some."""
-    network = trouble.simulation.network
+    network = trouble.network
     whole = network.config
     network.config = replace(whole, latency_min_s=_SLOW.latency_min_s, latency_max_s=_SLOW.latency_max_s)
-    await _cut(trouble)
+    trouble.cut_some()
+    await trouble.last()
+    network.config = whole
 
 
 async def _cut(trouble: NetworkTrouble) -> None:
     """Connections break, and can be made anew at once."""
-    for link in tuple(trouble.simulation.network.links):
-        if trouble.chance.random() < 0.5:
-            link.cut()
+    trouble.cut_some()
 
 
 NETWORK_FAULTS: Final[dict[str, NetworkFault]] = {
-    "one-way": _one_way,
-    "split": _split,
-    "isolate": _isolate,
-    "deafen": _deafen,
-    "slow-links": _slow_links,
-    "cut": _cut,
+    "one-way": NetworkFault(_one_way, lasts_max_s=_CUT_MAX_S),
+    "split": NetworkFault(_split, lasts_max_s=_CUT_MAX_S),
+    "isolate": NetworkFault(_isolate, lasts_max_s=_CUT_MAX_S),
+    "deafen": NetworkFault(_deafen, lasts_max_s=_CUT_MAX_S),
+    "slow-links": NetworkFault(_slow_links, lasts_max_s=_CUT_MAX_S),
+    "cut": NetworkFault(_cut),
 }
 """What happens to the network, by name."""

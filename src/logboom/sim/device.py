@@ -12,6 +12,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from logboom.sim.coverage import DISK_ERRORS, DISK_FULL, DISK_HANGS
 from logboom.sim.disk import SimDisk
 from logboom.sim.loop import SimLoop
 from logboom.sim.scheduler import Scheduler, SimulationError
@@ -100,6 +101,7 @@ class Device:
             else:
                 self._on_loop(operation, path)
             if _FAILS_WITH.get(operation, operation) in self.failing:
+                self._scheduler.trace.met[DISK_ERRORS] += 1
                 raise OSError(errno.EIO, "the simulated disk fails", path)
 
         def complete_later(path: str, ended: Callable[[OSError | None], None]) -> None:
@@ -109,6 +111,7 @@ class Device:
         self.syncs_under_way = 0
         disk.fault = before
         disk.complete_later = complete_later
+        disk.on_full = self._full
 
     def mend(self) -> None:
         """From now on the device works, and what hung goes on."""
@@ -116,6 +119,9 @@ class Device:
         hung, self._hung = self._hung, []
         for go_on in hung:
             go_on()
+
+    def _full(self) -> None:
+        self._scheduler.trace.met[DISK_FULL] += 1
 
     def _record(self, what: str) -> None:
         self._scheduler.record("disk", f"{self._name} {what}")
@@ -129,6 +135,7 @@ class Device:
         if seconds:
             sleep(seconds, f"{operation} of {path}")
         if operation in self.hanging:
+            self._scheduler.trace.met[DISK_HANGS] += 1
             wait = must_wait(f"{operation} of {path}, which hangs")
             self._hung.append(wait.end)
             wait.park()
@@ -151,9 +158,11 @@ class Device:
     def _complete(self, loop: SimLoop, path: str, ended: Callable[[OSError | None], None]) -> None:
         """The end of a sync beside the loop."""
         if "sync" in self.hanging:
+            self._scheduler.trace.met[DISK_HANGS] += 1
             self._hung.append(partial(loop.call_soon, self._complete, loop, path, ended))
             return
         self.syncs_under_way -= 1
         failed = "sync" in self.failing
+        self._scheduler.trace.met[DISK_ERRORS] += failed
         self._record(f"{'failed' if failed else 'ended'} sync beside the loop {path}")
         ended(OSError(errno.EIO, "the simulated disk fails", path) if failed else None)

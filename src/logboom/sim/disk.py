@@ -189,6 +189,7 @@ class SimFile:
         growth = max(0, offset + len(content) - len(self._node.data))
         if growth > self._disk.free_bytes:
             self._node.write(offset, content[: len(content) - growth + self._disk.free_bytes])
+            self._disk.on_full()
             raise OSError(errno.ENOSPC, "no space left on this disk")
         self._node.write(offset, content)
 
@@ -244,6 +245,7 @@ class SimFile:
         self._disk.fault("allocate", self._path)
         if length > len(self._node.data):
             if length - len(self._node.data) > self._disk.free_bytes:
+                self._disk.on_full()
                 raise OSError(errno.ENOSPC, "no space left on this disk")
             self._node.truncate(length)
 
@@ -280,6 +282,8 @@ class SimDisk:
         self.fault: Fault = lambda operation, path: None
         self.complete_later: CompleteLater | None = None
         """When syncs beside the event loop end; None where this disk has none."""
+        self.on_full: Callable[[], None] = lambda: None
+        """Called where something is refused for want of room."""
         self.started_syncs: CompleteLater | None = None
         """The same between `start_async_syncs` and `stop_async_syncs`."""
 

@@ -1,48 +1,29 @@
-"""What goes wrong in a run: faults drawn from the seed, one after the other, each of them mended.
+"""What goes wrong with a node: faults planned from the seed, one after the other, each of them mended.
 
 A fault is a coroutine that takes the node, hurts it, and leaves it so that it serves again, or is started again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from random import Random
 from typing import Final
 
 from logboom.base.units import KIB
 from logboom.sim.node import SimNode
 from logboom.sim.process import ProcessEndedError
+from logboom.sim.schedule import FaultKind, Lane
 from logboom.sim.simulation import Simulation
 
-Fault = Callable[["Trouble"], Awaitable[None]]
 _EARLY_END_CHANCE: Final = 0.3
 _START_TRIES_MAX: Final = 5
 _MID_SYNC_CHANCE: Final = 0.7
 _MID_SYNC_TRIES_MAX: Final = 100
 
 
-class Trouble:
-    """The faults of one run. Life: that of the run."""
+class Trouble(Lane):
+    """The faults of one node. Life: that of the run."""
 
-    def __init__(self, simulation: Simulation, node: SimNode, chance: Random) -> None:
-        self.simulation = simulation
+    def __init__(self, simulation: Simulation, node: SimNode) -> None:
+        super().__init__(simulation, node.name)
         self.node = node
-        self.chance = chance
-        self.counts: dict[str, int] = {}
-        """How often each fault came."""
-
-    async def run(self, until_s: float, kinds: dict[str, Fault], pause_max_s: float) -> None:
-        """One fault after the other until a time."""
-        loop = asyncio.get_running_loop()
-        while loop.time() < until_s:
-            await asyncio.sleep(self.chance.uniform(0, pause_max_s))
-            name = self.chance.choice(tuple(kinds))
-            self.counts[name] = self.counts.get(name, 0) + 1
-            self.simulation.scheduler.record("trouble", name)
-            await kinds[name](self)
-
-    async def pause(self, max_s: float) -> None:
-        """Let it hurt for a while."""
-        await asyncio.sleep(self.chance.uniform(0, max_s))
 
     async def sync_under_way(self) -> None:
         """Now and then, wait for a moment in which a sync is under way: that is when a crash tells most."""
@@ -60,8 +41,9 @@ class Trouble:
         else:
             self.node.cut_power()
 
-    async def start(self) -> None:
-        """Start the node again; now and then it dies once more on the way."""
+    async def start(self, after_s: float = 0.0) -> None:
+        """Start the node again some time later; now and then it dies once more on the way."""
+        await asyncio.sleep(after_s)
         for _ in range(_START_TRIES_MAX):
             await self.pause(0.5)
             starting = asyncio.ensure_future(self.node.start())
@@ -81,24 +63,26 @@ class Trouble:
         node.device.mend()
         node.disk.capacity_bytes = ROOM_BYTES
         if node.running and node.broker is not None and node.broker.health.log_dir_failure is not None:
+            self.chance = self.simulation.fork(f"heal/{self.name}")
             self.end()
         if not node.running:
             await node.start()
 
 
+Fault = FaultKind[Trouble]
 ROOM_BYTES: Final = 1 << 40
 
 
 async def _kill(trouble: Trouble) -> None:
     await trouble.sync_under_way()
     trouble.node.kill()
-    await trouble.start()
+    await trouble.start(trouble.length_s)
 
 
 async def _cut_power(trouble: Trouble) -> None:
     await trouble.sync_under_way()
     trouble.node.cut_power()
-    await trouble.start()
+    await trouble.start(trouble.length_s)
 
 
 async def _stop(trouble: Trouble) -> None:
@@ -106,14 +90,14 @@ async def _stop(trouble: Trouble) -> None:
         await trouble.node.stop()
     except ProcessEndedError:
         return
-    await trouble.start()
+    await trouble.start(trouble.length_s)
 
 
 async def _disk_fails(trouble: Trouble) -> None:
     """The disk returns EIO; the log dir is offline from then on, so it takes a restart."""
     operation = trouble.chance.choice(("sync", "write", "sync_dir"))
     trouble.node.device.failing = frozenset((operation,))
-    await trouble.pause(1.0)
+    await trouble.last()
     trouble.end()
     await trouble.start()
 
@@ -122,7 +106,7 @@ async def _disk_full(trouble: Trouble) -> None:
     disk = trouble.node.disk
     used_bytes = disk.capacity_bytes - disk.free_bytes
     disk.capacity_bytes = used_bytes + trouble.chance.choice((0, KIB, 100 * KIB))
-    await trouble.pause(2.0)
+    await trouble.last()
     if trouble.chance.random() < _EARLY_END_CHANCE:
         trouble.end()
         trouble.node.disk.capacity_bytes = ROOM_BYTES
@@ -132,17 +116,17 @@ async def _disk_full(trouble: Trouble) -> None:
 
 async def _disk_hangs(trouble: Trouble) -> None:
     trouble.node.device.hanging = frozenset(("write", "sync", "sync_dir"))
-    await trouble.pause(15.0)
-    if trouble.chance.random() < _EARLY_END_CHANCE:
-        trouble.end()
-        await trouble.start()
-    trouble.node.device.mend()
+    await _until_mended(trouble)
 
 
 async def _reads_hang(trouble: Trouble) -> None:
     """A read does not return; everything that needs none goes on."""
     trouble.node.device.hanging = frozenset(("read",))
-    await trouble.pause(8.0)
+    await _until_mended(trouble)
+
+
+async def _until_mended(trouble: Trouble) -> None:
+    await trouble.last()
     if trouble.chance.random() < _EARLY_END_CHANCE:
         trouble.end()
         await trouble.start()
@@ -152,7 +136,7 @@ async def _reads_hang(trouble: Trouble) -> None:
 async def _disk_slow(trouble: Trouble) -> None:
     """Writes and syncs take so long that small rounds go by the thread, and come back to the loop afterwards."""
     trouble.node.device.slow = True
-    await trouble.pause(3.0)
+    await trouble.last()
     trouble.node.device.mend()
 
 
@@ -163,14 +147,14 @@ async def _cut_connections(trouble: Trouble) -> None:
 
 
 FAULTS: Final[dict[str, Fault]] = {
-    "kill": _kill,
-    "power": _cut_power,
-    "stop": _stop,
-    "eio": _disk_fails,
-    "full": _disk_full,
-    "hang": _disk_hangs,
-    "reads": _reads_hang,
-    "slow": _disk_slow,
-    "cut": _cut_connections,
+    "kill": Fault(_kill),
+    "power": Fault(_cut_power),
+    "stop": Fault(_stop),
+    "eio": Fault(_disk_fails, lasts_max_s=1.0),
+    "full": Fault(_disk_full, lasts_max_s=2.0),
+    "hang": Fault(_disk_hangs, lasts_max_s=15.0),
+    "reads": Fault(_reads_hang, lasts_max_s=8.0),
+    "slow": Fault(_disk_slow, lasts_max_s=3.0),
+    "cut": Fault(_cut_connections),
 }
 """Every fault by its name."""

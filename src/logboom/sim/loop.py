@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
+from logboom.sim.coverage import STEPS_HELD
 from logboom.sim.scheduler import Scheduler, SimulationError, Step, callback_name, task_name
 
 Result = TypeVar("Result")
@@ -234,6 +235,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def thaw(self) -> None:
         """Go on with all that has become due meanwhile, in its order. Idempotent."""
         held, self._held = self._held or [], None
+        self._scheduler.trace.met[STEPS_HELD] += bool(held)
         for step in held:
             self._scheduler.soon(step)
 

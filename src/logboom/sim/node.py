@@ -11,6 +11,7 @@ from logboom.app.config import NodeConfig
 from logboom.app.node import Node
 from logboom.base.errors import LogboomError
 from logboom.broker.broker import Broker
+from logboom.sim.coverage import UNSYNCED_LOST
 from logboom.sim.device import Device, DiskTiming
 from logboom.sim.disk import SimDisk
 from logboom.sim.machine import SimClock
@@ -112,6 +113,7 @@ class SimNode:
     def cut_power(self) -> None:
         """End the process, and with it the page cache: of what was not synced the seed decides."""
         self._kill_process()
+        self._simulation.trace.met[UNSYNCED_LOST] += not self.disk.is_settled
         self.disk = self.disk.power_cut(self._power_chance)
         self.device.mend()
 

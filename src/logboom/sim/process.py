@@ -9,6 +9,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger
 
 from logboom.broker.runtime import Runtime
+from logboom.sim.coverage import LOGGED
 from logboom.sim.loop import SimLoop
 from logboom.sim.machine import SimClock, SimIds
 from logboom.sim.network import SimNetwork
@@ -50,8 +51,6 @@ class Process:
             wrapper_class=structlog.make_filtering_bound_logger("debug"),
             cache_logger_on_first_use=False,
         )
-        self.log_lines: list[dict[str, Any]] = []
-        """What it has logged."""
 
     def _start_loop(self, name: str) -> "SecondLoop":
         """A loop beside the process's first, which ends with it. What it leaves uncaught is a fault of the process."""
@@ -64,7 +63,8 @@ class Process:
 
     def _record(self, _: Any, level: str, event: EventDict) -> str:
         line = {"level": level, **event}
-        self.log_lines.append(line)
+        if (counted := LOGGED.get(event["event"])) is not None:
+            self._scheduler.trace.met[counted] += 1
         text = " ".join(f"{name}={value!r}" for name, value in line.items() if name != "exc_info")
         self._scheduler.record("log", f"{self.name} {text}")
         if isinstance(error := event.get("exc_info"), BaseException):

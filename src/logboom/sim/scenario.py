@@ -1,7 +1,6 @@
 """One run from its seed to its verdict: a node, clients, faults, then peace, a power cut, and the last reading."""
 
 import asyncio
-import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,7 +15,9 @@ from logboom.sim.faults import FAULTS, Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
+from logboom.sim.outcome import Outcome, place_of
 from logboom.sim.probes import HTTP_CONFIG, Prober
+from logboom.sim.schedule import Schedule, plan
 from logboom.sim.session import ClientContext, Phase
 from logboom.sim.simulation import Simulation
 from logboom.sim.streams import StreamMaker
@@ -62,6 +63,8 @@ class Scenario:
     trouble_pause_max_s: float = 2.0
     faults: tuple[str, ...] = tuple(FAULTS)
     """Names of what may go wrong."""
+    schedule: Schedule | None = None
+    """What goes wrong and when; None for what the seed plans of `faults`."""
     stream_config: Mapping[str, str] = field(default_factory=dict)
     broker_config: Mapping[str, Any] = field(
         default_factory=lambda: {
@@ -82,25 +85,14 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended."""
+class NodeOutcome(Outcome):
+    """How a run of one node ended."""
 
-    seed: int
-    digest: str
-    """Equal for equal runs."""
-    events: int
-    simulated_s: float
-    violations: tuple[str, ...]
-    faults: Mapping[str, int]
-    records_acked: int
-    records_final: int
     records_deleted: int
     """Acknowledged records below the log start at the end."""
     streams_deleted: int
     generations: int
     """Of the consumer group."""
-    polls: int
-    commits: int
     flush_rounds: int
     inline_flush_rounds: int
     """Group commits that were made on the event loop, of all."""
@@ -108,11 +100,9 @@ class Outcome:
     """Acknowledged records that compaction had removed at the end."""
     scrapes: int
     """Of metrics, answered and checked."""
-    last_lines: tuple[str, ...]
-    """The end of the trace, where something was violated."""
 
 
-def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str], None] | None = None) -> Outcome:
+def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str], None] | None = None) -> NodeOutcome:
     """Run one seed. Errors of the simulated code are violations like any other; `watch` is told the whole trace."""
     chosen = scenario or Scenario()
     simulation = Simulation(seed, watch=watch)
@@ -122,14 +112,17 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
     try:
         violations = simulation.run(run.main(), max_s=_RUN_MAX_S)
     except Exception as error:  # noqa: BLE001 - the outermost frame of a run: whatever ended it is its verdict
-        violations = shortened([*run.history.violations, f"{type(error).__name__}: {error} ({_where(error)})"])
-    return Outcome(
+        violations = shortened([*run.history.violations, f"{type(error).__name__}: {error} ({place_of(error)})"])
+    return NodeOutcome(
         seed=seed,
         digest=simulation.trace.digest,
         events=simulation.trace.events,
+        nodes=1,
         simulated_s=simulation.scheduler.now_s - began_s,
         violations=tuple(violations),
+        schedule=run.schedule,
         faults=run.trouble.counts,
+        met=dict(simulation.trace.met),
         records_acked=len(run.history.acked),
         records_final=run.records_final,
         records_deleted=run.history.deleted,
@@ -143,12 +136,6 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
         scrapes=sum(prober.scrapes for prober in run.probers),
         last_lines=simulation.trace.last_lines if violations else (),
     )
-
-
-def _where(error: BaseException) -> str:
-    """The last line of Logboom's own on the way to an error."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "logboom" in frame.filename]
-    return f"{frames[-1].filename.rpartition('logboom/')[2]}:{frames[-1].lineno}" if frames else "elsewhere"
 
 
 class _Run:
@@ -185,17 +172,20 @@ class _Run:
             Prober(self.node.http_address, self.history, self._phase, simulation.fork(f"prober-{number}"))
             for number in range(scenario.probers)
         ]
-        self.trouble = Trouble(simulation, self.node, simulation.fork("trouble"))
+        self.trouble = Trouble(simulation, self.node)
+        self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
+
+    def _planned(self) -> Schedule:
+        scenario, chance = self._scenario, self._simulation.fork("plan")
+        kinds = {name: FAULTS[name] for name in scenario.faults}
+        return plan(chance, self.node.name, kinds, scenario.troubled_s, scenario.trouble_pause_max_s)
 
     async def main(self) -> list[str]:
         """The run; what was wrong with it."""
         await self.node.start()
         await self._as_client(self._create)
         writers, readers = self._start_writers(), self._start_readers()
-        loop, scenario = asyncio.get_running_loop(), self._scenario
-        kinds = {name: FAULTS[name] for name in scenario.faults}
-        await self.trouble.run(loop.time() + scenario.troubled_s, kinds, scenario.trouble_pause_max_s)
-        await self.trouble.heal()
+        await self._go_through_trouble()
         self._phase.producing = False
         async with asyncio.timeout(_CALM_MAX_S):
             await asyncio.gather(*writers)
@@ -213,6 +203,12 @@ class _Run:
             await prober.check_at_peace(await self._as_client(self._ends))
         self.records_final = sum(map(len, final.values()))
         return self.history.check(final)
+
+    async def _go_through_trouble(self) -> None:
+        over_s = asyncio.get_running_loop().time() + self._scenario.troubled_s
+        await self.trouble.run(self.schedule, FAULTS, self._scenario.troubled_s)
+        await asyncio.sleep(over_s - asyncio.get_running_loop().time())
+        await self.trouble.heal()
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
         return self._simulation.process(name).run(work)

@@ -6,7 +6,7 @@ code depends on more than the seed. `watch` then shows both runs line by line.
 """
 
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +25,8 @@ class Trace:
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self.events = 0
         """How many lines were recorded."""
+        self.met: Counter[str] = Counter()
+        """What happened in the run that is worth counting, by the names of `coverage`."""
 
     def record(self, now_s: float, kind: str, what: str) -> None:
         """Something happened at a simulated time."""

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from logboom.base.ports import Bytes
 from logboom.base.units import KIB
+from logboom.sim.coverage import BYTES_KEPT, CONNECTIONS_RESET
 from logboom.sim.loop import SimLoop
 from logboom.sim.scheduler import Scheduler
 
@@ -77,6 +78,7 @@ class Link:
     def cut(self) -> None:
         """Break the connection: both ends are told that it was reset."""
         assert self._ends is not None
+        self.scheduler.trace.met[CONNECTIONS_RESET] += 1
         for end in self._ends:
             end.reset()
 
@@ -311,6 +313,7 @@ class SimTransport(asyncio.Transport):
     def arrive(self, piece: bytes) -> None:
         """A piece from the peer, or its end."""
         if self._kept or not self._link.passes(self.peer.host, self.host):
+            self._link.scheduler.trace.met[BYTES_KEPT] += 1
             self._kept.append(piece)
             return
         self._take_in(piece)

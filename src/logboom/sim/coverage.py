@@ -1,0 +1,68 @@
+"""What the faults of a run did to the brokers, and what those made of it: names, and how often each happened.
+
+A fault that was planned proves nothing: a full disk that nobody writes to, a cut between two brokers that say nothing.
+So what really happened is counted where it happens, in `Trace.met`: by the disk and the network that refused or kept
+something, from what brokers log, and from the changes of the metadata that they follow (`invariants`).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+LOGGED: Final[Mapping[str, str]] = {
+    "broker fenced: its lease is over": "brokers fenced",
+    "broker removed": "brokers removed",
+    "the lease of this broker is over: nothing is committed until it is renewed": "leases lost",
+    "truncated to where the leader's log goes on": "truncations of followers",
+    "a fetch was refused": "fetches refused or fenced",
+    "in-sync replicas not changed": "ISR changes refused",
+    "metadata snapshot taken": "metadata snapshots taken",
+    "members of the consensus group changed": "changes of voters",
+    "damaged batch": "damaged batches found",
+    "a replica is lost, others have its records": "replicas made anew",
+    "preferred leaders lead again": "preferred leaders restored",
+    "leader elected on request": "elections on request",
+    "another broker is to be the controller: the disk of this one takes nothing": "controllers that gave up for a disk",
+    "groups loaded": "loads of groups",
+    "recovery": "recoveries with something to tell",
+}
+"""What brokers log, and what it is counted as."""
+
+DISK_ERRORS: Final = "errors of the disk (EIO)"
+DISK_FULL: Final = "writes without room (ENOSPC)"
+DISK_HANGS: Final = "operations that hung"
+UNSYNCED_LOST: Final = "power failures with unsynced writes"
+BYTES_KEPT: Final = "pieces kept by a cut network"
+CONNECTIONS_RESET: Final = "connections broken"
+STEPS_HELD: Final = "pauses that held something up"
+
+ELECTIONS: Final = "elections of partition leaders"
+ISR_SHRINKS: Final = "ISR shrinks"
+ISR_EXPANSIONS: Final = "ISR expansions"
+BELOW_MINIMUM: Final = "eligible leader replicas kept"
+LEADERLESS: Final = "partitions without a leader"
+REASSIGNED: Final = "replicas moved"
+UNCLEAN: Final = "starts after an unclean end"
+CONTROLLERS: Final = "controllers"
+
+OF_ONE_NODE: Final = (DISK_ERRORS, DISK_FULL, DISK_HANGS, UNSYNCED_LOST, CONNECTIONS_RESET)
+"""What a long run of one node has to meet."""
+OF_CLUSTERS: Final = (
+    *OF_ONE_NODE,
+    BYTES_KEPT,
+    STEPS_HELD,
+    ELECTIONS,
+    ISR_SHRINKS,
+    ISR_EXPANSIONS,
+    BELOW_MINIMUM,
+    LEADERLESS,
+    UNCLEAN,
+    CONTROLLERS,
+    "brokers fenced",
+    "leases lost",
+    "truncations of followers",
+    "fetches refused or fenced",
+    "metadata snapshots taken",
+    "preferred leaders restored",
+    "loads of groups",
+)
+"""What a long run of clusters has to meet."""
