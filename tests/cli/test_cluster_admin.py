@@ -111,6 +111,14 @@ def test_broker_joins_gets_its_share_gives_it_away_and_leaves(cluster: ClusterPr
     assert sorted(read.split()) == ["one", "two"]
 
 
+def test_a_leader_is_elected_on_request_and_refusals_say_why(cluster: ClusterProcess) -> None:
+    data = ("--data", str(cluster.folder))
+    ok("streams", "create", "voted", "--replicas", "3", bootstrap=cluster.bootstrap)
+    assert "is led by" in refused("cluster", "elect", "voted", "0", *data)
+    assert "is led by" in refused("cluster", "elect", "voted", "0", "--unclean", *data)
+    assert "cannot elect a leader of nope:0" in refused("cluster", "elect", "nope", "0", *data)
+
+
 def test_replicas_go_round_in_a_circle() -> None:
     assert spread([0, 1, 2], [1, 2, 4], None) == {0: (1, 2, 4), 1: (2, 4, 1), 2: (4, 1, 2)}
     assert spread([5], [7], 1) == {5: (7,)}

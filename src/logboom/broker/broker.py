@@ -32,6 +32,7 @@ from logboom.broker.disk.log_manager import LogManager
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
+from logboom.broker.log_ends import LogEnds
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
@@ -97,6 +98,7 @@ class Broker:
             inline=config.inline_flush and disk.start_async_syncs(),
         )
         self.open_files = OpenFiles(config.max_open_log_files)
+        self._log_ends = LogEnds(self.identity.broker_id, peers, lambda key: self.replicas.find_by_id(*key))
         self.cluster = self._cluster_member(opened, peers, listeners)
         partitions, registration = self.cluster.partitions, self.cluster.registration
         ports = ClusterPorts(peers, isr=partitions, losses=partitions, own_epoch=lambda: registration.own_epoch)
@@ -136,6 +138,7 @@ class Broker:
                 peers=peers,
                 listeners=listeners,
                 counters=self.counters,
+                ask_ends=self._log_ends.ask,
                 runtime=self.runtime,
                 log=self.log,
             ),
@@ -271,6 +274,7 @@ class Broker:
             self.replication.start()
             marks = await asyncio.to_thread(high_watermarks.load, self._disk)
             await self.replicas.open(image, marks)
+            self._log_ends.serve()
             await self.cluster.adopt_streams(self._led_here)
             await self.cluster.state.begin_following(self)
             for work, interval_s in _BACKGROUND:

@@ -38,6 +38,7 @@ from logboom.broker.control.controller import Controller
 from logboom.broker.control.membership import MembershipManager
 from logboom.broker.control.nodes import NodeDirectory, node_id_of
 from logboom.broker.control.partition_control import PartitionControl
+from logboom.broker.control.recovery import AskEnds
 from logboom.broker.control.registration import BrokerHooks, Registration
 from logboom.broker.control.upkeep import Upkeep
 from logboom.broker.control.view import Controllership
@@ -78,6 +79,7 @@ class ClusterParts:
     peers: Peers
     listeners: Mapping[str, tuple[str, int]]
     counters: Counters
+    ask_ends: AskEnds
     runtime: Runtime
     log: FilteringBoundLogger
 
@@ -111,7 +113,7 @@ class ClusterMember:
             clock=parts.runtime.clock,
             log=parts.log,
         )
-        self.controller = Controller(context, group.confirm_leadership)
+        self.controller = Controller(context, group.confirm_leadership, parts.ask_ends)
         self._membership = MembershipManager(context, group, lambda: self.view.serving)
         self._upkeep = Upkeep(context, self.controller.in_order, lambda: self.view.serving)
         self.channel = ControlChannel(
@@ -146,6 +148,7 @@ class ClusterMember:
         await self._group.start(self.state)
         self._membership.start()
         self._upkeep.start()
+        self.controller.recovery.start()
 
     async def register(self) -> None:
         """Return once this process is registered and the image says so. Waits for a controller as long as it takes.
@@ -202,6 +205,7 @@ class ClusterMember:
     async def drain(self) -> None:
         """Return once every change of the metadata that was begun here has ended."""
         await self._upkeep.stop()
+        await self.controller.recovery.stop()
         await self.controller.drain(_DRAIN_S)
         await self._membership.stop()
 

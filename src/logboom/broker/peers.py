@@ -30,6 +30,8 @@ class FrameKind(IntEnum):
     """A follower asks a leader for records (`broker.replication`)."""
     DURABLE_END = 4
     """A follower tells a leader how far its logs are synced."""
+    LOG_ENDS = 5
+    """The controller asks how far the logs of replicas go (`broker.log_ends`)."""
 
 
 class Lane(IntEnum):
@@ -48,6 +50,7 @@ LANES: Final = {
     FrameKind.CONTROL: Lane.CONTROL,
     FrameKind.FETCH: Lane.RECORDS,
     FrameKind.DURABLE_END: Lane.RECORDS,
+    FrameKind.LOG_ENDS: Lane.CONTROL,
 }
 
 

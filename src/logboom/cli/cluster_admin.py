@@ -1,4 +1,4 @@
-"""`logboom cluster drain`, `remove`, `rebalance`, `reassign` and `unthrottle`: which brokers hold and lead what.
+"""`logboom cluster drain`, `remove`, `rebalance`, `reassign`, `elect`...: which brokers hold and lead what.
 
 Through the administration APIs that Kafka's own tools use; any broker takes them and passes them to the controller. A
 command that waits can be stopped and given again: what it began goes on without it.
@@ -37,6 +37,7 @@ _SET: Final = 0
 _DELETE: Final = 1
 _THROTTLED_SIDES: Final = ("leader", "follower")
 _PREFERRED: Final = 0
+_UNCLEAN: Final = 1
 _DRAINING: Final = "logboom.draining"
 _FAILURE_DOMAIN: Final = "logboom.broker.failure_domain"
 _MOVES_A_REQUEST: Final = 500
@@ -187,6 +188,33 @@ def unthrottle(bootstrap: ClusterBootstrap = None, data: Data = None, as_json: A
     asked = addresses(bootstrap, data)
     _lift(asked, {stream for stream, _ in _look(asked).placed}, rates_too=True)
     _say(as_json, {"throttled": False}, "nothing is throttled any more")
+
+
+def elect(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="Whoever has the longest log, although records may be lost.")
+    ] = False,
+    bootstrap: ClusterBootstrap = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a partition led by the broker that it prefers; with --unclean by anybody, where nobody is eligible.
+
+    Without a leader are partitions whose in-sync replicas are all away. They are led again as soon as one is back.
+    --unclean gives up waiting: what the longest log among the others lacks is lost, and whoever comes back later cuts
+    its own.
+    """
+    asked = addresses(bootstrap, data)
+    wanted = nested(request_class(_ELECT_LEADERS, 2), "topic_partitions")(topic=stream, partitions=(partition,))
+    kind = _UNCLEAN if unclean else _PREFERRED
+    reply = _ask(asked, _ELECT_LEADERS, 2, election_type=kind, topic_partitions=(wanted,))
+    check(reply.error_code, None, "cannot elect")
+    for result in reply.replica_election_results:
+        for each in result.partition_result:
+            check(each.error_code, each.error_message, f"cannot elect a leader of {stream}:{partition}")
+    _say(as_json, {"stream": stream, "partition": partition, "unclean": unclean}, f"{stream}:{partition} is led")
 
 
 def spread(indexes: Sequence[int], nodes: Sequence[int], replicas: int | None) -> dict[int, tuple[int, ...]]:
@@ -450,5 +478,5 @@ def _say(as_json: bool, told: dict[str, Any], words: str) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to those of `logboom cluster`."""
-    for command in (drain, remove, rebalance, reassign, unthrottle):
+    for command in (drain, remove, rebalance, reassign, unthrottle, elect):
         app.command(command.__name__)(command)

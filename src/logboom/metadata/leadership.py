@@ -5,6 +5,8 @@ Each reads the image and returns records, or raises one typed error.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from logboom.base.errors import (
     ElectionNotNeededError,
@@ -55,6 +57,9 @@ class LogEnd:
     end_offset: Offset
 
 
+NO_ENDS: Final[Mapping[BrokerId, LogEnd]] = MappingProxyType({})
+
+
 def change_isr(
     image: Image, leader: BrokerId, epoch: BrokerEpoch, proposal: IsrProposal, minimum_of: MinimumOf
 ) -> tuple[PartitionsChanged, ...]:
@@ -79,9 +84,15 @@ def change_isr(
 
 
 def elect(
-    image: Image, name: str, index: int, election: Election, minimum_of: MinimumOf
+    image: Image,
+    name: str,
+    index: int,
+    election: Election,
+    minimum_of: MinimumOf,
+    ends: Mapping[BrokerId, LogEnd] = NO_ENDS,
 ) -> tuple[PartitionsChanged, ...]:
-    """Elect the preferred leader, or (`Election.UNCLEAN`) anybody where nobody is eligible (KIP-460).
+    """Elect the preferred leader, or (`Election.UNCLEAN`) anybody where nobody is eligible (KIP-460): the one whose log
+    goes farthest, among those whose `ends` are known.
 
     Raises UnknownStreamError, ElectionNotNeededError, PreferredLeaderNotAvailableError,
     EligibleLeadersNotAvailableError.
@@ -93,7 +104,10 @@ def elect(
     elif before.leader == before.preferred_leader:
         raise ElectionNotNeededError(f"{name}-{index} is led by its preferred leader, broker {before.leader}")
     rules = Eligibility(image.is_active, minimum_of(stream))
-    change = decide(index, before, PartitionUpdate(election=election), rules)
+    wish = PartitionUpdate(election=election)
+    if election is Election.UNCLEAN and not any(map(image.is_active, (*before.isr, *before.elr))):
+        wish = PartitionUpdate(election=election, leader=_longest(image, before, ends))
+    change = decide(index, before, wish, rules)
     after = before if change is None else before.after(change)
     if election is Election.PREFERRED and after.leader != before.preferred_leader:
         raise PreferredLeaderNotAvailableError(
@@ -141,21 +155,29 @@ def recover(
     ends: Mapping[BrokerId, LogEnd],
     minimum_of: MinimumOf,
 ) -> tuple[PartitionsChanged, ...]:
-    """Elect the candidate whose log goes farthest, among those that have reported their ends.
+    """Elect the replica whose log goes farthest, among those that have reported their ends, where nobody leads.
 
     Whether to wait for more reports is the caller's decision: every candidate with an honest disk has all records of a
     stream that is synced before it acks, of others perhaps only the one with the longest log has. No record where
     no active candidate has reported. Raises UnknownStreamIdError.
     """
     stream, before = _by_id(image, stream_id, index)
-    reported = [one for one in recovery_candidates(before) if one in ends and image.is_active(one)]
-    if not reported:
+    if before.leader != NO_BROKER:
         return ()
-    best = max(reported, key=lambda one: (ends[one], -one))
+    best = _longest(image, before, ends)
+    if best is None:
+        return ()
     rules = Eligibility(image.is_active, minimum_of(stream))
     change = decide(index, before, PartitionUpdate(leader=best), rules)
     assert change is not None, "a partition without a leader gets one"
     return tuple(partitions_changed(stream, (change,)))
+
+
+def _longest(image: Image, before: Assignment, ends: Mapping[BrokerId, LogEnd]) -> BrokerId | None:
+    """The active replica that has most; of those that have the same, one that held everything last."""
+    there = [one for one in before.replicas if one in ends and image.is_active(one)]
+    known = recovery_candidates(before)
+    return max(there, key=lambda one: (ends[one], one in known, -one), default=None)
 
 
 def _proposed_for(image: Image, leader: BrokerId, proposal: IsrProposal) -> tuple[Stream, Assignment]:

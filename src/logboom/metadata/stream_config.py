@@ -409,10 +409,20 @@ class StreamConfig:
         return replace(self, **values)
 
 
-_ONE_BROKER: Final = "Changes nothing as long as one broker has the only replica of each partition."
 _NO_TIERS: Final = "Changes nothing: there is no tiered storage here, and all records are local."
 
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
 _READ_BY_NAME: Final = (
+    StreamSetting(
+        _UNCLEAN,
+        None,
+        Flag(),
+        False,
+        "Whether a partition whose in-sync and eligible replicas stay away for 10 s is led by the longest log among "
+        "the others, although acked records may be lost. Otherwise it waits for them, or for a command (ElectLeaders).",
+        acts=True,
+    ),
     StreamSetting(
         "leader.replication.throttled.replicas",
         None,
@@ -433,7 +443,7 @@ _READ_BY_NAME: Final = (
     ),
 )
 """Settings without a default of the broker, which whoever acts on them reads in the stream's own."""
-THROTTLED_REPLICAS: Final = frozenset(one.name for one in _READ_BY_NAME)
+THROTTLED_REPLICAS: Final = frozenset(one.name for one in _READ_BY_NAME if isinstance(one.rule, ThrottledReplicas))
 
 _WITHOUT_EFFECT: Final = (
     StreamSetting(
@@ -457,7 +467,6 @@ _WITHOUT_EFFECT: Final = (
         10 * MIB,
         "Changes nothing: an index is as large as its entries, and no segment ends because its index is full.",
     ),
-    StreamSetting("unclean.leader.election.enable", None, Flag(), False, _ONE_BROKER),
     StreamSetting(
         "remote.storage.enable",
         None,
@@ -517,6 +526,11 @@ def minimum_fault(overrides: Mapping[str, str], replicas: int) -> str | None:
         f"min.insync.replicas={given} is above the number of replicas, {replicas}: no record with acks=all could ever "
         f"be taken. Set it to {replicas} or less, or have more replicas"
     )
+
+
+def takes_unclean_leaders(overrides: Mapping[str, str]) -> bool:
+    """Whether a stream with these own settings would lose records rather than wait."""
+    return overrides.get(_UNCLEAN, "").strip().lower() == "true"
 
 
 def stream_setting(name: str) -> StreamSetting:

@@ -12,6 +12,7 @@
     liveness         the controller's part: it renews leases, and fences brokers whose leases are over
     members, membership, nodes   who belongs to the consensus group and who votes; which broker a node of it is
     upkeep           replicas of internal streams, and preferred leaders
+    recovery         partitions that nobody may lead, where there is something to choose from
     partition_control   what a broker asks for its own partitions
     clean_shutdown   the marker by which a start knows that the stop before was clean (KIP-966)
 

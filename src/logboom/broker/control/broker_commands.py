@@ -4,7 +4,7 @@ Each reads the image, has `logboom.metadata` make the records, commits them, and
 with. They raise what the functions of `logboom.metadata` raise. Leases are in `liveness`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
@@ -20,9 +20,10 @@ from logboom.base.ids import (
 from logboom.broker.control import commands
 from logboom.broker.control.commands import Proposal, Refusal, Registered
 from logboom.broker.control.context import ControlContext
+from logboom.broker.control.recovery import shown
 from logboom.metadata import MetadataRecord, apply_all
 from logboom.metadata.assignment import Election, Eligibility, PartitionChange, PartitionUpdate, decide
-from logboom.metadata.leadership import IsrProposal, change_isr, elect
+from logboom.metadata.leadership import NO_ENDS, IsrProposal, LogEnd, change_isr, elect
 from logboom.metadata.membership import (
     Registration,
     checked_epoch,
@@ -118,11 +119,19 @@ async def move(context: ControlContext, command: commands.Reassign) -> None:
     await context.commit(reassign(context.image, command.name, command.index, command.replicas, context.minimum_of))
 
 
-async def elect_leader(context: ControlContext, command: commands.Elect) -> None:
-    """Elect a leader on request."""
+async def elect_leader(
+    context: ControlContext, command: commands.Elect, ends: Mapping[BrokerId, LogEnd] = NO_ENDS
+) -> None:
+    """Elect a leader on request. `ends`: how far the logs of the replicas go, where anybody may lead."""
     election = Election.UNCLEAN if command.unclean else Election.PREFERRED
-    await context.commit(elect(context.image, command.name, command.index, election, context.minimum_of))
-    context.log.info("leader elected on request", stream=command.name, partition=command.index, how=election.value)
+    await context.commit(elect(context.image, command.name, command.index, election, context.minimum_of, ends))
+    context.log.info(
+        "leader elected on request",
+        stream=command.name,
+        partition=command.index,
+        how=election.value,
+        ends=shown(ends),
+    )
 
 
 async def drain_broker(context: ControlContext, command: commands.DrainBroker) -> None:

@@ -9,6 +9,7 @@ Life: that of the broker. `leadership_changed` begins and ends controllerships; 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from logboom.base.errors import InvalidRequestError, NotControllerError
@@ -16,6 +17,7 @@ from logboom.broker.control import broker_commands, commands, stream_commands
 from logboom.broker.control.commands import Answer, AnyCommand
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.liveness import Liveness
+from logboom.broker.control.recovery import AskEnds, Recovery
 
 Result = TypeVar("Result")
 _Command = Callable[[ControlContext, Any], Awaitable[object]]
@@ -42,8 +44,12 @@ _COMMANDS: Final[Mapping[type[commands.Command], _Command]] = {
 class Controller:
     """See the module. On the loop."""
 
-    def __init__(self, context: ControlContext, confirm_leadership: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, context: ControlContext, confirm_leadership: Callable[[], Awaitable[object]], ask_ends: AskEnds
+    ) -> None:
+        """`confirm_leadership` returns once this broker led the group after the call; `ask_ends`: see `recovery`."""
         self._context = context
+        self.recovery = Recovery(context, self.in_order, lambda: self._serving, ask_ends)
         self._liveness = Liveness(context, confirm_leadership=confirm_leadership, in_order=self.in_order)
         self._serving = False
         self._lock = asyncio.Lock()
@@ -72,6 +78,11 @@ class Controller:
             lease = await self._liveness.heartbeat(command)
             return commands.answer(self._context.writer.applied_index, lease)
         function = _COMMANDS.get(type(command))
+        if isinstance(command, commands.Elect) and command.unclean:
+            # Asked before its turn: others are not to wait for brokers that do not answer.
+            function = partial(
+                broker_commands.elect_leader, ends=await self.recovery.ends_of(command.name, command.index)
+            )
         if function is None:
             raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
         value = await self.in_order(lambda: function(self._context, command))

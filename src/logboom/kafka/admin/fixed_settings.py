@@ -35,5 +35,7 @@ FIXED_SETTINGS: Final[Mapping[str, FixedSetting]] = {
     "log.segment.delete.delay.ms": FixedSetting("0", False, "A deleted segment leaves its directory at once."),
     "remote.log.storage.system.enable": _flag(False, _NO_TIERS),
     "replica.alter.log.dirs.io.max.bytes.per.second": FixedSetting(_INT64_MAX, False, "There is one log dir."),
-    "unclean.leader.election.enable": _flag(False, "Who may lack records leads by a command alone (ElectLeaders)."),
+    "unclean.leader.election.enable": _flag(
+        False, "Who may lack records leads by a command (ElectLeaders), or where its stream has this setting."
+    ),
 }

@@ -1,0 +1,102 @@
+"""Nobody who is eligible is left: a partition waits, or the longest log is chosen where somebody says so (KIP-966)."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.broker.node import append, values_of
+from tests.broker.replicated import DIRECTOR, Cluster, cluster_of, refusal_of, stays, until
+from tests.support.simulated import run
+
+from logboom.base.errors import ElectionNotNeededError, EligibleLeadersNotAvailableError
+from logboom.base.ids import NO_BROKER, BrokerId
+from logboom.broker.partition.replica import Partition
+
+
+async def left_behind(cluster: Cluster, *, unclean: bool = False) -> None:
+    """Broker 1 was in sync last and is away. Of the others 3 has more than 2, and neither has all."""
+    await cluster.create("orders", [1, 2, 3], unclean_leader_election_enable=str(unclean).lower())
+    await append(cluster.leader("orders"), b"all have it")
+    await cluster.in_sync("orders")
+    await cluster.stop(2)
+    await append(cluster.leader("orders"), b"2 lacks it")
+    await cluster.stop(3)
+    await append(cluster.leader("orders"), b"1 alone has it")
+    await cluster.crash(1, Random(1))
+    await cluster.start(2)
+    await cluster.start(3)
+    assert cluster.assignment("orders").elr == (1,)
+    assert cluster.assignment("orders").leader == NO_BROKER
+
+
+def has_shown(copy: Partition, records: int) -> bool:
+    return copy.high_watermark == records
+
+
+def test_without_a_word_the_partition_waits_and_is_whole_again(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await left_behind(cluster)
+            await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 30.0)
+            await cluster.start(1)
+            await cluster.in_sync("orders")
+            assert cluster.assignment("orders").leader == 1
+            await until(lambda: cluster.partition(2, "orders").high_watermark == 3, "what only one had is everywhere")
+
+    run(body)
+
+
+@pytest.mark.parametrize("asked_at", [2, DIRECTOR])
+def test_who_asks_for_anybody_gets_the_longest_log(tmp_path: Path, asked_at: int) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await left_behind(cluster)
+            await cluster[asked_at].catalog.elect("orders", 0, unclean=True)
+            assert cluster.assignment("orders").leader == 3
+            await append(cluster.partition(3, "orders"), b"on we go")
+            again = await refusal_of(cluster[asked_at].catalog.elect("orders", 0, unclean=True))
+            assert isinstance(again, ElectionNotNeededError)
+            await cluster.start(1)
+            await cluster.in_sync("orders")
+            for broker in (1, 2, 3):
+                copy = cluster.partition(broker, "orders")
+                await until(partial(has_shown, copy, 3), "all of it is shown")
+                assert await values_of(copy) == [b"all have it", b"2 lacks it", b"on we go"]
+
+    run(body)
+
+
+def test_a_stream_may_choose_to_lose_rather_than_to_wait(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await left_behind(cluster, unclean=True)
+            await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 8.0)
+            await until(lambda: cluster.assignment("orders").leader == 3, "the longest log leads")
+
+    run(body)
+
+
+def test_an_election_does_not_wait_for_those_that_do_not_answer(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await left_behind(cluster)
+            cluster.network.cuts.add((BrokerId(DIRECTOR), BrokerId(3)))
+            await cluster[DIRECTOR].catalog.elect("orders", 0, unclean=True)
+            assert cluster.assignment("orders").leader == 2, (
+                "of 3 nothing is known, which does not mean that it has more"
+            )
+
+    run(body)
+
+
+def test_nobody_can_be_elected_where_nobody_is_there(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2])
+            await cluster.crash(1, Random(1))
+            await cluster.crash(2, Random(2))
+            refused = await refusal_of(cluster[DIRECTOR].catalog.elect("orders", 0, unclean=True))
+            assert isinstance(refused, EligibleLeadersNotAvailableError)
+
+    run(body)
