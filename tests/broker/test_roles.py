@@ -90,6 +90,9 @@ class Recorded:
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         self.told.append(told)
 
+    def quiet_s(self, key: ReplicaKey) -> float | None:
+        return None
+
     def leads(self, key: ReplicaKey, leads: bool) -> None:
         self.leading = leads
 

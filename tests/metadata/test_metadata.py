@@ -217,7 +217,7 @@ def test_producer_ids_are_given_once() -> None:
 
 def test_newer_records_stop_by_name_and_garbage_is_an_error() -> None:
     with pytest.raises(FormatVersionError, match="newer Logboom"):
-        decode(b'{"type":"stream_created","version":3,"wonder":1}')
+        decode(b'{"type":"stream_created","version":9,"wonder":1}')
     with pytest.raises(FormatVersionError, match="'broker_promoted'"):
         decode(b'{"type":"broker_promoted","version":1}')
     for garbage in (b"", b"{}", b"\xff", b'{"type":"stream_created","version":1}'):

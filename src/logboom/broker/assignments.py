@@ -17,6 +17,8 @@ class Following(NamedTuple):
 
     leader: BrokerId
     epoch: Epoch
+    observes: bool = False
+    """Whether for readers alone."""
 
 
 Wanted: TypeAlias = Leading | Following | None
@@ -29,13 +31,13 @@ def assignment_of(stream: Stream, index: int) -> Assignment | None:
 
 
 def is_here(stream: Stream, index: int, broker: BrokerId) -> bool:
-    """Whether `broker` holds a replica of a partition."""
+    """Whether `broker` holds a copy of a partition: a replica, or an observer."""
     assignment = assignment_of(stream, index)
-    return assignment is None or broker in assignment.replicas
+    return assignment is None or broker in assignment.replicas or broker in assignment.observers
 
 
 def held_by(image: Image, broker: BrokerId) -> list[Assigned]:
-    """All partitions of which `broker` holds a replica."""
+    """All partitions of which `broker` holds a copy."""
     return [
         (stream, PartitionIndex(index))
         for stream in image
@@ -68,14 +70,15 @@ def is_registered(image: Image, broker: BrokerId, own_epoch: BrokerEpoch | None)
 
 
 def wanted_role(assignment: Assignment, broker: BrokerId) -> Wanted:
-    """The role of `broker`, which holds a replica and is registered."""
+    """The role of `broker`, which holds a copy and is registered. Observers follow as other replicas do."""
     if assignment.leader == NO_BROKER:
         return None
     if assignment.leader != broker:
-        return Following(assignment.leader, assignment.leader_epoch)
+        return Following(assignment.leader, assignment.leader_epoch, broker in assignment.observers)
     return Leading(
         assignment.leader_epoch,
         frozenset(assignment.isr),
         frozenset(assignment.replicas),
         assignment.partition_epoch,
+        frozenset(assignment.observers),
     )

@@ -238,6 +238,10 @@ class BrokerConfig(Settings):
     no more."""
     rack: Annotated[str | None, Static("broker.rack")] = None
     """Where the broker stands: replicas are spread over racks, and consumers may read from the replica in theirs."""
+    observer: bool = False
+    """Whether the broker only observes: it gets copies of streams with `logboom.observers` for readers, and neither
+    replicas nor leaderships nor a vote on the metadata. It joins a cluster that is there, and stays what it was when it
+    joined."""
     failure_domain: str | None = None
     """What fails together with this broker, such as the machine on which several run: replicas of a partition never
     share it. By default nothing else does."""

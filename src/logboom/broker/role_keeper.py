@@ -77,8 +77,8 @@ class RoleKeeper:
         to_lead = []
         for partition in self._assigned(keys):
             match self._wanted(partition):
-                case Following(leader, epoch):
-                    partition.role.follow(leader, epoch)
+                case Following(leader, epoch, observes):
+                    partition.role.follow(leader, epoch, observes=observes)
                 case Leading() as leading if partition.role.leads:
                     partition.role.lead(leading)
                 case Leading():

@@ -62,6 +62,9 @@ def serve(
     rack: Annotated[
         str | None, typer.Option("--rack", metavar="NAME", help="Where it stands: replicas are spread over racks.")
     ] = None,
+    observer: Annotated[
+        bool, typer.Option("--observer", help="Hold copies for readers alone; joins a cluster, and stays an observer.")
+    ] = False,
     processes: Processes = None,
     settings: Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready, for scripts.")] = False,
@@ -76,6 +79,7 @@ def serve(
         "broker.data_dir": data and str(data),
         "broker.join": join or None,
         "broker.rack": rack,
+        "broker.observer": observer or None,
         "kafka.listen": kafka,
         "http.listen": http,
         "peer.listen": peer,
@@ -87,6 +91,7 @@ def serve(
     from logboom.cli.serve_processes import serve_processes  # one broker needs none of it
 
     shared = [f"broker.rack={rack}"] if rack is not None else []
+    shared += ["broker.observer=true"] if observer else []
     serve_processes(config, [*(settings or []), *shared], flags, processes, as_json=as_json)
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from logboom.cli.client import ANSWER_TIMEOUT_S, Bounds, admin, bounds, find_stream, metadata, sentence
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, fail, note, plural, print_json, print_table
+from logboom.metadata.observers import OBSERVERS
 
 streams = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete streams.")
 
@@ -30,6 +31,12 @@ def create(
     replicas: Annotated[
         int | None, typer.Option(min=1, help="On how many brokers each partition is. (default: the broker's)")
     ] = None,
+    observers: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Copies of each partition for readers alone, on brokers more. (default: the broker's)"
+        ),
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as segment.bytes=16777216; repeatable."),
@@ -40,9 +47,10 @@ def create(
 ) -> None:
     """Create a stream."""
     client = admin(bootstrap)
-    topic = NewTopic(
-        stream, num_partitions=partitions or -1, replication_factor=replicas or -1, config=split_settings(config)
-    )
+    settings = split_settings(config)
+    if observers is not None:
+        settings[OBSERVERS] = str(observers)
+    topic = NewTopic(stream, num_partitions=partitions or -1, replication_factor=replicas or -1, config=settings)
     try:
         client.create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[stream].result()
         created = True

@@ -24,6 +24,7 @@ ISR, eligible leader replicas, leader, both epochs) and the rules by which it ch
     leadership      a leader's proposal of an ISR, elections, rebalancing, recovery after all replicas were killed
     reassignment    replicas move (KIP-455)
     placement       which brokers get the replicas of new partitions
+    observers       which brokers have copies for readers alone
     leases          who is alive: a state of the controller, in no record
 
 So far the broker runs alone and uses none of them; decision 27 says how it is going to.
@@ -86,6 +87,7 @@ from logboom.metadata.stream_config import (
     STREAM_SETTINGS,
     Compression,
     Flush,
+    ObserverReads,
     StreamConfig,
     StreamSetting,
     TimestampType,
@@ -120,6 +122,7 @@ __all__ = [
     "Limits",
     "MetadataRecord",
     "Number",
+    "ObserverReads",
     "PartitionsAdded",
     "ProducerIdsAllocated",
     "QuotaEntity",

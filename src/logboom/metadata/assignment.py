@@ -1,4 +1,5 @@
-"""The state of one partition in the image: its replicas, which of them are in sync, who leads, and how that changes.
+"""The state of one partition in the image: its replicas, which of them are in sync, who leads, who
+observes, and how that changes.
 
 `Assignment` is what the image holds, `PartitionChange` what a record says about it, `PartitionUpdate` what a command
 wants. `decide` turns the wish into the change, by these rules:
@@ -12,6 +13,7 @@ wants. `decide` turns the wish into the change, by these rules:
   lost what was not synced. It is remembered as `last_known` until the ISR is at its minimum again, for the case that no
   other member comes back (`recovery`).
 - The only replica that is left in ISR and ELR stays there whatever happened to it: nobody holds more than it does.
+- An observer is nobody of all these. It becomes a replica by a reassignment that names it, and an observer no more.
 - A leader's epoch rises with every change of the leader, the partition's epoch with every change at all.
 
 Pure values and functions. Which brokers are active and how large the minimum is are arguments.
@@ -51,6 +53,14 @@ class Assignment:
     """Replicas that a reassignment adds; they are among `replicas`."""
     removing: Replicas = ()
     """Replicas that a reassignment removes once all others of `replicas` are in the ISR."""
+    observers: Replicas = ()
+    """Brokers that copy the partition for readers alone: none of them is among `replicas`, is ever in ISR or ELR, is
+    elected, or counts for anything that is promised."""
+
+    @property
+    def holders(self) -> Replicas:
+        """All brokers that have a copy: the replicas, then the observers."""
+        return self.replicas + self.observers
 
     @property
     def reassigning(self) -> bool:
@@ -88,9 +98,10 @@ class PartitionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     last_known: Replicas | None = None
     adding: Replicas | None = None
     removing: Replicas | None = None
+    observers: Replicas | None = None
 
 
-_CHANGED_FIELDS: Final = ("replicas", "isr", "leader", "elr", "last_known", "adding", "removing")
+_CHANGED_FIELDS: Final = ("replicas", "isr", "leader", "elr", "last_known", "adding", "removing", "observers")
 
 
 class Election(Enum):
@@ -122,6 +133,7 @@ class PartitionUpdate:
     replicas: Replicas | None = None
     adding: Replicas | None = None
     removing: Replicas | None = None
+    observers: Replicas | None = None
     lost: frozenset[BrokerId] = field(default_factory=frozenset)
     """Replicas whose processes ended without a clean shutdown."""
     wiped: frozenset[BrokerId] = field(default_factory=frozenset)
@@ -146,10 +158,13 @@ def ordered(brokers: "frozenset[BrokerId] | set[BrokerId]") -> Replicas:
 
 
 def _with_replicas(before: Assignment, wish: PartitionUpdate) -> Assignment:
+    replicas = before.replicas if wish.replicas is None else wish.replicas
+    observers = before.observers if wish.observers is None else wish.observers
     after = replace(
         before,
         isr=before.isr if wish.isr is None else ordered(set(wish.isr)),
-        replicas=before.replicas if wish.replicas is None else wish.replicas,
+        replicas=replicas,
+        observers=ordered(set(observers) - set(replicas)),  # one that becomes a replica keeps its copy
         adding=before.adding if wish.adding is None else wish.adding,
         removing=before.removing if wish.removing is None else wish.removing,
     )

@@ -6,9 +6,15 @@ its lease ends (`leases`). Only an active broker leads partitions and is in thei
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId
 from logboom.metadata.records import BrokerChanged, BrokerRegistered
+
+
+def observing(observer: bool) -> dict[str, Any]:
+    """The version and the mark of a registration, by whether it is an observer's."""
+    return {"version": 2, "observer": True} if observer else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,8 @@ class Broker:
     """It is about to end: leads nothing, joins no ISR."""
     draining: bool = False
     """It is to leave the cluster: gets no new partitions."""
+    observer: bool = False
+    """It only observes: holds no replica that counts, leads nothing, and does not vote on the metadata."""
 
     @property
     def active(self) -> bool:
@@ -53,6 +61,7 @@ class Broker:
             failure_domain=record.failure_domain,
             software=record.software,
             draining=draining,
+            observer=record.observer is True,
         )
 
     def changed(self, record: BrokerChanged) -> "Broker":
@@ -75,6 +84,7 @@ class Broker:
             rack=self.rack,
             failure_domain=self.failure_domain,
             software=self.software,
+            **observing(self.observer),
         )
         changed = BrokerChanged(
             id=self.id, fenced=self.fenced, shutting_down=self.shutting_down, draining=self.draining

@@ -6,7 +6,7 @@ is allowed to send the command is decided by the caller.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from logboom.base.errors import (
@@ -21,9 +21,10 @@ from logboom.base.errors import (
     UnknownStreamError,
 )
 from logboom.base.ids import ProducerId, StreamId, StreamName
-from logboom.metadata.assignment import Replicas
+from logboom.metadata.assignment import Assignment, Replicas
 from logboom.metadata.image import Image, Stream
 from logboom.metadata.limits import Limits
+from logboom.metadata.observers import OBSERVERS, check_enough, choose, copies
 from logboom.metadata.placement import Load, place, start
 from logboom.metadata.reassignment import check_replicas
 from logboom.metadata.records import (
@@ -34,6 +35,7 @@ from logboom.metadata.records import (
     StreamConfigChanged,
     StreamCreated,
     StreamDeleted,
+    observed,
 )
 from logboom.metadata.setting_values import INT64_MAX
 from logboom.metadata.stream_config import (
@@ -67,6 +69,8 @@ class CreateStream:
     internal: bool = False
     assignments: Sequence[Sequence[int]] | None = None
     """The replicas of each partition, the preferred leader first; None has them chosen (`placement`)."""
+    observers: int = 0
+    """How many observers each partition gets: the setting in force for the stream."""
 
 
 def check_name(name: str, *, internal: bool = False) -> StreamName:
@@ -108,6 +112,9 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
     placed = _placed(image, command.assignments, command.partitions, command.replication_factor, stream_id.int)
     if not command.internal:
         _check_minimum(overrides, len(placed[0].replicas) if placed else 1)
+    placed = _with_observers(image, placed, command.observers)
+    if (wanted := overrides.get(OBSERVERS)) is not None:
+        check_enough(wanted, placed, image.brokers)
     return (
         StreamCreated(
             name=name,
@@ -115,16 +122,23 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
             partitions=command.partitions,
             config=overrides,
             internal=command.internal,
-            placed=placed,
+            placed=tuple(map(Placed.of, placed)),
+            **observed(placed),
         ),
     )
 
 
 def add_partitions(
-    image: Image, name: str, total: int, limits: Limits, assignments: Sequence[Sequence[int]] | None = None
+    image: Image,
+    name: str,
+    total: int,
+    limits: Limits,
+    assignments: Sequence[Sequence[int]] | None = None,
+    *,
+    observers: int = 0,
 ) -> tuple[PartitionsAdded]:
     """Grow a stream to `total` partitions, with as many replicas each as the first one has. `assignments`: the replicas
-    of the new ones.
+    of the new ones. `observers`: how many each gets, as far as there are brokers.
 
     Raises UnknownStreamError, InvalidPartitionsError, PolicyViolationError, InvalidAssignmentError,
     InvalidReplicationFactorError, or InvalidRequestError for an internal stream.
@@ -137,11 +151,12 @@ def add_partitions(
         )
     more = total - stream.partitions
     _check_room(image, more, limits)
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[Assignment, ...] = ()
     if stream.assignments:
         factor = len([one for one in stream.assignments[0].replicas if one not in stream.assignments[0].adding])
         placed = _placed(image, assignments, more, factor, stream.id.int + stream.partitions)
-    return (PartitionsAdded(id=stream.id, total=total, placed=placed),)
+        placed = _with_observers(image, placed, observers)
+    return (PartitionsAdded(id=stream.id, total=total, placed=tuple(map(Placed.of, placed)), **observed(placed)),)
 
 
 def change_config(
@@ -205,7 +220,7 @@ def check_client_may_write(stream: Stream) -> None:
 
 def _placed(
     image: Image, assignments: Sequence[Sequence[int]] | None, partitions: int, replication_factor: int, first: int
-) -> tuple[Placed, ...]:
+) -> tuple[Assignment, ...]:
     """Who holds each new partition; nothing where no broker has registered yet, as on a single node before it did."""
     if not image.brokers:
         if replication_factor != 1:
@@ -218,7 +233,15 @@ def _placed(
         chosen = place(image.brokers, load, partitions=partitions, replication_factor=replication_factor, first=first)
     else:
         chosen = _explicit(image, assignments, partitions)
-    return tuple(Placed.of(start(replicas, image.brokers)) for replicas in chosen)
+    return tuple(start(replicas, image.brokers) for replicas in chosen)
+
+
+def _with_observers(image: Image, placed: tuple[Assignment, ...], observers: int) -> tuple[Assignment, ...]:
+    if not observers:
+        return placed
+    held = copies(image)
+    held.update(one for assignment in placed for one in assignment.replicas)
+    return tuple(replace(one, observers=choose(image.brokers, held, one.replicas, wanted=observers)) for one in placed)
 
 
 def _explicit(image: Image, assignments: Sequence[Sequence[int]], partitions: int) -> list[Replicas]:

@@ -41,6 +41,7 @@ from logboom.metadata.records import (
     StreamConfigChanged,
     StreamCreated,
     StreamDeleted,
+    observed,
 )
 from logboom.metadata.stream_config import DEFAULT_STREAM_CONFIG, StreamConfig
 
@@ -59,6 +60,7 @@ BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
             "max_compaction_lag_ms",
             "min_cleanable_dirty_ratio",
             "min_compaction_lag_ms",
+            "observers",
             "retention_bytes",
             "retention_messages",
             "retention_ms",
@@ -156,6 +158,7 @@ class Image:
                 config=dict(stream.overrides),
                 internal=stream.internal,
                 placed=tuple(map(Placed.of, stream.assignments)),
+                **observed(stream.assignments),
             )
 
 
@@ -226,7 +229,7 @@ class _Draft:
         match record:
             case PartitionsAdded():
                 assert record.total > stream.partitions, f"{stream.name} does not grow from {stream.partitions}"
-                assignments = stream.assignments + tuple(placed.assignment for placed in record.placed)
+                assignments = stream.assignments + record.assignments
                 self._put(replace(stream, partitions=record.total, assignments=assignments, version=self._version))
             case PartitionsPlaced():
                 assert not stream.assignments, f"the partitions of {stream.name} are placed twice"
@@ -283,7 +286,7 @@ class _Draft:
                 partitions=record.partitions,
                 overrides=MappingProxyType(dict(record.config)),
                 internal=record.internal,
-                assignments=tuple(placed.assignment for placed in record.placed),
+                assignments=record.assignments,
                 version=self._version,
             )
         )

@@ -25,7 +25,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, DirectoryId
 from logboom.metadata.assignment import Assignment, Eligibility, PartitionChange, PartitionUpdate, decide
-from logboom.metadata.brokers import Broker
+from logboom.metadata.brokers import Broker, observing
 from logboom.metadata.image import Image, Stream
 from logboom.metadata.records import (
     BrokerChanged,
@@ -51,6 +51,8 @@ class Registration:
     rack: str | None = None
     failure_domain: str = ""
     software: str = ""
+    observer: bool = False
+    """Whether it only observes."""
     clean_epoch: BrokerEpoch | None = None
     """The epoch under which its last process was shut down cleanly; None where it was not, or never ran."""
 
@@ -59,7 +61,8 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
     """A process of a broker begins. Its epoch is `image.next_broker_epoch`, and it is fenced.
 
     A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
-    has ended. Raises DuplicateBrokerError where the id belongs to another directory.
+    has ended. Raises DuplicateBrokerError where the id belongs to another directory, InvalidRequestError for the first
+    broker of a cluster that would only observe, and where a broker would become an observer or cease to be one.
     """
     before = image.brokers.get(wanted.id)
     if before is not None and before.incarnation == wanted.incarnation:
@@ -69,6 +72,7 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
             f"broker {wanted.id} is registered with another data directory. Give this one an id of its own; or, if the "
             f"disk of broker {wanted.id} was replaced, remove the old one first: logboom cluster remove {wanted.id}"
         )
+    _check_kind(image, before, wanted)
     registered = BrokerRegistered(
         id=wanted.id,
         epoch=image.next_broker_epoch,
@@ -78,11 +82,30 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
         rack=wanted.rack,
         failure_domain=wanted.failure_domain,
         software=wanted.software,
+        **observing(wanted.observer),
     )
     if before is None:
         return (registered,)
     clean = wanted.clean_epoch == before.epoch
     return (*_earlier_process_is_gone(image, before, minimum_of, clean=clean), registered)
+
+
+def _check_kind(image: Image, before: Broker | None, wanted: Registration) -> None:
+    """What a broker is for stays the same: its replicas would have to go, and the votes in the metadata group too."""
+    if before is None:
+        if wanted.observer and not image.brokers:
+            raise InvalidRequestError(
+                "the first broker of a cluster cannot be an observer: start one without --observer, then let this one "
+                "join it"
+            )
+    elif before.observer != wanted.observer:
+        is_now = "an observer" if before.observer else "a broker with replicas"
+        flag = "with" if before.observer else "without"
+        raise InvalidRequestError(
+            f"broker {before.id} is registered as {is_now}, and stays that: start it {flag} --observer; "
+            f"or take it out of the cluster (logboom cluster drain {before.id}, stop it, logboom cluster "
+            f"remove {before.id}) and let it join anew with an empty folder"
+        )
 
 
 def unfence(image: Image, broker: BrokerId, epoch: BrokerEpoch, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
@@ -149,6 +172,8 @@ def unregister(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[M
         raise InvalidRequestError(f"broker {broker} is running: stop it before it is removed")
 
     def wish(assignment: Assignment) -> PartitionUpdate | None:
+        if broker in assignment.observers:
+            return PartitionUpdate(observers=tuple(one for one in assignment.observers if one != broker))
         there = (*assignment.isr, *assignment.elr, *assignment.last_known, assignment.leader)
         return PartitionUpdate(wiped=frozenset({broker})) if broker in there else None
 
@@ -178,7 +203,9 @@ def partitions_changed(stream: Stream, changes: Iterable[PartitionChange]) -> It
     """The records of the changes of one stream."""
     changes = tuple(changes)
     for at in range(0, len(changes), CHANGES_PER_RECORD):
-        yield PartitionsChanged(id=stream.id, changes=changes[at : at + CHANGES_PER_RECORD])
+        some = changes[at : at + CHANGES_PER_RECORD]
+        version = 2 if any(one.observers is not None for one in some) else 1
+        yield PartitionsChanged(version=version, id=stream.id, changes=some)
 
 
 def _earlier_process_is_gone(

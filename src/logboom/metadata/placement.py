@@ -5,7 +5,9 @@ The rules, in this order:
 1. No two replicas of a partition are in one failure domain: they would be lost together.
 2. Replicas are spread over as many racks as there are.
 3. Leaderships are even, then replicas are even, over all streams together.
-4. Brokers that are active come before fenced ones; draining ones and those that shut down get nothing.
+4. Brokers that are active come before fenced ones; draining ones, those that shut down and observers get nothing.
+
+Where observers go is in `observers`.
 
 Pure: the same arguments give the same placement. `first` turns the order among brokers that are equal by these
 rules, so that many small streams do not all begin with the same broker.
@@ -94,7 +96,7 @@ def replication_factor_max(brokers: Mapping[BrokerId, Broker]) -> int:
 
 
 def _candidates(brokers: Mapping[BrokerId, Broker]) -> list[Broker]:
-    return [one for one in brokers.values() if not (one.draining or one.shutting_down)]
+    return [one for one in brokers.values() if not (one.draining or one.shutting_down or one.observer)]
 
 
 def start(replicas: Replicas, brokers: Mapping[BrokerId, Broker]) -> Assignment:

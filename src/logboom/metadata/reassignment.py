@@ -27,6 +27,11 @@ def check_replicas(image: Image, replicas: Sequence[int]) -> Replicas:
     unknown = [one for one in wanted if one not in image.brokers]
     if unknown:
         raise InvalidAssignmentError(f"no broker is registered as {', '.join(map(str, unknown))}")
+    observers = [one for one in wanted if image.brokers[one].observer]
+    if observers:
+        raise InvalidAssignmentError(
+            f"broker {observers[0]} is an observer: it has copies for readers, and no replicas"
+        )
     domains: dict[str, BrokerId] = {}
     for one in wanted:
         other = domains.setdefault(image.brokers[one].domain, one)

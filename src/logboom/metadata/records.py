@@ -6,10 +6,12 @@ The version of a type is raised when a field is added or changes its meaning. A 
 refuses the log and says which program can read it.
 """
 
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from logboom.base.errors import FormatVersionError, StorageError
 from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, Epoch, PartitionEpoch, ProducerId, StreamId, StreamName
@@ -46,6 +48,23 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         return Assignment(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
+Observers: TypeAlias = tuple[Replicas, ...] | UnsetType
+"""The observers of each partition that a record places. Left out where no partition has one, so that programs of before
+there were observers read the record on."""
+
+
+def observed(assignments: Sequence[Assignment]) -> dict[str, Any]:
+    """The version and the `observers` of a record that places these partitions."""
+    groups = tuple(one.observers for one in assignments)
+    return {"version": 3, "observers": groups} if any(groups) else {}
+
+
+def _assigned(placed: Sequence[Placed], observers: Observers) -> tuple[Assignment, ...]:
+    if observers is UNSET:
+        return tuple(one.assignment for one in placed)
+    return tuple(replace(one.assignment, observers=group) for one, group in zip(placed, observers, strict=True))
+
+
 class StreamCreated(_Record, frozen=True, kw_only=True, tag="stream_created"):
     """A stream was created, with all of its partitions."""
 
@@ -58,6 +77,13 @@ class StreamCreated(_Record, frozen=True, kw_only=True, tag="stream_created"):
     internal: bool = False
     placed: tuple[Placed, ...] = ()
     """Who holds each partition. Records of version 1 have none: there was one broker (`PartitionsPlaced`)."""
+    observers: Observers = UNSET
+    """Of version 3."""
+
+    @property
+    def assignments(self) -> tuple[Assignment, ...]:
+        """The partitions, as the image has them."""
+        return _assigned(self.placed, self.observers)
 
 
 class PartitionsAdded(_Record, frozen=True, kw_only=True, tag="partitions_added"):
@@ -68,6 +94,13 @@ class PartitionsAdded(_Record, frozen=True, kw_only=True, tag="partitions_added"
     total: int
     placed: tuple[Placed, ...] = ()
     """Who holds each of the new partitions. Records of version 1 have none."""
+    observers: Observers = UNSET
+    """Of version 3."""
+
+    @property
+    def assignments(self) -> tuple[Assignment, ...]:
+        """The new partitions, as the image has them."""
+        return _assigned(self.placed, self.observers)
 
 
 class PartitionsPlaced(_Record, frozen=True, kw_only=True, tag="partitions_placed"):
@@ -78,7 +111,7 @@ class PartitionsPlaced(_Record, frozen=True, kw_only=True, tag="partitions_place
 
 
 class PartitionsChanged(_Record, frozen=True, kw_only=True, tag="partitions_changed"):
-    """Replicas, ISR or leader of some partitions of a stream changed."""
+    """Replicas, ISR, leader or observers of some partitions of a stream changed. Version 2 where observers did."""
 
     id: StreamId
     changes: tuple[PartitionChange, ...]
@@ -99,6 +132,8 @@ class BrokerRegistered(_Record, frozen=True, kw_only=True, tag="broker_registere
     """What fails together with it, such as all processes of one machine; empty: nothing else."""
     software: str = ""
     """The version of the program, for people."""
+    observer: bool | UnsetType = UNSET
+    """True for a broker that only observes; else left out. Of version 2."""
 
 
 class BrokerChanged(_Record, frozen=True, kw_only=True, tag="broker_changed"):
@@ -182,8 +217,8 @@ class _Kind(msgspec.Struct):
 
 
 _VERSIONS: Final = {
-    "stream_created": 2,
-    "partitions_added": 2,
+    "stream_created": 3,
+    "partitions_added": 3,
     "stream_config_changed": 1,
     "stream_deleted": 1,
     "producer_ids_allocated": 1,
@@ -191,8 +226,8 @@ _VERSIONS: Final = {
     "broker_config_changed": 1,
     "snapshot_begun": 2,
     "partitions_placed": 1,
-    "partitions_changed": 1,
-    "broker_registered": 1,
+    "partitions_changed": 2,
+    "broker_registered": 2,
     "broker_changed": 1,
     "broker_unregistered": 1,
 }

@@ -40,6 +40,13 @@ class TimestampType(StrEnum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
+class ObserverReads(StrEnum):
+    """Which consumers are sent to observers."""
+
+    RACK = "rack"
+    PREFERRED = "preferred"
+
+
 class Flush(StrEnum):
     """What an ack waits for on the leader's disk."""
 
@@ -211,6 +218,46 @@ class StreamConfig:
             "value is at most its number of replicas.",
         ),
     ] = 1
+    observers: Annotated[
+        int,
+        Declared(
+            "logboom.observers",
+            "logboom.observers",
+            Number(0, 64),
+            "How many observers each partition has: copies for readers, outside of the in-sync replicas, for which no "
+            "produce request waits and of which none ever leads.",
+        ),
+    ] = 0
+    observer_reads: Annotated[
+        ObserverReads,
+        Declared(
+            "logboom.observer.reads",
+            "logboom.observer.reads",
+            Choice(ObserverReads),
+            "Which consumers the leader sends to observers. rack: those that name the rack of one (client.rack), where "
+            "the leader is in another. preferred: all of them, to one in their rack where there is one, else to each "
+            "observer in turn.",
+        ),
+    ] = ObserverReads.RACK
+    observer_max_lag_ms: Annotated[
+        int,
+        Declared(
+            "logboom.observer.max.lag.ms",
+            "logboom.observer.max.lag.ms",
+            Number(-1, INT64_MAX, Unit.MS, unlimited=_NO_LIMIT),
+            "How old what an observer shows may be, compared with its leader: one that is further behind sends "
+            "consumers back to the leader.",
+        ),
+    ] = 30_000
+    observer_max_lag_records: Annotated[
+        int,
+        Declared(
+            "logboom.observer.max.lag.records",
+            "logboom.observer.max.lag.records",
+            Number(-1, INT64_MAX, unlimited=_NO_LIMIT),
+            "As logboom.observer.max.lag.ms, in committed records that the observer does not have yet.",
+        ),
+    ] = _NO_LIMIT
     flush: Annotated[
         Flush,
         Declared(

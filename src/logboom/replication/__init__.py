@@ -17,6 +17,7 @@ they answer, in their order. A partition has one of each and feeds the one whose
 
     leadership       the leader's rules and their sources
     followers        since when each follower was not caught up
+    lag              how far a copy is behind, as it knows itself: for observers, whose readers it concerns
     following        the follower's loop
     reconciliation   where two logs part, and where the follower cuts its own
 

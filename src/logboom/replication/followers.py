@@ -5,6 +5,7 @@ time, not the number of records: a follower that is some thousand records behind
 one that has stopped is not (KIP-16).
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -67,6 +68,11 @@ class Followers:
             for replica in replicas
             if durable_ends.get(replica, -1) < log_end and self._is_late(self._followers.get(replica), now_s)
         )
+
+    def not_caught_up_s(self, replica: BrokerId, now_s: float) -> float:
+        """For how long it was not caught up; infinite where that was never seen."""
+        one = self._followers.get(replica)
+        return math.inf if one is None else now_s - one.caught_up_s
 
     def _is_late(self, one: _Follower | None, now_s: float) -> bool:
         return one is None or now_s - one.caught_up_s > self._lag_max_s

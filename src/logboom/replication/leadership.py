@@ -14,6 +14,7 @@ The rules it keeps, each with its source:
 - The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
   end has reached HW and the start of this leadership; it leaves when it was not caught up for
   `replica.lag.time.max.ms` (`followers`).
+- Observers fetch as followers do, and are nothing else: no mark waits for them, and none is ever proposed.
 - What was at the end of the log when the leadership began may be committed or not. "Latest" is not known until HW has
   passed it (KIP-207).
 """
@@ -23,6 +24,7 @@ from typing import Final
 
 from logboom.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.replication.followers import Followers
+from logboom.replication.lag import Lag
 
 _NO_PARTITION_EPOCH: Final = PartitionEpoch(-1)
 LAG_MAX_S: Final = 30.0
@@ -41,6 +43,8 @@ class LeadershipStarted:
     """All replicas, this broker among them; empty: the ISR is all there are."""
     partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
     now_s: float = 0.0
+    observers: frozenset[BrokerId] = frozenset()
+    """Copies for readers, none of which is a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ class IsrChanged:
     partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
     replicas: frozenset[BrokerId] = frozenset()
     """All replicas; empty: as they were."""
+    observers: frozenset[BrokerId] | None = None
+    """Copies for readers; None: as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,7 @@ class PartitionLeadership:
         "_isr",
         "_maximal_isr",
         "_may_propose",
+        "_observers",
         "_partition_epoch",
         "_proposed",
         "_replicas",
@@ -194,6 +201,7 @@ class PartitionLeadership:
         self._has_lease = True
         self._may_propose = True
         self._replicas: frozenset[BrokerId] = frozenset()
+        self._observers: frozenset[BrokerId] = frozenset()
         self._isr: frozenset[BrokerId] = frozenset()
         self._maximal_isr: frozenset[BrokerId] = frozenset()
         self._proposed: frozenset[BrokerId] | None = None
@@ -234,6 +242,14 @@ class PartitionLeadership:
         """Up to where a replica is synced, as far as this leadership knows; None where it has not heard of it yet."""
         return self._durable_ends.get(replica)
 
+    def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
+        """How far an observer is behind; None where it is none, or has not been heard of in this leadership."""
+        end = self._durable_ends.get(observer) if observer in self._observers else None
+        if end is None:
+            return None
+        behind = self.high_watermark - end
+        return Lag(behind, self._followers.not_caught_up_s(observer, now_s)) if behind > 0 else Lag(0, 0.0)
+
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event; give what must be done, in order."""
         match event:
@@ -266,12 +282,13 @@ class PartitionLeadership:
         self.epoch = event.epoch
         self._start_offset = event.log_end
         self._replicas = event.replicas | event.isr
+        self._observers = event.observers - self._replicas
         self._isr = self._maximal_isr = event.isr
         self._proposed, self._partition_epoch = None, event.partition_epoch
         # What followers hold is unknown until each one says so in this epoch.
         self._durable_ends = {self.broker_id: event.log_end}
         self._may_propose = True
-        self._followers.start(self._replicas - {self.broker_id}, event.now_s)
+        self._followers.start((self._replicas | self._observers) - {self.broker_id}, event.now_s)
         self.high_watermark = max(self.high_watermark, event.high_watermark)
         return (EpochStarted(event.epoch, event.log_end), *self._advance())
 
@@ -283,13 +300,17 @@ class PartitionLeadership:
         return self._advance()
 
     def _follower_fetched(self, event: FollowerFetched) -> tuple[Effect, ...]:
-        if event.replica not in self._replicas or event.replica == self.broker_id:
+        observes = event.replica in self._observers
+        if not (observes or event.replica in self._replicas) or event.replica == self.broker_id:
             return NOTHING  # it was reassigned away, and has not heard of it
         if self._followers.broker_epoch(event.replica) not in (None, event.broker_epoch):
             self._durable_ends.pop(event.replica, None)
         self._followers.fetched(
             event.replica, event.broker_epoch, event.durable_end, log_end=event.log_end, now_s=event.now_s
         )
+        if observes:
+            self._durable_ends[event.replica] = event.durable_end  # nothing waits for it
+            return NOTHING
         moved = self._durable_end_moved(event.replica, event.durable_end)
         return moved + self._expand(event.replica)
 
@@ -325,10 +346,13 @@ class PartitionLeadership:
             return NOTHING  # overtaken by a later one
         had_minimum = self.has_minimum
         self._partition_epoch = event.partition_epoch
-        replicas_before, self._replicas = self._replicas, (event.replicas or self._replicas) | event.committed
-        for replica in (self._isr - event.committed) | (replicas_before - self._replicas):
+        copies_before = self._replicas | self._observers
+        self._replicas = (event.replicas or self._replicas) | event.committed
+        self._observers = (self._observers if event.observers is None else event.observers) - self._replicas
+        copies = self._replicas | self._observers
+        for replica in (self._isr - event.committed) | (copies_before - copies):
             self._durable_ends.pop(replica, None)  # it may have lost everything: it counts by what it says from now on
-        self._followers.keep(self._replicas)
+        self._followers.keep(copies)
         self._proposed = None
         self._isr = event.committed
         self._maximal_isr = event.committed | event.proposed

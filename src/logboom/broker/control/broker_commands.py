@@ -51,6 +51,7 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
         failure_domain=command.failure_domain,
         software=command.software,
         clean_epoch=None if clean is None else BrokerEpoch(clean),
+        observer=command.observer,
     )
     records = register(context.image, wanted, context.minimum_of)
     await context.commit(records)

@@ -122,6 +122,7 @@ class RegisterBroker(Command, frozen=True, kw_only=True, tag="register_broker"):
     failure_domain: str = ""
     software: str = ""
     clean_epoch: int | None = None
+    observer: bool = False
 
 
 class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):

@@ -63,6 +63,10 @@ class ControlContext:
         """`min.insync.replicas` of a stream."""
         return self.config.now.stream_config(stream).min_insync_replicas
 
+    def observers_of(self, stream: Stream) -> int:
+        """`logboom.observers` of a stream."""
+        return self.config.now.stream_config(stream).observers
+
     async def commit(self, records: Sequence[MetadataRecord]) -> None:
         """Commit the records, if there are any."""
         if records:

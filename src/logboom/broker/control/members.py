@@ -1,9 +1,9 @@
 """Who is a member of the consensus group, and who of the members votes: what the controller changes next. Pure.
 
 Every registered broker is a member, so that it gets the whole metadata log; an odd number of them are voters, three by
-default, or all there are if those are fewer than three: two voters would need both, so of two brokers one votes. A
-voter that is dead stays one until its broker is removed: whether it comes back, nobody knows. One change is made at a
-time, and one that takes several steps goes through a joint configuration.
+default, or all there are if those are fewer than three: two voters would need both, so of two brokers one votes.
+Brokers that only observe never do. A voter that is dead stays one until its broker is removed: whether it comes back,
+nobody knows. One change is made at a time, and one that takes several steps goes through a joint configuration.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,9 @@ class Candidate:
 
     node_id: NodeId
     may_vote: bool
-    """False for a broker that is fenced, or is to leave."""
+    """False for a broker that is fenced, is to leave, or only observes."""
+    observer: bool = False
+    """Whether it only observes: it does not count where the number of voters is found."""
 
 
 def next_change(
@@ -46,7 +48,7 @@ def next_change(
     changes: dict[NodeId, ConfChangeType] = {}
     gone = [node for node in members if node not in wanted and node != own]
     voters = [node for node, one in members.items() if one.is_voter and node not in gone]
-    count = voters_wanted(len(brokers), voters_max)
+    count = voters_wanted(sum(not one.observer for one in brokers.values()), voters_max)
     if len(voters) > count:
         for node in _least_useful(voters, brokers, members, own)[: len(voters) - count]:
             changes[node] = ConfChangeType.ADD_LEARNER_NODE

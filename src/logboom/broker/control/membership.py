@@ -72,7 +72,11 @@ class MembershipManager:
         status = self._group.status
         image = self._context.image
         brokers = {
-            one.id: Candidate(node_id_of(one.id, one.directory_id), may_vote=one.active and not one.draining)
+            one.id: Candidate(
+                node_id_of(one.id, one.directory_id),
+                may_vote=one.active and not (one.draining or one.observer),
+                observer=one.observer,
+            )
             for one in image.brokers.values()
         }
         if not brokers or not status.members:
@@ -85,7 +89,8 @@ class MembershipManager:
         change = next_change(brokers, members, self._own, voters_max=voters_max)
         if change is None:
             voters = sum(one.is_voter for one in members.values())
-            return None if voters == voters_wanted(len(brokers), voters_max) else _LOOK_S
+            wanted = voters_wanted(sum(not one.observer for one in brokers.values()), voters_max)
+            return None if voters == wanted else _LOOK_S
         try:
             await self._group.change_members(change)
         except LogboomError as error:

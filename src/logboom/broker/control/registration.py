@@ -99,6 +99,7 @@ class Registration:
             failure_domain=config.failure_domain or "",
             software=software,
             clean_epoch=clean_epoch,
+            observer=config.observer,
         )
 
     def registered(self, answer: commands.Registered) -> None:

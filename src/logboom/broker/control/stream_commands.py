@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import InvalidConfigError, LogboomError
 from logboom.base.ids import StreamId, StreamName
 from logboom.broker.control import commands
 from logboom.broker.control.commands import Refusal
@@ -22,6 +22,7 @@ from logboom.metadata import (
     add_partitions,
     allocate_producer_ids,
     apply,
+    apply_all,
     apply_quotas,
     change_broker_config,
     change_config,
@@ -31,6 +32,7 @@ from logboom.metadata import (
     encode_all,
     replication_factor_max,
 )
+from logboom.metadata.observers import OBSERVERS, reconfigured
 
 _QUOTAS_PER_TURN: Final = 500
 _QUOTAS_PER_COMMIT: Final = 500
@@ -52,6 +54,7 @@ async def create(context: ControlContext, command: commands.CreateStream) -> byt
         replication_factor=_replication_factor(context, command.replication_factor),
         config=command.config,
         assignments=command.assignments,
+        observers=_observers_of_new(context, command.config),
     )
     records = create_stream(context.image, wanted, StreamId(command.id), context.limits)
     if command.validate_only:
@@ -78,7 +81,15 @@ async def ensure(context: ControlContext, command: commands.EnsureStream) -> Non
 
 async def grow(context: ControlContext, command: commands.AddPartitions) -> bytes | None:
     """The records, where nothing is committed."""
-    records = add_partitions(context.image, command.name, command.total, context.limits, command.assignments)
+    there = context.image.by_name.get(StreamName(command.name))
+    records = add_partitions(
+        context.image,
+        command.name,
+        command.total,
+        context.limits,
+        command.assignments,
+        observers=0 if there is None else context.observers_of(there),
+    )
     if command.validate_only:
         return encode_all(records)
     await context.commit(records)
@@ -91,8 +102,13 @@ async def configure(context: ControlContext, command: commands.ChangeStreamConfi
     records = change_config(
         context.image, command.name, command.changes, replace_all=command.replace_all, internal=command.internal
     )
-    if records and not command.validate_only:
-        await context.commit(records)
+    if not records:
+        return
+    after = apply_all(context.image, records)
+    wanted = command.changes.get(OBSERVERS)
+    observers = reconfigured(after, command.name, wanted, context.observers_of, context.minimum_of)
+    if not command.validate_only:
+        await context.commit([*records, *observers])
         context.log.info("stream settings changed", stream=command.name, settings=records[0].config)
 
 
@@ -157,3 +173,13 @@ def _replication_factor(context: ControlContext, wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     return min(context.config.now.default_replication_factor, replication_factor_max(context.image.brokers))
+
+
+def _observers_of_new(context: ControlContext, config: Mapping[str, str | None]) -> int:
+    """`logboom.observers` for a stream with these settings; 0 where they are refused anyway."""
+    given = {name: value for name, value in config.items() if name == OBSERVERS and value is not None}
+    try:
+        observers: int = context.config.now.stream_defaults.stream_config.with_overrides(given).observers
+    except InvalidConfigError:
+        return 0
+    return observers

@@ -2,6 +2,7 @@
 
     internal streams   get the replicas that are configured as soon as there are brokers for them: the first broker has
                        made them with one
+    observers          are as many as streams ask for, on brokers that are not drained: looked at when the image changed
     leaderships        go back to preferred leaders that are in sync again, every `leader_rebalance_interval_ms`: else
                        brokers that restart one after the other leave all of them to a few
 
@@ -15,6 +16,7 @@ from typing import Final
 from logboom.base.errors import LogboomError
 from logboom.broker.control.context import ControlContext
 from logboom.metadata.leadership import rebalance
+from logboom.metadata.observers import observe_all
 from logboom.metadata.reassignment import add_replicas
 
 _LOOK_S: Final = 2.0
@@ -32,6 +34,8 @@ class Upkeep:
         self._in_order = in_order
         self._serving = serving
         self._balanced_s = context.clock.monotonic_s()
+        self._observed_version = -1
+        """Of the image in which observers were as they should be."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -58,6 +62,8 @@ class Upkeep:
     async def _look(self) -> None:
         if any(stream.internal for stream in self._context.image):
             await self._in_order(self._add_replicas)
+        if self._context.image.version != self._observed_version:
+            await self._in_order(self._observe)
         now_s = self._context.clock.monotonic_s()
         is_due = now_s - self._balanced_s >= self._context.config.now.leader_rebalance_interval_ms / 1_000
         if is_due and await self._in_order(self._rebalance) < _LEADERS_PER_COMMIT:
@@ -74,6 +80,18 @@ class Upkeep:
                 context.log.info("replicas added", stream=name, partitions=sum(len(one.changes) for one in records))
                 widened += 1
         return widened
+
+    async def _observe(self) -> int:
+        """How many partitions get other observers."""
+        context, version = self._context, self._context.image.version
+        records = observe_all(context.image, context.observers_of, context.minimum_of)
+        await context.commit(records)
+        changed = sum(len(one.changes) for one in records)
+        if changed:
+            context.log.info("observers changed", partitions=changed)
+        else:
+            self._observed_version = version
+        return changed
 
     async def _rebalance(self) -> int:
         """How many leaderships moved."""

@@ -44,11 +44,11 @@ def save(disk: Disk, marks: Mapping[ReplicaKey, Offset]) -> None:
 
 
 def marks_of(partitions: Iterable[Partition]) -> dict[ReplicaKey, Offset]:
-    """The marks of partitions that have other replicas: what has none is committed as far as it is durable."""
+    """The marks of partitions that have other copies: what has none is committed as far as it is durable."""
     marks = {}
     for partition in partitions:
         assignments = partition.stream.assignments
-        if assignments and len(assignments[partition.index].replicas) > 1:
+        if assignments and len(assignments[partition.index].holders) > 1:
             marks[partition.stream.id, partition.index] = partition.high_watermark
     return marks
 

@@ -11,6 +11,7 @@
     replication_port what a partition asks of the replication between brokers
     leader           performs the effects of the replication core where this broker leads: HW, epochs, acks, proposals
     follower         performs them where it follows: takes the leader's batches, cuts the log where the two part
+    freshness        how far this copy is behind its leader, and whether readers may still have it
     role             lead, follow or rest, and what each change does to what waits
     reads            committed batches, from memory on the loop, from the disk on threads
     read_cache       recent reads, shared by consumers that ask for the same

@@ -17,10 +17,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
-from logboom.base.errors import CorruptBatchError, InvalidRecordError, LogboomError, RetriableStorageError, StorageError
+from logboom.base.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    LogboomError,
+    RetriableStorageError,
+    StorageError,
+)
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset
 from logboom.base.units import MIB
 from logboom.broker.group_commit import FlushTarget
+from logboom.broker.partition.freshness import Freshness
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.partition.services import PartitionServices
 from logboom.records import BatchHeader, crc_ok, iter_batches
@@ -68,6 +75,7 @@ class Follower:
         "_target",
         "_trimming",
         "_unwritten_bytes",
+        "freshness",
     )
 
     def __init__(
@@ -98,6 +106,8 @@ class Follower:
         self._replication = services.replication
         self._logger = services.log
         self._core = PartitionFollowing(log.epochs)
+        self.freshness = Freshness(str(target), key, services.clock, services.replication)
+        """How far readers of this copy are behind the leader."""
         self._records: tuple[memoryview, Sequence[tuple[int, BatchHeader]]] | None = None
         self._held: following.Fetch | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -153,6 +163,7 @@ class Follower:
         if answer.records_end is not None:
             self._records = records, headers
         self._step(answer)
+        self.freshness.shows(self._shown.high_watermark)
         self._records = None
         self._trim(answer.log_start)
 
@@ -313,6 +324,7 @@ class Follower:
         if self._core.leader == NO_BROKER:
             return
         mark = min(self._core.high_watermark, self._safe_end())
+        self.freshness.shows(mark)
         if mark != self._shown.high_watermark:
             self._shown.high_watermark = mark
             self._on_news()

@@ -23,6 +23,7 @@ from logboom.broker.partition.replication_port import ReplicaKey, Replication
 from logboom.broker.partition.services import Standing
 from logboom.broker.partition.waiters import Watchers
 from logboom.metadata.leadership import IsrProposal
+from logboom.replication.lag import Lag
 from logboom.replication.leadership import (
     LAG_MAX_S,
     BelowMinimum,
@@ -59,6 +60,8 @@ class Leading(NamedTuple):
     replicas: frozenset[BrokerId] = frozenset()
     """All replicas; empty: the ISR is all there are."""
     partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
+    observers: frozenset[BrokerId] = frozenset()
+    """Brokers that copy it for readers alone."""
 
 
 class LeaderEpochs(Protocol):
@@ -156,6 +159,10 @@ class Leader:
         """Up to where a follower is synced, as of its last fetch; None where this leadership has not heard of it."""
         return self._core.durable_end(replica)
 
+    def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
+        """How far an observer is behind what is committed; None where this leadership has not heard of it."""
+        return self._core.observer_lag(observer, now_s)
+
     def check_latest_known(self) -> None:
         """OffsetNotAvailableError as long as the high-water mark may lie below what an earlier leader has told
         (KIP-207)."""
@@ -191,6 +198,7 @@ class Leader:
                 high_watermark=mark,
                 replicas=leading.replicas,
                 partition_epoch=leading.partition_epoch,
+                observers=leading.observers,
                 now_s=now_s,
             )
         )
@@ -204,7 +212,7 @@ class Leader:
             self._replication.leads(self._key, False)
 
     def _set_followers(self, leading: Leading) -> None:
-        has_followers = len(leading.replicas | leading.isr) > 1
+        has_followers = len(leading.replicas | leading.isr | leading.observers) > 1
         if has_followers != self._has_followers:
             self._has_followers = has_followers
             self._log.tell_writes(self._written_soon() if has_followers else None)
@@ -239,7 +247,14 @@ class Leader:
     def isr_changed(self, leading: Leading) -> None:
         """The controller has committed this ISR, in the leadership that there is."""
         self._set_followers(leading)
-        self._step(IsrChanged(leading.isr, partition_epoch=leading.partition_epoch, replicas=leading.replicas))
+        self._step(
+            IsrChanged(
+                leading.isr,
+                partition_epoch=leading.partition_epoch,
+                replicas=leading.replicas,
+                observers=leading.observers,
+            )
+        )
 
     def replication_step(self, event: Event) -> None:
         """What replication has seen of the followers, or the outcome of a proposal."""

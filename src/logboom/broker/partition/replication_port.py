@@ -17,6 +17,10 @@ class Replication(Protocol):
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """Tell the leader how far this log is synced. May get lost: the next request says it too."""
 
+    def quiet_s(self, key: ReplicaKey) -> float | None:
+        """When the leader was last known to have no news of a partition that this broker observes, on the monotonic
+        clock; None where that is not known."""
+
     def leads(self, key: ReplicaKey, leads: bool) -> None:
         """This broker begins or ends to lead a partition that has followers."""
 
@@ -36,6 +40,10 @@ class NoReplication:
 
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """As `fetch`."""
+
+    def quiet_s(self, key: ReplicaKey) -> float | None:
+        """As `fetch`."""
+        return None
 
     def leads(self, key: ReplicaKey, leads: bool) -> None:
         """Nobody follows."""

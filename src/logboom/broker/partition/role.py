@@ -113,8 +113,9 @@ class Role:
         )
         self._queue.refusal = self.failure
 
-    def follow(self, leader: BrokerId, epoch: Epoch) -> None:
-        """Copy the log of `leader` from now on."""
+    def follow(self, leader: BrokerId, epoch: Epoch, *, observes: bool = False) -> None:
+        """Copy the log of `leader` from now on; with `observes` for readers alone."""
+        self.follower.freshness.observes = observes
         if self.follows and (self.follower.leader, self.epoch) == (leader, epoch):
             return
         self.rest()

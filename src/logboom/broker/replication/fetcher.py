@@ -1,4 +1,5 @@
-"""Fetches from one leader, for all partitions that follow it.
+"""Fetches from one leader, for all partitions that follow it, or for all that observe it: replicas, for which producers
+wait, never wait behind observers.
 
 One request is at the leader at a time, which waits there until there is something to tell. A fetch that comes up
 meanwhile goes out at once, in a second request that takes its place. After a failure everything is asked for anew, in a
@@ -10,7 +11,8 @@ with the fetches of the next session.
 """
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
-from logboom.base.ports import Ids
+from logboom.base.ports import Clock, Ids
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
@@ -48,6 +50,8 @@ class Fetcher:
         leader: BrokerId,
         peers: Peers,
         *,
+        observer: bool,
+        clock: Clock,
         own_epoch: Callable[[], BrokerEpoch | None],
         find: Callable[[ReplicaKey], Partition | None],
         records_came: Callable[[ReplicaKey, int], None],
@@ -55,9 +59,12 @@ class Fetcher:
         ids: Ids,
         log: FilteringBoundLogger,
     ) -> None:
-        """`find`: a partition, None where it is not here. `records_came`: so many bytes answer a fetch."""
+        """`observer`: whether it is for copies that observe. `find`: a partition, None where it is not here.
+        `records_came`: so many bytes answer a fetch."""
         self._leader = leader
         self._peers = peers
+        self._observer = observer
+        self._clock = clock
         self._own_epoch = own_epoch
         self._find = find
         self._records_came = records_came
@@ -68,6 +75,10 @@ class Fetcher:
         """Fetches to be sent with the next request."""
         self._sent: dict[ReplicaKey, Fetch] = {}
         """Fetches that the leader has not answered yet."""
+        self._sent_s: dict[ReplicaKey, float] = {}
+        """When those of them that observers wait for were sent, or were last known to have news."""
+        self._heard_s = -math.inf
+        """When the latest request was sent that the leader has answered."""
         self._ends: dict[ReplicaKey, TellDurableEnd] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._session = self._new_session()
@@ -104,6 +115,13 @@ class Fetcher:
         self._wanted.pop(key, None)
         self._sent.pop(key, None)
         self._ends.pop(key, None)
+        self._sent_s.pop(key, None)
+
+    def quiet_s(self, key: ReplicaKey) -> float | None:
+        """When the leader, which had been asked for a partition, was last known to have no news of it: it answered
+        others, or nothing, a request that was sent then. None where there was no such answer. For observers."""
+        sent_s = self._sent_s.get(key)
+        return self._heard_s if key in self._sent and sent_s is not None and sent_s <= self._heard_s else None
 
     def _send_soon(self) -> None:
         if not self._scheduled and not self._stopped:
@@ -136,6 +154,8 @@ class Fetcher:
     def _next_request(self, own_epoch: BrokerEpoch) -> wire.FetchRequest:
         wanted, self._wanted = self._wanted, {}
         self._sent.update(wanted)
+        if self._observer:
+            self._sent_s.update(dict.fromkeys(wanted, self._clock.monotonic_s()))
         begins, self._begins = self._begins, False
         config = self._config.now
         items = [
@@ -151,11 +171,13 @@ class Fetcher:
             partition_max_bytes=config.replica_fetch_partition_bytes,
             items=items,
             told=self._told,
+            observer=self._observer,
         )
 
     # --- answers ------------------------------------------------------------------------------------------------
 
     async def _call(self, request: wire.FetchRequest) -> None:
+        asked_s = self._clock.monotonic_s()
         try:
             answer = await self._peers.call(
                 self._leader,
@@ -163,20 +185,27 @@ class Fetcher:
                 wire.encode_request(request),
                 timeout_s=request.max_wait_ms / 1_000 + _GRACE_S,
             )
-            items = wire.decode_answer(answer)
+            items, left = wire.decode_answer(answer)
         except LogboomError as error:
             self._failed(request.session, error)
             return
         self._failures = 0
+        if self._observer and request.session == self._session:
+            self._heard(asked_s, left)
         taken_bytes = 0
         for item, records in items:
-            self._answered(item, records)
+            self._answered(item, records, asked_s)
             taken_bytes += len(records)
             if taken_bytes >= _BYTES_PER_TURN:
                 taken_bytes = 0
                 await asyncio.sleep(0)
 
-    def _answered(self, item: wire.AnswerItem, records: memoryview) -> None:
+    def _heard(self, asked_s: float, left: Sequence[ReplicaKey]) -> None:
+        """What the leader did not answer and has not left for later was no news after the request had been sent."""
+        self._heard_s = max(self._heard_s, asked_s)
+        self._sent_s.update(dict.fromkeys(left, self._clock.monotonic_s()))
+
+    def _answered(self, item: wire.AnswerItem, records: memoryview, asked_s: float) -> None:
         key = wire.key_of(item.stream, item.index)
         sent = self._sent.get(key)
         if sent is None or sent.number != item.number:
@@ -194,6 +223,8 @@ class Fetcher:
         diverging = None
         if item.diverging is not None:
             diverging = EpochEnd(Epoch(item.diverging[0]), Offset(item.diverging[1]))
+        elif item.log_start <= sent.offset:  # else the mark is not told
+            follower.freshness.told(Offset(item.high_watermark), asked_s)
         answer = FetchAnswered(item.number, Offset(item.high_watermark), Offset(item.log_start), diverging=diverging)
         follower.answered(answer, records)
 

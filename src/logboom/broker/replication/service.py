@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
@@ -23,6 +24,8 @@ from logboom.metadata import Image
 from logboom.replication.following import Fetch, TellDurableEnd
 
 _UNKNOWN = BrokerEpoch(-1)
+_Source: TypeAlias = tuple[BrokerId, bool]
+"""A leader, and whether it is observed."""
 
 
 class ReplicationService:
@@ -48,8 +51,8 @@ class ReplicationService:
         self._config = config
         self._runtime = runtime
         self._log = log
-        self._fetchers: dict[BrokerId, Fetcher] = {}
-        self._leader_of: dict[ReplicaKey, BrokerId] = {}
+        self._fetchers: dict[_Source, Fetcher] = {}
+        self._source_of: dict[ReplicaKey, _Source] = {}
         self._broker_id = broker_id
         self._counters = counters
         self._held: dict[ReplicaKey, Fetch] = {}
@@ -97,17 +100,19 @@ class ReplicationService:
 
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
         """Ask the leader for a partition."""
-        before = self._leader_of.get(key)
-        if before is not None and before != request.leader:
+        assignment = self._image().assignment(*key)
+        observes = assignment is not None and self._broker_id in assignment.observers
+        source, before = (request.leader, observes), self._source_of.get(key)
+        if before is not None and before != source:
             self._fetchers[before].drop(key)
-        self._leader_of[key] = request.leader
+        self._source_of[key] = source
         self._held.pop(key, None)
         if self._fetching.holds(key, self._broker_id):
-            self._fetch_throttled(key, request)
+            self._fetch_throttled(key, source, request)
         else:
-            self._fetcher(request.leader).fetch(key, request)
+            self._fetcher(source).fetch(key, request)
 
-    def _fetch_throttled(self, key: ReplicaKey, request: Fetch) -> None:
+    def _fetch_throttled(self, key: ReplicaKey, source: _Source, request: Fetch) -> None:
         """Ask for it when it is its turn; those that came first go first."""
         wait_s = self._fetching.wait_s()
         if wait_s > 0 or self._held:
@@ -116,7 +121,7 @@ class ReplicationService:
                 self._held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
             return
         self._fetching.expect(key, self._config.now.replica_fetch_partition_bytes)
-        self._fetcher(request.leader).fetch(key, request)
+        self._fetcher(source).fetch(key, request)
 
     def _release(self) -> None:
         self._held_timer = None
@@ -132,14 +137,24 @@ class ReplicationService:
 
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """Tell the leader of a partition how far it is synced here."""
-        self._fetcher(told.leader).tell(key, told)
+        source = self._source_of.get(key)
+        if source is not None and source[0] == told.leader:
+            self._fetcher(source).tell(key, told)
 
-    def _fetcher(self, leader: BrokerId) -> Fetcher:
-        fetcher = self._fetchers.get(leader)
+    def quiet_s(self, key: ReplicaKey) -> float | None:
+        """When the leader of a partition that is observed here was last known to have no news of it."""
+        source = self._source_of.get(key)
+        return None if source is None else self._fetchers[source].quiet_s(key)
+
+    def _fetcher(self, source: _Source) -> Fetcher:
+        fetcher = self._fetchers.get(source)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(
+            leader, observer = source
+            fetcher = self._fetchers[source] = Fetcher(
                 leader,
                 self._cluster.peers,
+                observer=observer,
+                clock=self._runtime.clock,
                 own_epoch=self._cluster.own_epoch,
                 find=self._found,
                 records_came=self._records_came,

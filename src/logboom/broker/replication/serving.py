@@ -40,14 +40,18 @@ _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
 _MAX_BYTES: Final = 64 << 20
+_OBSERVERS_DISK_READS: Final = 1
+"""Reads for observers that wait for the disk at a time, beside those for followers: readers wait for an observer,
+producers for a follower."""
 
 
 class _Session:
     """What one follower has asked for and was not answered yet."""
 
-    def __init__(self, number: int, replica: BrokerId, broker_epoch: BrokerEpoch) -> None:
+    def __init__(self, number: int, replica: BrokerId, observer: bool, broker_epoch: BrokerEpoch) -> None:
         self.number = number
         self.replica = replica
+        self.observer = observer
         self.broker_epoch = broker_epoch
         self.pending: dict[ReplicaKey, wire.FetchItem] = {}
         self.new: set[ReplicaKey] = set()
@@ -82,6 +86,14 @@ class _Session:
     def has_ready(self) -> bool:
         """Whether there is a fetch to look at."""
         return bool(self.ready or self.behind)
+
+    @property
+    def left(self) -> list[tuple[bytes, int]]:
+        """What is not told yet although there may be something to tell; observers judge their age by it."""
+        if not self.observer:
+            return []
+        keys = {**self.ready, **self.behind, **self.held, **dict.fromkeys(self.mark_due)}
+        return [(stream.bytes, index) for stream, index in keys if (stream, index) in self.pending]
 
     def hold(self, key: ReplicaKey, wait_s: float) -> None:
         """Look at a fetch again after a while, with all that wait then."""
@@ -146,8 +158,10 @@ class FetchServing:
         self._counters = counters
         self._throttle = throttle
         self._log = log
-        self._sessions: dict[BrokerId, _Session] = {}
+        self._sessions: dict[tuple[BrokerId, bool], _Session] = {}
+        """By broker, and whether it is for what that observes."""
         self._disk_reads = asyncio.Semaphore(disk_reads_max)
+        self._disk_reads_of_observers = asyncio.Semaphore(_OBSERVERS_DISK_READS)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -162,12 +176,12 @@ class FetchServing:
         while True:
             items, records = await self._answers(session, request)
             if items or not await self._waited(session, request, deadline_s):
-                return wire.encode_answer(items, records)
+                return wire.encode_answer(wire.AnswerHeader(items, session.left), records)
 
     def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> _Session:
         if request.broker_epoch < self._registered(replica):
             raise StaleBrokerEpochError(f"a fetch of broker {replica} comes from an earlier process of it")
-        session = self._sessions.get(replica)
+        session = self._sessions.get((replica, request.observer))
         if session is not None and session.number == request.session:
             if request.told > session.ends_received:
                 raise InvalidRequestError("durable ends of this session were lost on the way")
@@ -176,7 +190,8 @@ class FetchServing:
             raise InvalidRequestError("a fetch goes on with a session that this broker does not know")
         if session is not None:
             session.end()
-        fresh = self._sessions[replica] = _Session(request.session, replica, BrokerEpoch(request.broker_epoch))
+        fresh = _Session(request.session, replica, request.observer, BrokerEpoch(request.broker_epoch))
+        self._sessions[replica, request.observer] = fresh
         return fresh
 
     async def _waited(self, session: _Session, request: wire.FetchRequest, deadline_s: float) -> bool:
@@ -184,7 +199,7 @@ class FetchServing:
         has taken its place."""
         loop = asyncio.get_running_loop()
         left_s = deadline_s - loop.time()
-        if left_s <= 0 or session.latest is not request or self._sessions.get(session.replica) is not session:
+        if left_s <= 0 or session.latest is not request or not self._is_current(session):
             return False
         if session.has_ready:
             return True
@@ -195,6 +210,9 @@ class FetchServing:
         finally:
             timer.cancel()
         return session.has_ready
+
+    def _is_current(self, session: _Session) -> bool:
+        return self._sessions.get((session.replica, session.observer)) is session
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -275,7 +293,7 @@ class FetchServing:
                     session.hold(key, wait_s)
                     return None
                 max_bytes = min(max_bytes, self._throttle.turn_bytes)
-            data = await self._read(partition, Offset(item.offset), max_bytes)
+            data = await self._read(session, partition, Offset(item.offset), max_bytes)
             if throttled:
                 self._throttle.charge(len(data))
                 self._counters.throttled_bytes_out += len(data)
@@ -295,7 +313,7 @@ class FetchServing:
         session.mark_due.discard(key)
         return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes)
 
-    async def _read(self, partition: Partition, offset: Offset, max_bytes: int) -> Bytes:
+    async def _read(self, session: _Session, partition: Partition, offset: Offset, max_bytes: int) -> Bytes:
         log = partition.log
         end = log.written_end
         if offset >= end:
@@ -303,7 +321,7 @@ class FetchServing:
         found = log.reader.read_with_next_offset(offset, min(max_bytes, _ON_LOOP_BYTES), ceiling=end, cached_only=True)
         if found is not None and (found[1] >= end or max_bytes <= _ON_LOOP_BYTES):
             return found[0]
-        async with self._disk_reads:
+        async with self._disk_reads_of_observers if session.observer else self._disk_reads:
             data = await partition.reads.in_thread(partial(log.reader.read, offset, max_bytes, ceiling=end))
         assert data is not None, "only a read of what is in memory may find nothing"
         return data
@@ -317,8 +335,10 @@ class FetchServing:
         except InvalidRequestError as error:
             self._log.warning("a message of a follower is dropped", follower=identity.broker_id, reason=str(error))
             return
-        session = self._sessions.get(identity.broker_id)
-        if session is None or (session.number, session.broker_epoch) != (told.session, told.broker_epoch):
+        sessions = [self._sessions.get((identity.broker_id, observer)) for observer in (False, True)]
+        known = (told.session, told.broker_epoch)
+        session = next((one for one in sessions if one is not None and (one.number, one.broker_epoch) == known), None)
+        if session is None:
             return
         session.ends_received += 1
         for stream, index, epoch, durable_end in told.ends:

@@ -46,6 +46,8 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
     items: list[FetchItem]
     told: int
     """How many `DurableEnds` went out in this session before: a leader that has fewer of them has lost some."""
+    observer: bool = False
+    """Whether this session is for copies that observe, which a broker asks for apart from its replicas."""
 
 
 class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +65,15 @@ class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
     """Why the fetch was not served, for people; it is to be sent again, later."""
 
 
+class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
+    """What comes before the records."""
+
+    items: Sequence[AnswerItem]
+    left: Sequence[tuple[bytes, int]] = ()
+    """To an observer: fetches of the session, by stream and index, for which there is news that has to wait. Of all
+    others that are not answered there was none."""
+
+
 class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
     """How far a follower's logs are synced: for each its stream, index, leader epoch and durable end."""
 
@@ -73,7 +84,7 @@ class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _request_decoder: Final = msgspec.msgpack.Decoder(FetchRequest)
-_answer_decoder: Final = msgspec.msgpack.Decoder(list[AnswerItem])
+_answer_decoder: Final = msgspec.msgpack.Decoder(AnswerHeader)
 _ends_decoder: Final = msgspec.msgpack.Decoder(DurableEnds)
 
 
@@ -94,29 +105,30 @@ def decode_request(body: memoryview) -> FetchRequest:
     return _decoded(_request_decoder, body)
 
 
-def encode_answer(items: Sequence[AnswerItem], records: Sequence[Bytes]) -> list[Bytes]:
-    """The answer to a FETCH frame; `records` are those of the items, in their order.
+def encode_answer(answer: AnswerHeader, records: Sequence[Bytes]) -> list[Bytes]:
+    """The answer to a FETCH frame; `records` are those of its items, in their order.
 
     What decides something is all in the first buffer: of the others nobody proves that they arrive as they were sent.
     """
-    header = _encoder.encode(items)
+    header = _encoder.encode(answer)
     return [_LENGTH.pack(len(header)) + header, *records]
 
 
-def decode_answer(body: memoryview) -> list[tuple[AnswerItem, memoryview]]:
-    """The items of an answer, each with its records. Raises InvalidRequestError."""
+def decode_answer(body: memoryview) -> tuple[list[tuple[AnswerItem, memoryview]], Sequence[ReplicaKey]]:
+    """The items of an answer, each with its records, and what is left. Raises InvalidRequestError."""
     if len(body) < _LENGTH.size:
         raise InvalidRequestError("the answer to a fetch ends before its header")
     (length,) = _LENGTH.unpack_from(body)
     position = _LENGTH.size + length
     found = []
-    for item in _decoded(_answer_decoder, body[_LENGTH.size : position]):
+    header = _decoded(_answer_decoder, body[_LENGTH.size : position])
+    for item in header.items:
         end = position + item.size_bytes
         if not position <= end <= len(body):
             raise InvalidRequestError("the answer to a fetch ends inside its records")
         found.append((item, body[position:end]))
         position = end
-    return found
+    return found, [key_of(stream, index) for stream, index in header.left]
 
 
 def encode_ends(ends: DurableEnds) -> list[Bytes]:

@@ -88,7 +88,8 @@ def _partition(cluster: ClusterView, part_cls: Any, stream: Stream, index: int) 
         partition_index=index,
         leader_id=view.leader,
         leader_epoch=view.assignment.leader_epoch,
-        replica_nodes=view.assignment.replicas,
+        # Consumers go to a copy that the leader names only if it is among these (Java's Cluster.nodeIfOnline).
+        replica_nodes=view.assignment.holders,
         isr_nodes=view.assignment.isr,
-        offline_replicas=view.offline,
+        offline_replicas=view.offline_holders(cluster.alive),
     )

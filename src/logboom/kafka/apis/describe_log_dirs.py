@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from logboom.base.errors import LogboomError
+from logboom.broker.partition.replica import Partition
 from logboom.kafka.errors import error_code
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
@@ -50,10 +51,15 @@ def _partitions(context: RequestContext, cls: Any, name: str, indexes: Any) -> I
             cls,
             partition_index=index,
             partition_size=partition.log.size_bytes,
-            # What this replica lacks of the committed records that it knows of.
-            offset_lag=max(0, partition.high_watermark - partition.log_end_offset),
+            offset_lag=_lacks(partition),
             is_future_key=False,
         )
+
+
+def _lacks(partition: Partition) -> int:
+    """What this copy lacks of the committed records that its leader told it of."""
+    role = partition.role
+    return max(role.follower.freshness.leaders_mark - partition.log_end_offset, 0) if role.follows else 0
 
 
 HANDLER = Handler(api_key=_API_KEY, min_version=1, max_version=5, handle=handle)

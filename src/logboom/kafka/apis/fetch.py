@@ -37,7 +37,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
         code = SESSION_ERRORS[plan]
         fetches.metrics.api(API_KEY).errors[code.name] += 1
         return encode_session_error(version, code)
-    return Fetch(fetches, context.client_id, version, request, plan).begin()
+    return Fetch(fetches, context.client_id, context.connection, version, request, plan).begin()
 
 
 def _is_from_replica(context: RequestContext, request: Any) -> bool:

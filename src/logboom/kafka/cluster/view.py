@@ -47,6 +47,10 @@ class PartitionView:
     offline: Replicas
     """Replicas that nobody can reach."""
 
+    def offline_holders(self, alive: frozenset[BrokerId]) -> Replicas:
+        """Those, and observers that nobody can reach."""
+        return (*self.offline, *(one for one in self.assignment.observers if one not in alive))
+
 
 class ClusterView:
     """See the module. One for a server; its answers are those of the image in force."""

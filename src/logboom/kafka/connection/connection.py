@@ -138,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         services = self._services
         if services.registry.remove(self):
             services.admission.release(self._dispatcher.client_host)
-        services.server.fetches.sessions.connection_closed(self)
+        services.server.fetches.connection_closed(self)
         self._throttle.cancel()
         self._receive_budget.release()
         self._inflight.abandon()

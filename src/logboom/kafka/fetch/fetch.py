@@ -17,13 +17,13 @@ The states of a fetch, and what ends each:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.kafka.cluster.current_leader import CurrentLeaders
-from logboom.kafka.cluster.read_replica import preferred_read_replica
 from logboom.kafka.errors import error_code
 from logboom.kafka.fetch.partition_fetch import NO_RECORDS, ByteBudget, PartitionFetch, partition_fetch
 from logboom.kafka.fetch.response import (
@@ -71,15 +71,23 @@ class Fetch:
         "_watch",
     )
 
-    def __init__(self, services: FetchServices, client_id: str, version: int, request: Any, plan: FetchPlan) -> None:
+    def __init__(
+        self,
+        services: FetchServices,
+        client_id: str,
+        connection: Hashable,
+        version: int,
+        request: Any,
+        plan: FetchPlan,
+    ) -> None:
         config, broker = services.config.now, services.broker
         self._services = services
         self._version = version
         self._plan = plan
         leader_only = version < _FROM_FOLLOWERS
         self._partitions = [partition_fetch(broker, position, leader_only=leader_only) for position in plan.positions]
-        if not leader_only and request.rack_id:
-            self._redirect(request.rack_id)
+        if not leader_only:
+            self._redirect(request.rack_id, connection)
         self._min_bytes: int = request.min_bytes
         self._max_bytes = max(0, min(request.max_bytes, config.max_fetch_bytes))
         self._quotas = services.quotas.of(client_id)
@@ -106,12 +114,13 @@ class Fetch:
             self._read_from_disk()
         return reply
 
-    def _redirect(self, rack: str) -> None:
-        """Send the consumer to replicas in its own rack."""
-        cluster = self._services.cluster
+    def _redirect(self, rack: str, connection: Hashable) -> None:
+        """Send the consumer to replicas in its own rack, or to observers."""
+        read_replicas = self._services.read_replicas
         for fetch in self._partitions:
-            if fetch.partition is not None:
-                fetch.read_replica = preferred_read_replica(cluster, fetch.partition, rack, fetch.position.offset)
+            partition = fetch.partition
+            if partition is not None and (rack or partition.config.observers):
+                fetch.read_replica = read_replicas.choose(partition, rack, fetch.position.offset, connection)
 
     # --- reading ---
 

@@ -75,6 +75,10 @@ class PartitionFetch:
         if self.leader_only and not partition.leads:
             self.fail(NotLeaderError(f"this broker does not lead {partition}"))
             return False
+        role = partition.role
+        if not role.leads and (stale := role.follower.freshness.refusal(partition.config)) is not None:
+            self.fail(stale)
+            return False
         if position.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
             try:
                 partition.check_leader_epoch(position.leader_epoch)
@@ -83,7 +87,6 @@ class PartitionFetch:
                 return False
         self.high_watermark = high_watermark = partition.high_watermark
         self.log_start_offset = partition.log_start_offset
-        role = partition.role
         if position.offset >= high_watermark and role.failure is None and not self._may_answer(partition):
             self.fail(NotLeaderError(f"this broker does not know for certain who leads {partition}"))
             return False

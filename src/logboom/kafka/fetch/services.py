@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from logboom.base.dynamic import Current
     from logboom.broker.broker import Broker
     from logboom.broker.quotas.clients import ClientQuotaManager
+    from logboom.kafka.cluster.read_replica import ReadReplicas
     from logboom.kafka.cluster.view import ClusterView
     from logboom.kafka.config import KafkaConfig
     from logboom.kafka.fetch.purgatory import FetchPurgatory
@@ -23,12 +25,18 @@ class FetchServices:
 
     broker: Broker
     cluster: ClusterView
+    read_replicas: ReadReplicas
     config: Current[KafkaConfig]
     metrics: KafkaMetrics
     quotas: ClientQuotaManager
     sessions: FetchSessions
     purgatory: FetchPurgatory
     budget: ReplyBudget
+
+    def connection_closed(self, connection: Hashable) -> None:
+        """Forget what concerns it alone."""
+        self.sessions.connection_closed(connection)
+        self.read_replicas.connection_closed(connection)
 
     def now_ms(self) -> int:
         """Monotonic milliseconds."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.kafka.admin.metadata_cache import MetadataCache
 from logboom.kafka.apis import load_handlers
+from logboom.kafka.cluster.read_replica import ReadReplicas
 from logboom.kafka.cluster.view import ClusterView
 from logboom.kafka.connection.admission import Admission
 from logboom.kafka.connection.frames import SCRATCH_BYTES
@@ -55,6 +56,7 @@ def make_services(
     fetches = FetchServices(
         broker=broker,
         cluster=cluster,
+        read_replicas=ReadReplicas(cluster, broker.clock),
         config=config,
         metrics=metrics,
         quotas=broker.quotas,
