@@ -3,7 +3,12 @@ them that may go wrong. One partition, whose records are numbers.
 
 Messages are delayed, lost, doubled and reordered. Processes are killed, which loses what was not synced, and paused for
 longer than their leases. Each broker applies the metadata when it gets round to it. What is acked to a producer, or may
-be read by a consumer, is written down, and must be the same for ever.
+be read by a consumer, is written down, and must be the same for ever; and whoever may lead knows all of it. What the
+controller decides is looked at each time.
+
+With `synced=False` the stream waits for no sync: a process that is killed loses what was acked. So one is killed only
+while several are in the ISR, and all of them live. The minimum is two then: else a broker that is taken for dead, and
+was not killed, may be the only one that has a record.
 """
 
 from collections.abc import Callable
@@ -141,8 +146,9 @@ class Broker:
         self.pending = []
         mark = max(self.follower.high_watermark, self.leader.high_watermark)
         self.leads = True
-        # Everything in a leader's log is synced before it begins to lead.
-        self.log.durable_end = self.log.end
+        if self.cluster.synced:
+            # Everything in a leader's log is synced before it begins to lead.
+            self.log.durable_end = self.log.end
         self._led(
             self.leader.step(
                 leadership.LeadershipStarted(
@@ -173,7 +179,7 @@ class Broker:
                         now.leader,
                         now.leader_epoch,
                         self.log.end,
-                        Offset(self.log.durable_end),
+                        Offset(self.log.durable_end) if self.cluster.synced else self.log.end,
                         self.follower.high_watermark,
                     )
                 )
@@ -241,11 +247,26 @@ class Broker:
             self.log.append((self.leader.epoch, value))
 
     def flush(self) -> None:
-        self.log.durable_end = len(self.log.records)
+        if self.cluster.synced:
+            self.sync()
         if self.leads:
             self._led(self.leader.step(leadership.DurableEndMoved(self.id, self.log.end)))
         else:
             self._followed(self.follower.step(following.DurableEndMoved(self.log.end)))
+
+    def sync(self) -> None:
+        self.log.durable_end = len(self.log.records)
+
+    def tell_latest(self) -> None:
+        """Somebody asks for the end of the partition (KIP-207). A leader that was not fenced may not have heard that
+        another one leads by choice: it commits nothing any more, and its answer is as old as its metadata."""
+        latest, cluster = self.leader.high_watermark, self.cluster
+        now = cluster.image.assignment(STREAM, FIRST)
+        assert now is not None
+        if not self.leads or (now.leader != self.id and cluster.image.is_active(self.id)):
+            return
+        if self.leader.has_lease and self.leader.knows_latest and latest < len(cluster.committed):
+            raise BrokenPromiseError(f"broker {self.id} says that {latest} is the end, and more is committed")
 
     def tick(self) -> None:
         if self.leads:
@@ -293,8 +314,9 @@ class Broker:
 class Cluster:
     """See the module."""
 
-    def __init__(self, seed: int, *, brokers: int = 3, minimum: int = 2) -> None:
+    def __init__(self, seed: int, *, brokers: int = 3, minimum: int = 2, synced: bool = True) -> None:
         self.random = Random(seed)
+        self.synced = synced
         self.now_s = 0.0
         self.minimum = minimum
         self.image = Image()
@@ -333,6 +355,19 @@ class Cluster:
     def _take(self, records: tuple[MetadataRecord, ...]) -> None:
         self.history += records
         self.image = apply_all(self.image, records)
+        now = self.image.assignment(STREAM, FIRST)
+        if now is not None:
+            self._check_assignment(now)
+
+    def _check_assignment(self, now: Assignment) -> None:
+        isr, elr = set(now.isr), set(now.elr)
+        fenced = {one for one in isr if not self.image.is_active(one)}
+        if not isr | elr <= set(now.replicas) or isr & elr:
+            raise BrokenPromiseError(f"in sync and eligible are not replicas apart: {now}")
+        if now.leader != NO_BROKER and (now.leader not in isr or fenced - {now.leader}):
+            raise BrokenPromiseError(f"led by {now.leader}, and {fenced} of the ISR have no lease: {now}")
+        if now.leader != NO_BROKER and elr and len(isr) >= self.minimum:
+            raise BrokenPromiseError(f"somebody is eligible who need not have everything: {now}")
 
     def _register(self, broker: BrokerId) -> None:
         self.starts += 1
@@ -450,10 +485,14 @@ class Cluster:
         self.do(lambda one: one.produce(self.produced))
 
     def kill(self) -> None:
-        if self.alive and self.random.random() < 0.3:
+        if self.alive and self.random.random() < 0.3 and self._may_kill():
             broker = self.random.choice(list(self.alive))
             log = self.alive.pop(broker).log
             log.truncate(self.random.randint(log.durable_end, len(log.records)))
+
+    def _may_kill(self) -> bool:
+        now = self.image.assignment(STREAM, FIRST)
+        return self.synced or (now is not None and len(now.isr) > 1 and all(one in self.alive for one in now.isr))
 
     def restart(self) -> None:
         for broker in self.logs:
@@ -539,6 +578,8 @@ HAPPENINGS: dict[Callable[[Cluster], None], float] = {
     lambda cluster: cluster.do(Broker.tick): 4,
     lambda cluster: cluster.do(cluster._heartbeat): 6,
     lambda cluster: cluster.do(Broker.checkpoint): 1,
+    lambda cluster: cluster.do(Broker.tell_latest): 2,
+    lambda cluster: cluster.do(Broker.sync): 0.2,
     Cluster.kill: 0.8,
     Cluster.restart: 1,
     Cluster.pause: 0.3,
@@ -549,9 +590,9 @@ HAPPENINGS: dict[Callable[[Cluster], None], float] = {
 """What happens, and how often beside the others."""
 
 
-def run(seed: int, steps: int = 1_500) -> Cluster:
+def run(seed: int, steps: int = 1_500, *, synced: bool = True) -> Cluster:
     """One life of a cluster. Raises BrokenPromiseError."""
-    cluster = Cluster(seed, brokers=3 + seed % 3, minimum=1 + seed % 2)
+    cluster = Cluster(seed, brokers=3 + seed % 3, minimum=1 + seed % 2 if synced else 2, synced=synced)
     for _ in range(steps):
         cluster.step()
     cluster.heal()
