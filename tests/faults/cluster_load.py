@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.support.brokers import ClusterBrokers, Place
@@ -23,6 +23,19 @@ WAIT_S = 120
 STREAM = "orders"
 OFFSETS = "__consumer_offsets"
 LEASE_MS = 5_000
+
+
+class Load(Protocol):
+    """Clients at work."""
+
+    def wait_for_acks(self) -> None:
+        """Return once records were acked from now on, of each partition."""
+
+    def wait_for_commits(self) -> None:
+        """Return once an offset was committed from now on."""
+
+    def times(self) -> tuple[list[float], list[float]]:
+        """When something was acked, and when something was committed, of `time.monotonic`."""
 
 
 class ClusterLoad:
@@ -88,21 +101,15 @@ class ClusterLoad:
             assert time.monotonic() < deadline, "acks do not end"
             time.sleep(0.05)
 
-    def longest_pauses_s(self, since: float) -> tuple[float, float]:
-        """The longest time without an ack, and without a commit, since a moment of `time.monotonic`."""
-        now = time.monotonic()
-
-        def longest(times: list[float]) -> float:
-            points = [since, *(one for one in times if one > since), now]
-            return max(after - before for before, after in itertools.pairwise(points))
-
-        return longest(list(self._times)), longest(list(self._commit_times))
+    def times(self) -> tuple[list[float], list[float]]:
+        """When something was acked, and when something was committed."""
+        return list(self._times), list(self._commit_times)
 
     def check(self) -> None:
         """After the end: what was acked is there, once, in order; what was committed was never undone."""
         assert self.problems == []
         assert set(self.acked) == set(range(self.sent)), "not every record was acked at last"
-        found = self._read_all()
+        found = read_all(self._bootstrap, self.stream, self._partitions)
         for number, (index, offset) in self.acked.items():
             assert found[index].get(offset) == number, (
                 f"{number} was acked at {index}/{offset}: {found[index].get(offset)}"
@@ -223,26 +230,27 @@ class ClusterLoad:
             ends[index] = max(ends[index], offset + 1)
         return all(self.committed.get(index) == end for index, end in ends.items())
 
-    def _read_all(self) -> dict[int, dict[int, int]]:
-        """Partition -> offset -> number of everything committed."""
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "check", "enable.partition.eof": True})
-        consumer.assign([TopicPartition(self.stream, index, OFFSET_BEGINNING) for index in range(self._partitions)])
-        found: dict[int, dict[int, int]] = {index: {} for index in range(self._partitions)}
-        ended: set[int] = set()
-        deadline = time.monotonic() + WAIT_S
-        while len(ended) < self._partitions:
-            assert time.monotonic() < deadline, f"{self.stream} was not read to its end"
-            for message in consumer.consume(1_000, timeout=1):
-                index, offset, value = message.partition(), message.offset(), message.value()
-                assert index is not None
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        ended.add(index)
-                elif offset is not None and value is not None:
-                    found[index][offset] = int(value)
-        consumer.close()
-        return found
+
+def read_all(bootstrap: str, stream: str, partitions: int) -> dict[int, dict[int, int]]:
+    """Partition -> offset -> number of everything committed."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(stream, index, OFFSET_BEGINNING) for index in range(partitions)])
+    found: dict[int, dict[int, int]] = {index: {} for index in range(partitions)}
+    ended: set[int] = set()
+    deadline = time.monotonic() + WAIT_S
+    while len(ended) < partitions:
+        assert time.monotonic() < deadline, f"{stream} was not read to its end"
+        for message in consumer.consume(1_000, timeout=1):
+            index, offset, value = message.partition(), message.offset(), message.value()
+            assert index is not None
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(index)
+            elif offset is not None and value is not None:
+                found[index][offset] = int(value)
+    consumer.close()
+    return found
 
 
 @contextmanager
@@ -270,17 +278,21 @@ def under_load(
 
 
 @contextmanager
-def timed(what: str, load: ClusterLoad) -> Iterator[None]:
-    """Print how long nothing was acked."""
+def timed(what: str, load: Load) -> Iterator[None]:
+    """Print how long nothing was acked, and how long nothing was committed."""
     since = time.monotonic()
     yield
-    acks, commits = load.longest_pauses_s(since)
-    print(
-        f"{what}: {time.monotonic() - since:.1f} s; without acks for {acks:.1f} s, without commits for {commits:.1f} s"
-    )
+    now = time.monotonic()
+
+    def longest(times: list[float]) -> float:
+        points = [since, *(one for one in times if one > since), now]
+        return max(after - before for before, after in itertools.pairwise(points))
+
+    acks, commits = map(longest, load.times())
+    print(f"{what}: {now - since:.1f} s; without acks for {acks:.1f} s, without commits for {commits:.1f} s")
 
 
-def go_on(load: ClusterLoad) -> None:
+def go_on(load: Load) -> None:
     """The load goes on with what is there."""
     load.wait_for_acks()
     load.wait_for_commits()
