@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from logboom.base.ids import Offset
+from logboom.base.ids import BrokerId, Offset
 from logboom.base.units import KIB
 from logboom.client.messages import Api
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.cluster_faults import NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
+from logboom.sim.invariants import Invariants
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
@@ -122,6 +123,7 @@ class _Run:
         self._scenario = scenario
         self._phase = Phase()
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
+        Invariants(simulation, {BrokerId(number): node for number, node in enumerate(self.nodes, 1)}, self.history)
         self._addresses = [node.address for node in self.nodes]
         self._partitions = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
         self._group = GroupHistory(self.history)

@@ -41,7 +41,7 @@ ISR_EXPANSIONS: Final = "ISR expansions"
 BELOW_MINIMUM: Final = "eligible leader replicas kept"
 LEADERLESS: Final = "partitions without a leader"
 REASSIGNED: Final = "replicas moved"
-UNCLEAN: Final = "starts after an unclean end"
+BACK: Final = "brokers registered anew"
 CONTROLLERS: Final = "controllers"
 
 OF_ONE_NODE: Final = (DISK_ERRORS, DISK_FULL, DISK_HANGS, UNSYNCED_LOST, CONNECTIONS_RESET)
@@ -55,7 +55,7 @@ OF_CLUSTERS: Final = (
     ISR_EXPANSIONS,
     BELOW_MINIMUM,
     LEADERLESS,
-    UNCLEAN,
+    BACK,
     CONTROLLERS,
     "brokers fenced",
     "leases lost",

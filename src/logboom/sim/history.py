@@ -13,7 +13,7 @@ up to the high-water mark holds one record:
 - deleted records: the log start is never above what may be deleted, and never goes back.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logboom.base.ids import Offset
@@ -39,6 +39,8 @@ class History:
     """Of each partition, the offset behind the last acknowledged record: the high-water mark is never below it."""
     seen: dict[tuple[TopicPartition, Offset], Value] = field(default_factory=dict)
     """What polls and acknowledgements said of each offset, first of all."""
+    on_committed: Callable[[TopicPartition, Offset], None] = lambda where, end: None
+    """Called when a client is told that records up to an offset are committed."""
     violations: list[str] = field(default_factory=list)
     """What was found wrong on the way."""
     starts: dict[TopicPartition, Offset] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class History:
             self.acked[value] = (where, Offset(offset))
             self._note(where, Offset(offset), value, "acknowledged")
         self.acked_ends[where] = Offset(max(base_offset + len(values), self.acked_ends.get(where, 0)))
+        self.on_committed(where, Offset(base_offset + len(values)))
 
     def poll(self, where: TopicPartition, position: Offset, records: Sequence[tuple[Offset, Value]]) -> None:
         """A consumer at `position` was given records."""

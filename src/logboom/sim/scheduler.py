@@ -36,6 +36,9 @@ class Loop(Protocol):
     def exit(self) -> None:
         """Called after it."""
 
+    host: str
+    """The machine that the process runs on."""
+
     @property
     def alive(self) -> bool:
         """False once the process is dead: none of its callbacks runs any more."""
@@ -72,6 +75,8 @@ class Scheduler:
         self.trace = trace
         self.now_s = START_S
         self.loops: list[Loop] = []
+        self.after_step: Callable[[Loop], None] = lambda loop: None
+        """Called after every step with its loop; watches, and changes nothing."""
         self._ready: deque[Step] = deque()
         self._timers: list[tuple[float, int, Step]] = []
         self._sequence = 0
@@ -142,6 +147,7 @@ class Scheduler:
             step.run()
         finally:
             step.loop.exit()
+        self.after_step(step.loop)
 
     def _what_waits(self) -> str:
         waits = [line for loop in self.loops if loop.alive for line in loop.waiting()]

@@ -1,0 +1,194 @@
+"""What must be true of a cluster at every step, whatever its clients see: looked up in the brokers after each callback.
+
+- one controller: no two nodes lead the consensus group in one term;
+- committed entries never change: every broker that has applied the log up to an index has the same image there;
+- leaders are in the ISR, the ISR is among the replicas, ISR and ELR have nobody in common, and a leader's epoch rises
+  with every change of the leader;
+- one leader: no two brokers lead a partition in one leader epoch;
+- the high-water mark never goes back in a leadership, is not above the log's end, and when it moves every member of the
+  committed ISR has been durable up to there (design, rule 3);
+- nothing is acknowledged to a client that asked for acks=all before some leader's high-water mark is above it.
+
+Watching changes nothing: nothing is called that acts, and no chance is drawn.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, StreamId
+from logboom.broker.broker import Broker
+from logboom.broker.partition.replica import Partition
+from logboom.metadata import Flush, Image, ImageDelta, Stream
+from logboom.metadata.assignment import Assignment
+from logboom.sim.client import TopicPartition
+from logboom.sim.coverage import (
+    BACK,
+    BELOW_MINIMUM,
+    CONTROLLERS,
+    ELECTIONS,
+    ISR_EXPANSIONS,
+    ISR_SHRINKS,
+    LEADERLESS,
+    REASSIGNED,
+)
+from logboom.sim.history import History
+from logboom.sim.node import SimNode
+from logboom.sim.scheduler import Loop
+from logboom.sim.simulation import Simulation
+
+_Key = tuple[StreamId, int]
+_IMAGES_MAX: Final = 10_000
+
+
+class Invariants:
+    """The watch over one cluster. Life: from before its nodes start to the end of the run."""
+
+    def __init__(self, simulation: Simulation, nodes: Mapping[BrokerId, SimNode], history: History) -> None:
+        self._met = simulation.trace.met
+        self._history = history
+        self._nodes = {node.name: (broker_id, node) for broker_id, node in nodes.items()}
+        self._brokers: dict[str, Broker] = {}
+        self._controllers: dict[int, int] = {}
+        """Of each term of the group, its leader."""
+        self._images: dict[int, Image] = {}
+        """After each entry of the group's log, of the last ones."""
+        self._leaders: dict[tuple[_Key, Epoch], BrokerId] = {}
+        self._marks: dict[tuple[_Key, Epoch], Offset] = {}
+        """High-water marks of leaderships."""
+        self._durable: defaultdict[tuple[_Key, BrokerId], int] = defaultdict(int)
+        """How far a replica has ever been durable."""
+        self._committed: defaultdict[TopicPartition, int] = defaultdict(int)
+        """The highest high-water mark of any leader."""
+        self._told: set[str] = set()
+        simulation.scheduler.after_step = self._after_step
+        history.on_committed = self._acknowledged
+
+    def _violated(self, text: str) -> None:
+        if text not in self._told:  # what is wrong once is wrong after each step
+            self._told.add(text)
+            self._history.violated(text)
+
+    def _after_step(self, loop: Loop) -> None:
+        found = self._nodes.get(loop.host)
+        if found is None:
+            return
+        broker_id, node = found
+        broker = node.broker
+        if broker is None or node.process is None or node.process.loop is not loop:
+            return
+        if broker is not self._brokers.get(node.name):
+            self._brokers[node.name] = broker
+            self._attach(broker)
+        leadership = broker.cluster.view.leadership
+        if leadership.leader is not None and self._controllers.get(leadership.term) != leadership.leader:
+            self._controller(leadership.term, leadership.leader)
+        for partition in broker.replicas:
+            self._check_partition(broker_id, partition)
+
+    # --- the metadata ----------------------------------------------------------------------------------------------
+
+    def _controller(self, term: int, leader: int) -> None:
+        known = self._controllers.setdefault(term, leader)
+        if known != leader:
+            self._violated(f"nodes {known} and {leader} lead the group in term {term}")
+        else:
+            self._met[CONTROLLERS] += 1
+
+    def _attach(self, broker: Broker) -> None:
+        """A broker has come up: it tells of each change from now on."""
+        state = broker.cluster.state
+        state.watch(partial(self._changed, broker))
+        self._image(state.applied_index, state.image)
+
+    def _changed(self, broker: Broker, delta: ImageDelta) -> None:
+        if self._image(broker.cluster.state.applied_index, delta.after):
+            self._count(delta)
+
+    def _image(self, index: int, image: Image) -> bool:
+        """A broker has this image after an entry; whether it is the first that has applied that entry."""
+        known = self._images.setdefault(index, image)
+        if known is not image:
+            if known != image:
+                self._violated(f"brokers have different metadata after entry {index} of the group's log")
+            return False
+        if len(self._images) > _IMAGES_MAX:
+            del self._images[next(iter(self._images))]
+        for stream in image:
+            for number, one in enumerate(stream.assignments):
+                self._check_assignment(f"{stream.name}-{number}", one)
+        return True
+
+    def _check_assignment(self, name: str, one: Assignment) -> None:
+        isr, elr = set(one.isr), set(one.elr)
+        if one.leader != NO_BROKER and one.leader not in isr:
+            self._violated(f"{one.leader} leads {name} outside the ISR {sorted(isr)}")
+        if not isr <= set(one.replicas) or not elr <= set(one.replicas):
+            self._violated(f"{name} has {sorted(isr | elr)} in ISR and ELR, and the replicas {sorted(one.replicas)}")
+        if isr & elr:
+            self._violated(f"{sorted(isr & elr)} are in the ISR and the ELR of {name}")
+
+    def _count(self, delta: ImageDelta) -> None:
+        """A change that was just committed."""
+        before = delta.before
+        for broker_id, broker in delta.after.brokers.items():
+            old = before.brokers.get(broker_id)
+            self._met[BACK] += old is not None and old.epoch != broker.epoch
+        for stream in delta.reassigned:
+            for number, (old_one, new_one) in enumerate(_both(before.by_id[stream.id], stream)):
+                self._count_one(f"{stream.name}-{number}", old_one, new_one)
+
+    def _count_one(self, name: str, old: Assignment, new: Assignment) -> None:
+        met = self._met
+        if new.leader != old.leader:
+            met[ELECTIONS if new.leader != NO_BROKER else LEADERLESS] += 1
+            if new.leader_epoch <= old.leader_epoch:
+                self._violated(f"{name} has the leader {new.leader} in the old epoch {new.leader_epoch}")
+        met[ISR_SHRINKS] += bool(set(old.isr) - set(new.isr))
+        met[ISR_EXPANSIONS] += bool(set(new.isr) - set(old.isr))
+        met[BELOW_MINIMUM] += bool(set(new.elr) - set(old.elr))
+        met[REASSIGNED] += bool(set(old.replicas) - set(new.replicas))
+
+    # --- partitions ------------------------------------------------------------------------------------------------
+
+    def _check_partition(self, broker_id: BrokerId, partition: Partition) -> None:
+        key = (partition.stream.id, partition.index)
+        durable = partition.log.durable_end
+        if durable > self._durable[key, broker_id]:
+            self._durable[key, broker_id] = durable
+        role = partition.role
+        if not role.leads:
+            return
+        leadership = (key, role.epoch)
+        leader = self._leaders.setdefault(leadership, broker_id)
+        if leader != broker_id:
+            self._violated(f"{leader} and {broker_id} lead {partition} in epoch {role.epoch}")
+        mark, known = role.leader.high_watermark, self._marks.get(leadership)
+        if mark != known:
+            self._marks[leadership] = mark
+            self._check_mark(partition, mark, known)
+
+    def _check_mark(self, partition: Partition, mark: Offset, known: Offset | None) -> None:
+        if known is not None and mark < known:
+            self._violated(f"the high-water mark of {partition} went back from {known} to {mark}")
+        if mark > partition.log.log_end_offset:
+            self._violated(f"the high-water mark {mark} of {partition} is above its end")
+        where = TopicPartition(partition.stream.name, partition.index)
+        self._committed[where] = max(self._committed[where], mark)
+        key = (partition.stream.id, partition.index)
+        if known is None or partition.config.flush is not Flush.COMMIT:
+            return
+        for member in partition.role.leader.isr:
+            if self._durable[key, member] < mark:
+                durable = self._durable[key, member]
+                self._violated(f"{partition} is committed to {mark}, and {member} of its ISR durable to {durable}")
+
+    def _acknowledged(self, where: TopicPartition, end: Offset) -> None:
+        if end > self._committed[where]:
+            committed = self._committed[where]
+            self._violated(f"{where} was acknowledged up to {end}, and no leader had more than {committed} committed")
+
+
+def _both(old: Stream, new: Stream) -> Sequence[tuple[Assignment, Assignment]]:
+    return list(zip(old.assignments, new.assignments, strict=False))

@@ -1,0 +1,199 @@
+"""What must hold at every step: each check says so where it does not."""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, PartitionEpoch, StreamId, StreamName
+from logboom.metadata import Flush, Image, ImageDelta, Stream
+from logboom.metadata.assignment import Assignment
+from logboom.replication.leadership import Effect, HighWatermarkMoved, PartitionLeadership
+from logboom.sim.client import TopicPartition
+from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.history import History
+from logboom.sim.invariants import Invariants
+from logboom.sim.simulation import Simulation
+
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+ID = StreamId(UUID(int=7))
+HELD = Assignment((ONE, TWO, THREE), (ONE, TWO), ONE, Epoch(4), PartitionEpoch(9))
+
+
+class Held(SimpleNamespace):
+    """One replica of the partition that there is."""
+
+    def __str__(self) -> str:
+        return "s-0"
+
+
+@dataclass
+class Watched:
+    """Two brokers that look like real ones to who only reads, and the watch over them."""
+
+    history: History = field(default_factory=History)
+    simulation: Simulation = field(default_factory=lambda: Simulation(1))
+    brokers: dict[int, Any] = field(default_factory=dict)
+    watchers: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        nodes = {}
+        for number in (1, 2):
+            loop = SimpleNamespace(host=f"n{number}")
+            state = SimpleNamespace(applied_index=1, image=Image(), watch=partial(self.watchers.__setitem__, number))
+            view = SimpleNamespace(leadership=SimpleNamespace(leader=None, term=0))
+            self.brokers[number] = SimpleNamespace(
+                cluster=SimpleNamespace(state=state, view=view), replicas=[self.partition()], loop=loop
+            )
+            process = SimpleNamespace(loop=loop)
+            nodes[BrokerId(number)] = SimpleNamespace(name=f"n{number}", process=process, broker=self.brokers[number])
+        Invariants(self.simulation, cast("Any", nodes), self.history)
+
+    def partition(self) -> Any:
+        leader = SimpleNamespace(high_watermark=Offset(0), isr=frozenset((ONE, TWO)))
+        return Held(
+            stream=SimpleNamespace(id=ID, name=StreamName("s")),
+            index=0,
+            log=SimpleNamespace(durable_end=Offset(0), log_end_offset=Offset(0)),
+            role=SimpleNamespace(leads=False, epoch=Epoch(4), leader=leader),
+            config=SimpleNamespace(flush=Flush.COMMIT),
+        )
+
+    def step(self, number: int) -> list[str]:
+        """Something happened on a broker; what is wrong by now."""
+        self.simulation.scheduler.after_step(self.brokers[number].loop)
+        return self.history.violations
+
+    def led(self, number: int, *, end: int, mark: int, epoch: int = 4) -> list[str]:
+        """A broker leads, with this high-water mark and its own log durable to here."""
+        partition = self.brokers[number].replicas[0]
+        partition.role.leads, partition.role.epoch = True, Epoch(epoch)
+        partition.log.durable_end = partition.log.log_end_offset = Offset(end)
+        partition.role.leader.high_watermark = Offset(mark)
+        return self.step(number)
+
+    def durable(self, number: int, end: int) -> None:
+        partition = self.brokers[number].replicas[0]
+        partition.log.durable_end = Offset(end)
+        self.step(number)
+
+    def applies(self, number: int, index: int, before: Assignment, after: Assignment) -> list[str]:
+        """A broker applies an entry that makes one assignment of the other."""
+        self.step(number)
+        old, new = image(before), image(after)
+        delta = ImageDelta(old, new, (), (), (), (new.by_id[ID],), quotas_changed=False, broker_configs_changed=False)
+        self.brokers[number].cluster.state.applied_index = index
+        self.watchers[number](delta)
+        return self.history.violations
+
+
+def image(held: Assignment) -> Image:
+    stream = Stream(StreamName("s"), ID, 1, {}, internal=False, assignments=(held,))
+    return Image(by_name={stream.name: stream}, by_id={ID: stream})
+
+
+def test_a_high_water_mark_that_all_of_the_isr_has() -> None:
+    watched = Watched()
+    watched.durable(2, 10)
+    assert watched.led(1, end=12, mark=10) == []
+    assert watched.led(1, end=12, mark=10) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "mark", "says"),
+    [
+        (12, 11, "s-0 is committed to 11, and 2 of its ISR durable to 10"),
+        (12, 3, "the high-water mark of s-0 went back from 5 to 3"),
+        (9, 10, "the high-water mark 10 of s-0 is above its end"),
+    ],
+)
+def test_a_high_water_mark_that_is_wrong(end: int, mark: int, says: str) -> None:
+    watched = Watched()
+    watched.durable(2, 10)
+    assert watched.led(1, end=12, mark=5) == []
+    assert watched.led(1, end=end, mark=mark) == [says]
+
+
+def test_what_is_acknowledged_before_it_is_committed() -> None:
+    watched = Watched()
+    watched.durable(2, 10)
+    watched.led(1, end=12, mark=10)
+    where = TopicPartition("s", 0)
+    watched.history.acknowledge(where, 8, [1, 2])
+    assert watched.history.violations == []
+    watched.history.acknowledge(where, 10, [3])
+    assert "acknowledged up to 11, and no leader had more than 10 committed" in watched.history.violations[0]
+
+
+def test_two_leaders_of_one_epoch() -> None:
+    watched = Watched()
+    watched.led(1, end=0, mark=0)
+    assert watched.led(2, end=0, mark=0, epoch=5) == []
+    assert "2 and 1 lead" in watched.led(1, end=0, mark=0, epoch=5)[0]
+
+
+def test_two_controllers_of_one_term() -> None:
+    watched = Watched()
+    for number, (leader, term) in ((1, (11, 3)), (2, (11, 3)), (2, (12, 4)), (1, (11, 4))):
+        assert watched.history.violations == []
+        watched.brokers[number].cluster.view.leadership = SimpleNamespace(leader=leader, term=term)
+        watched.step(number)
+    assert watched.history.violations == ["nodes 12 and 11 lead the group in term 4"]
+
+
+def test_brokers_that_have_applied_different_entries() -> None:
+    watched = Watched()
+    shrunk = replace(HELD, isr=(ONE,), partition_epoch=PartitionEpoch(10))
+    assert watched.applies(1, 5, HELD, shrunk) == []
+    assert watched.applies(2, 5, HELD, shrunk) == []
+    assert watched.applies(1, 6, HELD, shrunk) == []
+    assert watched.applies(2, 6, HELD, HELD) == ["brokers have different metadata after entry 6 of the group's log"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"leader": THREE, "leader_epoch": Epoch(5)}, "3 leads s-0 outside the ISR [1, 2]"),
+        ({"isr": (ONE, BrokerId(4))}, "s-0 has [1, 4] in ISR and ELR, and the replicas [1, 2, 3]"),
+        ({"elr": (TWO,)}, "[2] are in the ISR and the ELR of s-0"),
+        ({"leader": TWO}, "s-0 has the leader 2 in the old epoch 4"),
+    ],
+)
+def test_assignments_that_are_wrong(wrong: dict[str, Any], says: str) -> None:
+    assert Watched().applies(1, 5, HELD, replace(HELD, **wrong)) == [says]
+
+
+def test_changes_of_the_metadata_are_counted_once() -> None:
+    watched = Watched()
+    alone = replace(HELD, isr=(ONE,), elr=(TWO,), partition_epoch=PartitionEpoch(10))
+    watched.applies(1, 5, HELD, alone)
+    watched.applies(2, 5, HELD, alone)
+    watched.applies(1, 6, alone, replace(alone, leader=NO_BROKER, leader_epoch=Epoch(5), isr=(), elr=(ONE, TWO)))
+    watched.applies(1, 7, alone, replace(HELD, leader=TWO, leader_epoch=Epoch(6)))
+    assert {name: times for name, times in watched.simulation.trace.met.items() if times} == {
+        "ISR shrinks": 2,
+        "ISR expansions": 1,
+        "eligible leader replicas kept": 2,
+        "partitions without a leader": 1,
+        "elections of partition leaders": 1,
+    }
+
+
+def advances_alone(leadership: PartitionLeadership) -> tuple[Effect, ...]:
+    """Without asking what the others of the ISR have."""
+    committed = leadership.durable_end(leadership.broker_id)
+    if committed is None or committed <= leadership.high_watermark:
+        return ()
+    leadership.high_watermark = committed
+    return (HighWatermarkMoved(committed),)
+
+
+def test_a_leader_that_commits_what_it_alone_has_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a whole cluster, with no fault at all."""
+    calm = ClusterScenario(troubled_s=0.5, node_faults=(), network_faults=())
+    assert run_cluster_seed(1, calm).violations == ()
+    monkeypatch.setattr(PartitionLeadership, "_advance", advances_alone)
+    assert any("of its ISR durable to" in text for text in run_cluster_seed(1, calm).violations)
