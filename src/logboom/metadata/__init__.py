@@ -27,7 +27,7 @@ ISR, eligible leader replicas, leader, both epochs) and the rules by which it ch
     observers       which brokers have copies for readers alone
     leases          who is alive: a state of the controller, in no record
 
-So far the broker runs alone and uses none of them; decision 27 says how it is going to.
+The controller alone calls what changes something (`broker.control`).
 
 `stream_config` is the one table of stream settings, with Kafka's names, defaults and rules; `setting_values` has the
 kinds of their values.
