@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, bytes_of, cluster_of, refusal_of, stays, until
-from tests.support.simulated import machine, run
+from tests.support.simulated import machine, run, stand_still
 
 from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutOfOrderSequenceError, StorageError
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
@@ -362,6 +362,21 @@ def test_a_broker_that_hears_of_no_change_stays_fenced_and_has_no_lease(tmp_path
             leads.append(old.leads)
             assert leads == [True, False], "it did not know before"
             await cluster.in_sync("orders")
+
+    run(body)
+
+
+def test_nobody_is_fenced_because_the_controller_stood_still(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            for delay_s in (0.0, 0.3, 1.0, 1.05):
+                await asyncio.sleep(delay_s)
+                before = cluster.image
+                stand_still(3.0)
+                await append(cluster.leader("orders"), b"a")
+                await asyncio.sleep(0.5)
+                assert cluster.image == before
 
     run(body)
 

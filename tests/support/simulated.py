@@ -72,5 +72,12 @@ def replace_disk(path: str, disk: SimDisk) -> None:
     _disks[_simulations[loop]][path] = disk
 
 
+def stand_still(seconds: float) -> None:
+    """Nothing runs for so long, on any machine of the test."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    _simulations[loop].scheduler.pass_time(seconds)
+
+
 def _end_later(loop: SimLoop, path: str, ended: Callable[[OSError | None], None]) -> None:
     loop.call_later(_SYNC_S, ended, None)

@@ -23,6 +23,9 @@ from logboom.metadata.leases import BrokerLeases
 from logboom.metadata.membership import begin_shutdown, checked_epoch, fence, unfence
 
 _RETRY_S: Final = 0.1
+_STOOD_STILL: Final = 0.5
+"""A timer that is late by this share of a lease says that this process, or its machine, stood still: what others sent
+meanwhile is not read yet."""
 InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """Runs one change of the metadata after the other."""
 
@@ -40,6 +43,7 @@ class Liveness:
         self._to_apply: dict[BrokerId, int] = {}
         """What fenced brokers have to have applied before they are unfenced."""
         self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
         self._fencing: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -118,6 +122,7 @@ class Liveness:
         end_s = self._leases.next_end_s
         if end_s is not None:
             delay_s = max(end_s - self._now_s(), least_s)
+            self._due_s = self._now_s() + delay_s
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _look(self) -> None:
@@ -125,6 +130,10 @@ class Liveness:
         leases = self._leases
         if leases is None:
             return
+        late_s = self._now_s() - self._due_s
+        if late_s > _STOOD_STILL * self._context.config.now.lease_ms / 1_000:
+            self._context.log.warning("this controller stood still, so it fences nobody yet", seconds=round(late_s, 3))
+            leases.begin_anew(self._now_s())
         expired = leases.expired(self._now_s())
         if self._fencing is not None and not self._fencing.done():
             return  # it looks again when it is done

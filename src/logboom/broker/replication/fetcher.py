@@ -26,6 +26,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind, Peers
+from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replication import wire
 from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
 from logboom.replication.reconciliation import EpochEnd
@@ -37,8 +38,10 @@ _GRACE_S: Final = 10.0
 """How long after its longest wait an answer may take, since it may carry megabytes."""
 _BACKOFF_MIN_MS: Final = 50
 _BACKOFF_MAX_MS: Final = 1_000
-_REFUSED_AFTER_S: Final = 0.1
-"""After a refusal, mostly of a leader or follower that has not heard of the other's role yet."""
+_REFUSED_MIN_S: Final = 0.1
+_REFUSED_MAX_S: Final = 0.8
+"""After refusals, mostly of a leader or follower that has not heard of the other's role yet: how long a partition waits
+before it asks again, twice as long each time."""
 _SESSIONS: Final = 1 << 31
 
 
@@ -58,9 +61,10 @@ class Fetcher:
         config: Current[BrokerConfig],
         ids: Ids,
         log: FilteringBoundLogger,
+        limited_log: RateLimitedLog,
     ) -> None:
         """`observer`: whether it is for copies that observe. `find`: a partition, None where it is not here.
-        `records_came`: so many bytes answer a fetch."""
+        `records_came`: so many bytes answer a fetch. `limited_log`: for what many partitions meet at a time."""
         self._leader = leader
         self._peers = peers
         self._observer = observer
@@ -71,6 +75,7 @@ class Fetcher:
         self._config = config
         self._ids = ids
         self._log = log
+        self._limited_log = limited_log
         self._wanted: dict[ReplicaKey, Fetch] = {}
         """Fetches to be sent with the next request."""
         self._sent: dict[ReplicaKey, Fetch] = {}
@@ -80,6 +85,8 @@ class Fetcher:
         self._heard_s = -math.inf
         """When the latest request was sent that the leader has answered."""
         self._ends: dict[ReplicaKey, TellDurableEnd] = {}
+        self._refusals: dict[ReplicaKey, float] = {}
+        """How long to wait after the next refusal, of partitions that were refused last."""
         self._calls: set[asyncio.Task[None]] = set()
         self._session = self._new_session()
         self._begins = True
@@ -116,6 +123,7 @@ class Fetcher:
         self._sent.pop(key, None)
         self._ends.pop(key, None)
         self._sent_s.pop(key, None)
+        self._refusals.pop(key, None)
 
     def quiet_s(self, key: ReplicaKey) -> float | None:
         """When the leader, which had been asked for a partition, was last known to have no news of it: it answered
@@ -217,9 +225,9 @@ class Fetcher:
             return
         follower = partition.role.follower
         if item.refusal:
-            self._log.info("a fetch was refused", leader=self._leader, partition=str(partition), reason=item.refusal)
-            follower.failed(item.number, after_s=_REFUSED_AFTER_S)
+            self._refused(key, partition, item)
             return
+        self._refusals.pop(key, None)
         diverging = None
         if item.diverging is not None:
             diverging = EpochEnd(Epoch(item.diverging[0]), Offset(item.diverging[1]))
@@ -227,6 +235,18 @@ class Fetcher:
             follower.freshness.told(Offset(item.high_watermark), asked_s)
         answer = FetchAnswered(item.number, Offset(item.high_watermark), Offset(item.log_start), diverging=diverging)
         follower.answered(answer, records)
+
+    def _refused(self, key: ReplicaKey, partition: Partition, item: wire.AnswerItem) -> None:
+        self._limited_log.info(
+            f"refused by {self._leader}",
+            "a fetch was refused",
+            leader=self._leader,
+            partition=str(partition),
+            reason=item.refusal,
+        )
+        delay_s = self._refusals.get(key, _REFUSED_MIN_S)
+        self._refusals[key] = min(2 * delay_s, _REFUSED_MAX_S)
+        partition.role.follower.failed(item.number, after_s=delay_s)
 
     def _failed(self, session: int, error: LogboomError) -> None:
         """Nothing is known of what was sent: ask for all of it anew, a little later."""

@@ -19,6 +19,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replication.ports import IsrPort
 from logboom.metadata.leadership import IsrProposal
 from logboom.replication.leadership import ProposalRefused, Ticked
@@ -44,6 +45,7 @@ class IsrKeeper:
         clock: Clock,
         ids: Ids,
         log: FilteringBoundLogger,
+        limited_log: RateLimitedLog,
     ) -> None:
         """`confirm` tells the leader of a partition again what its followers outside the ISR have."""
         self._controller = controller
@@ -55,6 +57,7 @@ class IsrKeeper:
         self._clock = clock
         self._ids = ids
         self._log = log
+        self._limited_log = limited_log
         self._led: dict[ReplicaKey, None] = {}
         self._due: dict[ReplicaKey, None] = {}
         self._proposing: asyncio.Task[None] | None = None
@@ -119,7 +122,8 @@ class IsrKeeper:
         stands = self._leader(key)
         if outcome is None or stands is None:
             return
-        self._log.info(
+        self._limited_log.info(
+            f"not changed: {type(outcome).__name__}",
             "in-sync replicas not changed",
             partition=str(self._find(key)),
             wanted=sorted(proposal.isr),

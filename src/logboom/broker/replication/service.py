@@ -1,7 +1,9 @@
 """Replication of one broker: the port of its partitions, and its handlers at the port to other brokers."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from structlog.typing import FilteringBoundLogger
@@ -14,6 +16,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind
+from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replication.fetcher import Fetcher
 from logboom.broker.replication.isr import IsrKeeper
 from logboom.broker.replication.ports import ClusterPorts
@@ -51,6 +54,7 @@ class ReplicationService:
         self._config = config
         self._runtime = runtime
         self._log = log
+        self._limited_log = RateLimitedLog(log, runtime.clock, Counter())
         self._fetchers: dict[_Source, Fetcher] = {}
         self._source_of: dict[ReplicaKey, _Source] = {}
         self._broker_id = broker_id
@@ -85,6 +89,7 @@ class ReplicationService:
             clock=runtime.clock,
             ids=runtime.ids,
             log=log,
+            limited_log=self._limited_log,
         )
 
     def start(self) -> None:
@@ -104,7 +109,7 @@ class ReplicationService:
         observes = assignment is not None and self._broker_id in assignment.observers
         source, before = (request.leader, observes), self._source_of.get(key)
         if before is not None and before != source:
-            self._fetchers[before].drop(key)
+            self._fetcher(before).drop(key)
         self._source_of[key] = source
         self._held.pop(key, None)
         if self._fetching.holds(key, self._broker_id):
@@ -137,6 +142,9 @@ class ReplicationService:
 
     def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
         """Tell the leader of a partition how far it is synced here."""
+        held = self._held.get(key)
+        if held is not None and held.epoch == told.epoch:
+            self._held[key] = replace(held, durable_end=told.durable_end)
         source = self._source_of.get(key)
         if source is not None and source[0] == told.leader:
             self._fetcher(source).tell(key, told)
@@ -144,7 +152,7 @@ class ReplicationService:
     def quiet_s(self, key: ReplicaKey) -> float | None:
         """When the leader of a partition that is observed here was last known to have no news of it."""
         source = self._source_of.get(key)
-        return None if source is None else self._fetchers[source].quiet_s(key)
+        return None if source is None else self._fetcher(source).quiet_s(key)
 
     def _fetcher(self, source: _Source) -> Fetcher:
         fetcher = self._fetchers.get(source)
@@ -161,6 +169,7 @@ class ReplicationService:
                 config=self._config,
                 ids=self._runtime.ids,
                 log=self._log,
+                limited_log=self._limited_log,
             )
         return fetcher
 
