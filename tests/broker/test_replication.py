@@ -11,10 +11,17 @@ from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, bytes_of, cluster_of, refusal_of, stays, until
 from tests.support.simulated import machine, run, stand_still
 
-from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutOfOrderSequenceError, StorageError
+from logboom.base.errors import (
+    InvalidRequestError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OutOfOrderSequenceError,
+    StorageError,
+)
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.base.ports import SyncFailedError
 from logboom.broker.peers import FrameKind
+from logboom.broker.replication import wire
 from logboom.metadata.assignment import PartitionUpdate
 from logboom.metadata.membership import fence
 from logboom.metadata.reassignment import reassign
@@ -170,6 +177,35 @@ def test_durable_ends_that_are_lost_on_the_way_come_again(tmp_path: Path) -> Non
             for number in range(3):
                 await append(cluster.leader("orders"), b"%d" % number)
             assert cluster.assignment("orders") == before, "no replica had to leave the ISR for it"
+
+    run(body)
+
+
+def test_a_durable_end_that_overtakes_its_fetch_counts(tmp_path: Path) -> None:
+    """A request is handled by a task, a message at once. Found by `logboom sim run --nodes 3 --seed 39`: a replica was
+    never in sync again."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            stream = await cluster.create("orders", [1, 2])
+            await cluster.stop(2)
+            leader = cluster.leader("orders")
+            await append(leader, b"a")
+            follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
+
+            async def fetch(number: int, offset: int, durable_end: int, last_epoch: int, told: int) -> None:
+                epoch = leader.leader_epoch
+                item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, durable_end)
+                request = wire.FetchRequest(7, number == 1, own_epoch, 0, 1_000, 1_000, [item], told)
+                await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
+
+            await fetch(1, offset=0, durable_end=0, last_epoch=-1, told=0)
+            ends = wire.DurableEnds(7, own_epoch, [(stream.id.bytes, 0, 2, leader.leader_epoch, 1)])
+            follower.post(BrokerId(1), FrameKind.DURABLE_END, wire.encode_ends(ends))
+            await fetch(2, offset=1, durable_end=0, last_epoch=leader.leader_epoch, told=1)
+            assert leader.role.leader.follower_end(BrokerId(2)) == 1
+            with pytest.raises(InvalidRequestError):
+                await fetch(3, offset=1, durable_end=1, last_epoch=leader.leader_epoch, told=2)
 
     run(body)
 

@@ -223,7 +223,7 @@ class Broker:
                 case following.Fetch():
                     self.last_request = effect.number
                     self.cluster.send(effect.leader, partial(self.cluster.fetch, self, effect))
-                case following.TellDurableEnd(leader, epoch, end):
+                case following.TellDurableEnd(_, leader, epoch, end):
                     self.cluster.send(leader, partial(self.cluster.told, self, leader, epoch, end))
                 case following.AppendRecords():
                     records, self.pending = self.pending, []

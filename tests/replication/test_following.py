@@ -53,7 +53,7 @@ def test_it_asks_appends_and_asks_again_and_tells_its_durable_end_beside_a_waiti
     core = started(epochs, end=3)
     assert core.step(answer(1, mark=2, end=5)) == (HighWatermarkMoved(Offset(2)), AppendRecords())
     assert core.step(Appended(Offset(5))) == (Fetch(2, LEADER, Epoch(5), Offset(5), Epoch(4), durable_end=Offset(3)),)
-    assert core.step(DurableEndMoved(Offset(5))) == (TellDurableEnd(LEADER, Epoch(5), Offset(5)),)
+    assert core.step(DurableEndMoved(Offset(5))) == (TellDurableEnd(2, LEADER, Epoch(5), Offset(5)),)
     assert core.step(DurableEndMoved(Offset(5))) == ()
     moved, again = core.step(answer(2, mark=9))
     assert moved == HighWatermarkMoved(Offset(5)), "the leader's mark, at most its own end"

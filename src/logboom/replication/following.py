@@ -100,8 +100,9 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class TellDurableEnd:
-    """Tell the leader, beside the fetch that is waiting there, how far this log is synced."""
+    """Tell the leader, beside the fetch of a number that is waiting there, how far this log is synced."""
 
+    number: int
     leader: BrokerId
     epoch: Epoch
     durable_end: Offset
@@ -245,7 +246,7 @@ class PartitionFollowing:
         if not self._fetching or self._told_end >= self._durable_end or not self._reconciled:
             return NOTHING  # the next request tells it; an end that the leader has not confirmed says nothing
         self._told_end = self._durable_end
-        return (TellDurableEnd(self.leader, self.epoch, self._durable_end),)
+        return (TellDurableEnd(self._number, self.leader, self.epoch, self._durable_end),)
 
     def _moved(self, leaders_mark: Offset) -> tuple[Effect, ...]:
         mark = min(leaders_mark, self._log_end)

@@ -154,7 +154,7 @@ class Fetcher:
         ends, self._ends = self._ends, {}
         if not ends or self._begins:  # the fetches that begin a session have them
             return
-        items = [(key[0].bytes, key[1], told.epoch, told.durable_end) for key, told in ends.items()]
+        items = [(key[0].bytes, key[1], told.number, told.epoch, told.durable_end) for key, told in ends.items()]
         body = wire.encode_ends(wire.DurableEnds(self._session, own_epoch, items))
         self._told += 1
         self._peers.post(self._leader, FrameKind.DURABLE_END, body)

@@ -65,8 +65,8 @@ class _Session:
         self.held_timer: asyncio.TimerHandle | None = None
         self.told: dict[ReplicaKey, tuple[Offset, Offset]] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
-        self.ends: dict[ReplicaKey, Offset] = {}
-        """The durable ends that the follower told since the fetch that is pending."""
+        self.ends: dict[ReplicaKey, tuple[int, Offset]] = {}
+        """The durable ends that the follower told beside a fetch, with the number of that."""
         self.ends_received = 0
         """How many messages with durable ends came in this session."""
         self.mark_due: set[ReplicaKey] = set()
@@ -116,13 +116,13 @@ class _Session:
         for item in items:
             key = wire.key_of(item.stream, item.index)
             self.pending[key] = item
-            self.ends.pop(key, None)
             self.new.add(key)
             self.ready[key] = None
 
     def durable_end(self, key: ReplicaKey, item: wire.FetchItem) -> Offset:
         """What the follower said last. The leadership itself forgets what a follower had that leaves the ISR."""
-        return max(Offset(item.durable_end), self.ends.get(key, Offset(0)))
+        number, end = self.ends.get(key, (item.number, Offset(0)))
+        return Offset(max(item.durable_end, end)) if number == item.number else Offset(item.durable_end)
 
     def end(self) -> None:
         if self.mark_timer is not None:
@@ -341,14 +341,14 @@ class FetchServing:
         if session is None:
             return
         session.ends_received += 1
-        for stream, index, epoch, durable_end in told.ends:
+        for stream, index, number, epoch, durable_end in told.ends:
             try:
                 key = wire.key_of(stream, index)
                 partition = self._find(key)
             except LogboomError:
                 continue
             if partition.role.leads and partition.leader_epoch == epoch and durable_end <= partition.log_end_offset:
-                session.ends[key] = Offset(durable_end)
+                session.ends[key] = number, Offset(durable_end)  # it may overtake the fetch, which is a task here
                 self._follower_is_at(partition, session, Offset(durable_end))
 
     def _follower_is_at(self, partition: Partition, session: _Session, durable_end: Offset) -> None:

@@ -75,11 +75,12 @@ class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
-    """How far a follower's logs are synced: for each its stream, index, leader epoch and durable end."""
+    """How far a follower's logs are synced: for each its stream and index, the number of the fetch beside which that is
+    told, the leader epoch and the durable end."""
 
     session: int
     broker_epoch: int
-    ends: Sequence[tuple[bytes, int, int, int]]
+    ends: Sequence[tuple[bytes, int, int, int, int]]
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
