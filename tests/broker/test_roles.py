@@ -1,6 +1,7 @@
 """A partition's role: none while it is merely open, leader once the committed metadata says so."""
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +25,17 @@ from logboom.base.errors import (
     UnknownLeaderEpochError,
     UnknownStreamError,
 )
-from logboom.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionIndex, StreamId, StreamName
+from logboom.base.ids import (
+    NO_EPOCH,
+    BrokerEpoch,
+    BrokerId,
+    DirectoryId,
+    Epoch,
+    Offset,
+    PartitionIndex,
+    StreamId,
+    StreamName,
+)
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.group_commit import FlushTarget
@@ -36,8 +47,10 @@ from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.partition.services import PartitionServices
+from logboom.broker.role_keeper import RoleKeeper
 from logboom.host import SystemClock
-from logboom.metadata import Stream, StreamCreated, delta_of
+from logboom.metadata import Image, Stream, StreamCreated, delta_of
+from logboom.metadata.records import BrokerRegistered, PartitionsPlaced, Placed
 from logboom.records import gap_batch, patch_batch, read_header
 from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
 from logboom.replication.leadership import FollowerFetched
@@ -57,6 +70,8 @@ class ImmediateCommit:
 
     def __init__(self) -> None:
         self.enqueued: list[FlushTarget] = []
+        self.lacks = 0
+        """How often there is no room for a job."""
 
     def enqueue(self, target: FlushTarget, size_bytes: int) -> None:
         self.enqueued.append(target)
@@ -71,6 +86,9 @@ class ImmediateCommit:
         raise NotImplementedError
 
     async def run(self, function: Callable[[], Result]) -> Result:
+        if self.lacks:
+            self.lacks -= 1
+            raise DiskFullError("no room")
         return function()
 
 
@@ -126,10 +144,15 @@ def lease() -> Lease:
 
 
 @pytest.fixture
-def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease) -> Iterator[Partition]:
+def disk() -> SimDisk:
+    return SimDisk()
+
+
+@pytest.fixture
+def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease, disk: SimDisk) -> Iterator[Partition]:
     """A partition of broker 1 over a log with two records of epoch 3, in no role."""
     open_files, clock, counters = OpenFiles(), SystemClock(), Counters()
-    log = PartitionLog.open(SimDisk(), "log", LogConfig(), now_ms=1_000, report=Reports(), open_files=open_files)
+    log = PartitionLog.open(disk, "log", LogConfig(), now_ms=1_000, report=Reports(), open_files=open_files)
     log.append(records := batch(b"a", b"b"), ((0, read_header(records)),), leader_epoch=Epoch(3), now_ms=1_000)
     log.flush(sync=True)
     config, logger = Current(BrokerConfig()), structlog.wrap_logger(structlog.testing.CapturingLogger())
@@ -351,6 +374,47 @@ def test_a_log_that_a_leader_has_ordered_to_be_cut_leads_only_after_that(
         assert partition.log.log_end_offset == 0
         partition.role.lead(Leading(Epoch(10), ALONE))
         assert partition.high_watermark == 0
+
+    run(body)
+
+
+def no_room(operation: str, path: str) -> None:
+    if operation == "write":
+        raise OSError(errno.ENOSPC, "no room", path)
+
+
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_a_full_disk_keeps_nobody_from_leading(
+    partition: Partition, commit: ImmediateCommit, replication: Recorded, disk: SimDisk, lacks: int
+) -> None:
+    """What was staged and never told of is dropped for it; where that does not help, it is tried again."""
+    key = StreamName("orders"), PartitionIndex(0)
+    brokers = BrokerId(1), BrokerId(2)
+    registered = BrokerRegistered(
+        id=brokers[0], epoch=BrokerEpoch(7), directory_id=DirectoryId("d"), incarnation="i", listeners={}
+    )
+    created = StreamCreated(name=key[0], id=partition.stream.id, partitions=1, config={}, internal=False)
+    placed = PartitionsPlaced(id=created.id, placed=(Placed(brokers, brokers, brokers[0], Epoch(5)),))
+
+    async def body() -> None:
+        keeper = RoleKeeper(
+            {key: partition},
+            brokers[0],
+            flusher=commit,
+            own_epoch=lambda: registered.epoch,
+            lost=(),
+            changing=asyncio.Lock(),
+            log=structlog.wrap_logger(structlog.testing.CapturingLogger()),
+        )
+        partition.role.follow(brokers[1], Epoch(4))
+        partition.role.follower.answered(answer(replication, 2), leaders_batch(b"c", offset=2, epoch=4))
+        disk.fault = no_room
+        commit.lacks = lacks
+        await keeper.follow(keeper.take(delta_of(Image(), [registered, created, placed]).after, [key]))
+        while not partition.leads:
+            await asyncio.sleep(0.01)
+        assert partition.log_end_offset == 2
+        await keeper.stop()
 
     run(body)
 

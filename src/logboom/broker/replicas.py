@@ -56,12 +56,18 @@ class Replicas:
         self._failed: dict[PartitionKey, StorageError] = {}
         self._prepared: list[Partition] = []
         self._lost = LostReplicas(losses, self._make_anew, log)
+        self._changing = asyncio.Lock()
         self._roles = RoleKeeper(
-            self._partitions, broker_id, flusher=flusher, own_epoch=own_epoch, lost=self._lost, log=log
+            self._partitions,
+            broker_id,
+            flusher=flusher,
+            own_epoch=own_epoch,
+            lost=self._lost,
+            changing=self._changing,
+            log=log,
         )
         self._has_lease = True
         self._has_removed_moved = False
-        self._changing = asyncio.Lock()
         logs.on_damage = self.found_damage
 
     async def open(self, image: Image, marks: Mapping[ReplicaKey, Offset]) -> None:
@@ -302,6 +308,7 @@ class Replicas:
     async def close(self, reason: LogboomError) -> None:
         """Close every log cleanly once no thread reads it; appends and reads that wait are answered with `reason`."""
         await self._lost.stop()
+        await self._roles.stop()
         await self._logs.close_all(self._partitions.values(), reason)
 
 

@@ -1,7 +1,8 @@
 """Gives the partitions of this broker the roles that the image says.
 
 Roles change in this order: whatever ends, ends at once (`Role.rest`); then the logs that are to lead are made durable
-to their ends, all of them together; then they lead.
+to their ends, all of them together; then they lead. Where a disk is full, what is only staged is dropped for that: no
+leader counts on it. What cannot be led even so is tried again, for as long as the image says that it is led here.
 
 A role is taken only once the image knows this process: before that, what it says of this broker's leaderships is of an
 earlier process, and two processes must not write under one leader epoch.
@@ -10,9 +11,11 @@ earlier process, and two processes must not write under one leader epoch.
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from logboom.base.errors import RetriableStorageError
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.assignments import Following, Wanted, is_registered, wanted_role
 from logboom.broker.disk.log_manager import PartitionKey
@@ -21,6 +24,9 @@ from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.metadata import Image
+from logboom.storage import PartitionLog
+
+_RETRY_S: Final = 0.5
 
 
 class RoleKeeper:
@@ -34,9 +40,11 @@ class RoleKeeper:
         flusher: GroupCommit,
         own_epoch: Callable[[], BrokerEpoch | None],
         lost: Container[ReplicaKey],
+        changing: asyncio.Lock,
         log: FilteringBoundLogger,
     ) -> None:
-        """`lost`: replicas that take no role, because they do not have their records."""
+        """`lost`: replicas that take no role, because they do not have their records. `changing` is held by whoever
+        calls `follow`, and by the keeper itself when it tries again."""
         self.image = Image()
         """What roles are taken from."""
         self._partitions = partitions
@@ -44,7 +52,10 @@ class RoleKeeper:
         self._flusher = flusher
         self._own_epoch = own_epoch
         self._lost = lost
+        self._changing = changing
         self._log = log
+        self._unled: set[PartitionKey] = set()
+        self._trying: asyncio.Task[None] | None = None
         self._knows_process = False
 
     def take(self, image: Image, changed: Iterable[PartitionKey]) -> Sequence[PartitionKey]:
@@ -115,11 +126,48 @@ class RoleKeeper:
     async def _lead(self, partitions: Sequence[Partition]) -> None:
         """Lead once everything is durable that was staged before: a leader's log is safe to its end."""
         unsafe = [partition for partition in partitions if not partition.role.is_settled]
-        syncs = [self._flusher.run(partial(partition.log.flush, sync=True)) for partition in unsafe]
+        syncs = [self._flusher.run(partial(_make_safe, partition.log)) for partition in unsafe]
         for partition, outcome in zip(unsafe, await asyncio.gather(*syncs, return_exceptions=True), strict=True):
             if isinstance(outcome, BaseException):
                 self._log.error("a partition is not led", partition=str(partition), reason=str(outcome))
         for partition in partitions:
             wanted = self._wanted(partition)
-            if isinstance(wanted, Leading) and partition.role.is_settled:
+            if not isinstance(wanted, Leading):
+                continue
+            if partition.role.is_settled:
                 partition.role.lead(wanted)
+            elif self._flusher.failure is None:
+                self._try_again((partition.stream.name, partition.index))
+
+    def _try_again(self, key: PartitionKey) -> None:
+        self._unled.add(key)
+        if self._trying is None:
+            self._trying = asyncio.ensure_future(self._try_later())
+            self._trying.add_done_callback(self._tried)
+
+    async def _try_later(self) -> None:
+        while self._unled:
+            await asyncio.sleep(_RETRY_S)
+            async with self._changing:
+                unled, self._unled = self._unled, set()
+                await self.follow(unled)
+
+    def _tried(self, task: asyncio.Task[None]) -> None:
+        self._trying = None
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._log.error("taking leaderships failed on an internal error", exc_info=fault)
+
+    async def stop(self) -> None:
+        """Try nothing again."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.gather(self._trying, return_exceptions=True)
+
+
+def _make_safe(log: PartitionLog) -> None:
+    """Sync a log to its end; to that of what is written, where there is no room for more."""
+    try:
+        log.flush(sync=True)
+    except RetriableStorageError:
+        log.abandon_staged()
+        log.flush(sync=True)
