@@ -199,9 +199,11 @@ class Node:
         If it only stepped down, those left could be stuck: who does not know yet that the change is committed still
         asks for its vote, and it has entries that they lack.
         """
+        if self._raw.raft.core.role is not Role.LEADER:  # a status is made of copies, and this is asked at every tick
+            return
         status = self._raw.status
         voters = status.config.voters
-        if status.soft_state.role is Role.LEADER and status.node_id not in voters.ids and status.transferee == NOBODY:
+        if status.node_id not in voters.ids and status.transferee == NOBODY:
             self._raw.transfer_leader(max(voters.incoming, key=lambda voter: status.progress[voter].match_index))
 
     def _take(self, event: Event, effects: list[Effect]) -> None:

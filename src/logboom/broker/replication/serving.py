@@ -32,9 +32,11 @@ from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
 
-_ON_LOOP_BYTES: Final = 256 << 10
-"""What is read on the loop, where it is in memory. A follower that has more to catch up with is read for on a thread,
-so that its megabytes do not hold up everybody else."""
+_ON_LOOP_BYTES: Final = 1 << 20
+"""What is read of a partition on the loop, where it is in memory; a follower that has more to catch up with asks again.
+A thread would cost two changes of thread and the wait for the interpreter, more than so many bytes take to copy."""
+_LOOP_BYTES_PER_TURN: Final = 1 << 20
+"""After so much for one request, others get their turn of the loop."""
 _MARK_DELAY_S: Final = 0.02
 _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
@@ -222,6 +224,7 @@ class FetchServing:
         items: list[wire.AnswerItem] = []
         records: list[Bytes] = []
         left_bytes = min(request.max_bytes, _MAX_BYTES)
+        turn_ends = left_bytes - _LOOP_BYTES_PER_TURN
         catch_up_bytes = request.partition_max_bytes
         while left_bytes > 0 and (found := self._next(session, catch_up=catch_up_bytes > 0)) is not None:
             key, item, catches_up = found
@@ -238,6 +241,9 @@ class FetchServing:
                 left_bytes -= len(data)
                 catch_up_bytes -= len(data) if catches_up else 0
                 self._counters.replicated_bytes_out += len(data)
+            if left_bytes <= turn_ends:
+                turn_ends = left_bytes - _LOOP_BYTES_PER_TURN
+                await asyncio.sleep(0)
         return items, records
 
     def _next(self, session: _Session, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
@@ -319,7 +325,7 @@ class FetchServing:
         if offset >= end:
             return b""
         found = log.reader.read_with_next_offset(offset, min(max_bytes, _ON_LOOP_BYTES), ceiling=end, cached_only=True)
-        if found is not None and (found[1] >= end or max_bytes <= _ON_LOOP_BYTES):
+        if found is not None:
             return found[0]
         async with self._disk_reads_of_observers if session.observer else self._disk_reads:
             data = await partition.reads.in_thread(partial(log.reader.read, offset, max_bytes, ceiling=end))
