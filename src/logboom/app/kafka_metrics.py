@@ -33,6 +33,8 @@ _COUNTERS: Final = {
     "trailing": "Requests with bytes behind their last field.",
     "fetched_bytes": "Record bytes in fetch responses.",
     "produced_bytes": "Record bytes in produce requests.",
+    "sent_to_observers": "Times that a consumer was sent to an observer of a partition.",
+    "sent_to_replicas": "Times that a consumer was sent to a replica in its rack.",
 }
 _SESSION_GAUGES: Final = {
     "sessions": ("sessions", "Incremental fetch sessions in the cache."),

@@ -408,9 +408,9 @@ def _moving(asked: Sequence[str], streams: Collection[str] | None) -> list[Parti
 
 
 def _held(asked: Sequence[str], node: int) -> int:
-    """Replicas that a node still has."""
+    """Copies that a node still has. Its observers the controller moves by itself."""
     found = _look(asked).nodes.get(node)
-    return 0 if found is None else found.replicas
+    return 0 if found is None else found.replicas + found.observers
 
 
 def _placed(cluster: Cluster) -> dict[Partition, Replicas]:
@@ -425,7 +425,10 @@ def _rooms(cluster: Cluster) -> dict[BrokerId, Room]:
         BrokerId(node.id): Room(
             domain=domains.get(node.id) or f"node {node.id}",
             rack=node.rack,
-            takes_more=node.fenced is not True and node.error is None and draining.get(node.id) != "true",
+            takes_more=node.fenced is not True
+            and node.error is None
+            and not node.is_observer
+            and draining.get(node.id) != "true",
         )
         for node in cluster.nodes.values()
     }

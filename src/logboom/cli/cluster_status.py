@@ -131,6 +131,16 @@ def told(cluster: Cluster, processes: Processes) -> dict[str, Any]:
         "partitions": cluster.partitions,
         "at_preferred": cluster.at_preferred,
         "troubles": [{**asdict(each), "what": each.what} for each in cluster.troubles],
+        "observers": [
+            {
+                "stream": stream,
+                "partition": partition,
+                "node": node,
+                "records": cluster.lags.get((stream, partition, node), 0),
+            }
+            for (stream, partition), nodes in sorted(cluster.observers.items())
+            for node in nodes
+        ],
         "lags": [
             {"stream": stream, "partition": partition, "node": node, "records": records}
             for (stream, partition, node), records in sorted(cluster.lags.items())
@@ -155,18 +165,21 @@ def lines(cluster: Cluster, processes: Processes) -> list[str]:
     shown += ["", *_trouble_lines(cluster)]
     if away := cluster.partitions - cluster.at_preferred:
         shown.append(f"{plural(away, 'partition')} not led by the preferred node, the first of its replicas")
+    if cluster.observers:
+        shown.append(_observers_line(cluster))
     if cluster.lags:
         shown += ["", *_lag_lines(cluster)]
     return shown
 
 
 def _node_lines(cluster: Cluster, processes: Processes) -> list[str]:
+    observed = bool(cluster.observers) or any(node.is_observer for node in cluster.nodes.values())
     ranks = any(node.rack is not None for node in cluster.nodes.values())
     rows: list[list[object]] = []
     for _, node in sorted(cluster.nodes.items()):
         size = None if node.size_bytes is None else human_bytes(node.size_bytes)
         rack = [node.rack] if ranks else []
-        counts = [node.leads, node.preferred, node.replicas]
+        counts = [node.leads, node.preferred, node.replicas, *([node.observers] if observed else [])]
         state = _state(node, processes.get(node.id))
         rows.append([node.id, node.kafka, *rack, state, _role(cluster, node), *counts, node.lag, size])
     headers = [
@@ -178,6 +191,7 @@ def _node_lines(cluster: Cluster, processes: Processes) -> list[str]:
         "leads",
         "preferred",
         "replicas",
+        *(["observers"] if observed else []),
         "lag",
         "size",
     ]
@@ -187,6 +201,8 @@ def _node_lines(cluster: Cluster, processes: Processes) -> list[str]:
 def _state(node: Node, process: dict[str, Any] | None) -> str:
     """Whether it serves, as the controller sees it; then what is known of its process."""
     words = ["up" if node.fenced is False else "fenced" if node.fenced else "unknown"]
+    if node.is_observer:
+        words.append("only observes")
     if process is not None and process["state"] != "up":
         words.append(str(process["state"]))
     elif node.error is not None:
@@ -223,12 +239,37 @@ def _trouble_lines(cluster: Cluster) -> list[str]:
     return [f"partitions: {words}", *shown, *([f"and {more:,} more; --json has them all"] if more else [])]
 
 
+def _observers_line(cluster: Cluster) -> str:
+    """How far the observers are behind, all together; the worst of them are among the lags."""
+    count = sum(map(len, cluster.observers.values()))
+    behind = [
+        cluster.lags[stream, partition, node]
+        for (stream, partition), nodes in cluster.observers.items()
+        for node in nodes
+        if (stream, partition, node) in cluster.lags
+    ]
+    words = f"{plural(count, 'observer')} of {plural(len(cluster.observers), 'partition')}"
+    return (
+        f"{words}, {len(behind):,} of them behind, by {max(behind):,} records at most"
+        if behind
+        else f"{words}, none behind"
+    )
+
+
 def _lag_lines(cluster: Cluster) -> list[str]:
     worst = sorted(cluster.lags.items(), key=lambda item: -item[1])
-    rows = [[f"{stream}:{partition}", node, f"{lag}"] for (stream, partition, node), lag in worst[:_LAGS_SHOWN]]
+    rows = [
+        [
+            f"{stream}:{partition}",
+            "observer" if node in cluster.observers.get((stream, partition), ()) else "replica",
+            node,
+            f"{lag}",
+        ]
+        for (stream, partition, node), lag in worst[:_LAGS_SHOWN]
+    ]
     more = len(worst) - len(rows)
-    shown = table_lines(("replica of", "node", "records behind"), rows)
-    return [*shown, *([f"and {plural(more, 'replica')} more; --json has them all"] if more else [])]
+    shown = table_lines(("copy of", "is", "node", "records behind"), rows)
+    return [*shown, *([f"and {more:,} more; --json has them all"] if more else [])]
 
 
 def _ids(nodes: Iterable[int]) -> str:
@@ -237,7 +278,7 @@ def _ids(nodes: Iterable[int]) -> str:
 
 def _styled(shown: list[str]) -> Text:
     text = Text("\n".join(shown), no_wrap=True)
-    text.highlight_regex(r"(?m)^(NODE|PARTITION|REPLICA OF) .*$", "bold")
+    text.highlight_regex(r"(?m)^(NODE|PARTITION|COPY OF) .*$", "bold")
     text.highlight_words(_BAD, "red")
     text.highlight_words(_DOUBTFUL, "yellow")
     return text

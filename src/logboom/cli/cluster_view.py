@@ -22,6 +22,10 @@ _DESCRIBE_CONFIGS: Final = 32
 _DESCRIBE_LOG_DIRS: Final = 35
 _DESCRIBE_QUORUM: Final = 55
 _DESCRIBE_CLUSTER: Final = 60
+_DESCRIBE_PARTITIONS: Final = 75
+_BROKER_RESOURCE: Final = 4
+_IS_OBSERVER: Final = "logboom.broker.observer"
+_PARTITIONS_AN_ANSWER: Final = 2_000
 _TOPIC_RESOURCE: Final = 2
 _METADATA_STREAM: Final = "__cluster_metadata"
 _MINIMUM: Final = "min.insync.replicas"
@@ -49,6 +53,10 @@ class Node:
     preferred: int = 0
     """Partitions whose first replica it has: it should lead them when all is well."""
     replicas: int = 0
+    observers: int = 0
+    """Copies of partitions that it has for readers alone."""
+    is_observer: bool = False
+    """Whether it has no others, since it was started with --observer."""
     lag: int | None = None
     """The sum over its replicas of the committed records that they do not have yet; None where it did not answer."""
     size_bytes: int | None = None
@@ -93,9 +101,11 @@ class Cluster:
     """Partitions that their preferred node leads."""
     placed: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """The replicas of each partition."""
+    observers: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    """The observers of each partition that has some."""
     troubles: list[Trouble] = field(default_factory=list)
     lags: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    """Replicas that are behind, by stream, partition and node: how many records."""
+    """Replicas and observers that are behind, by stream, partition and node: how many records."""
 
 
 @dataclass(slots=True)
@@ -209,6 +219,34 @@ def _ask_log_dirs(link: Link) -> Any:
     return _ask(link, _DESCRIBE_LOG_DIRS, 2, 4, topics=None)
 
 
+def ask_replicas(streams: Iterable[str]) -> Callable[[Link], dict[tuple[str, int], tuple[int, ...]]]:
+    """A question for `from_all`: the replicas without observers, of each partition of some streams. Metadata names both
+    together; where the broker tells nothing else, all of them are replicas."""
+
+    def ask(link: Link) -> dict[tuple[str, int], tuple[int, ...]]:
+        version = link.version(_DESCRIBE_PARTITIONS, 0, 0)
+        found: dict[tuple[str, int], tuple[int, ...]] = {}
+        if version is None:
+            return found
+        cls = request_class(_DESCRIBE_PARTITIONS, version)
+        asked, cursor = tuple(nested(cls, "topics")(name=name) for name in streams), None
+        while asked:
+            limit = _PARTITIONS_AN_ANSWER
+            reply = link.ask(
+                _DESCRIBE_PARTITIONS, version, cls(topics=asked, response_partition_limit=limit, cursor=cursor)
+            )
+            for topic in reply.topics:
+                for each in topic.partitions:
+                    found[str(topic.name), each.partition_index] = tuple(each.replica_nodes)
+            if reply.next_cursor is None:
+                break
+            name, index = reply.next_cursor.topic_name, reply.next_cursor.partition_index
+            cursor = nested(cls, "cursor")(topic_name=name, partition_index=index)
+        return found
+
+    return ask
+
+
 def ask_configs(kind: int, names: Iterable[str], setting: str) -> Callable[[Link], dict[str, str]]:
     """A question for `from_all`: the values that a setting has for resources of a kind, by their names."""
 
@@ -264,14 +302,20 @@ def _cluster(told: _Told) -> Cluster:
 def _count(cluster: Cluster, told: _Told) -> None:
     """Leaders and replicas of each node, and the partitions that are not as they should be."""
     suspects = []
+    counted = _replicas_alone(told)
     for topic in told.metadata.topics:
         cluster.streams += 1
         for each in topic.partitions:
             cluster.partitions += 1
             leader = each.leader_id if each.leader_id >= 0 else None
-            replicas, in_sync = list(each.replica_nodes), list(each.isr_nodes)
+            copies, in_sync = list(each.replica_nodes), list(each.isr_nodes)
+            replicas = list(counted.get((str(topic.name), each.partition_index), copies))
             for replica in replicas:
                 cluster.nodes.setdefault(replica, Node(replica, None)).replicas += 1
+            if observers := tuple(one for one in copies if one not in replicas):
+                cluster.observers[str(topic.name), each.partition_index] = observers
+            for observer in observers:
+                cluster.nodes.setdefault(observer, Node(observer, None)).observers += 1
             cluster.placed[str(topic.name), each.partition_index] = tuple(replicas)
             if replicas:
                 cluster.nodes[replicas[0]].preferred += 1
@@ -290,17 +334,37 @@ def _count(cluster: Cluster, told: _Told) -> None:
     cluster.troubles = sorted(troubled, key=lambda each: (each.stream, each.partition))
 
 
+def _replicas_alone(told: _Told) -> dict[tuple[str, int], tuple[int, ...]]:
+    """The replicas of partitions of which not all copies are in sync: some of those may be observers."""
+    unsure = {
+        str(topic.name)
+        for topic in told.metadata.topics
+        if any(len(each.isr_nodes) < len(each.replica_nodes) for each in topic.partitions)
+    }
+    if not unsure:
+        return {}
+    answers, _ = from_all([told.address], ask_replicas(sorted(unsure)))
+    return answers.get(told.address, {})
+
+
 def _look_at_replicas(cluster: Cluster, silent: Mapping[str, str]) -> None:
     """How far each node's replicas are behind, as that node itself says. `silent`: who did not answer a moment ago, and
     is not asked again."""
     by_address = {node.kafka: node for node in cluster.nodes.values() if node.kafka is not None}
-    answers, errors = from_all([address for address in by_address if address not in silent], _ask_log_dirs)
+
+    def ask(link: Link) -> tuple[Any, bool]:
+        name = str(by_address[link.address].id)
+        observer = ask_configs(_BROKER_RESOURCE, [name], _IS_OBSERVER)(link).get(name) == "true"
+        return _ask_log_dirs(link), observer
+
+    answers, errors = from_all([address for address in by_address if address not in silent], ask)
     for node in cluster.nodes.values():
         node.error = (
             "nobody tells where it is" if node.kafka is None else silent.get(node.kafka, errors.get(node.kafka))
         )
-    for address, reply in answers.items():
+    for address, (reply, observer) in answers.items():
         node = by_address[address]
+        node.is_observer = observer
         if reply is None:
             continue
         node.lag = node.size_bytes = 0

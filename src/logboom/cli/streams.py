@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from logboom.cli.client import ANSWER_TIMEOUT_S, Bounds, admin, bounds, find_stream, metadata, sentence
+from logboom.cli.cluster_view import ask_replicas, from_all
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, fail, note, plural, print_json, print_table
 from logboom.metadata.observers import OBSERVERS
 
@@ -114,8 +115,10 @@ def describe(stream: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: As
     client = admin(bootstrap)
     topic = find_stream(client, bootstrap, stream)
     held = bounds(client, {stream: len(topic.partitions)})
+    replicas = _replicas(bootstrap, stream)
     rows = [
-        _partition_row(partition, held.get((stream, index))) for index, partition in sorted(topic.partitions.items())
+        _partition_row(partition, replicas.get((stream, index), tuple(partition.replicas)), held.get((stream, index)))
+        for index, partition in sorted(topic.partitions.items())
     ]
     identity, settings = _identity(client, stream), _config(client, stream)
     if as_json:
@@ -125,16 +128,15 @@ def describe(stream: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: As
     shown = [
         {
             **row,
-            "replicas": ",".join(map(str, row["replicas"])),
-            "in_sync": ",".join(map(str, row["in_sync"])),
+            **{name: ",".join(map(str, row[name])) for name in ("replicas", "in_sync", "observers")},
             "error": row["error"] or "",
         }
         for row in rows
     ]
-    print_table(
-        ("partition", "leader", "replicas", "in sync", "first", "end", "records", ""),
-        [tuple(row.values()) for row in shown],
-    )
+    headers = {name: name.replace("_", " ") for name in rows[0]} | {"error": ""}
+    if not any(row["observers"] for row in rows):
+        del headers["observers"]
+    print_table(tuple(headers.values()), [tuple(row[name] for name in headers) for row in shown])
     typer.echo("")
     print_table(
         ("setting", "value", "set"),
@@ -142,13 +144,20 @@ def describe(stream: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: As
     )
 
 
-def _partition_row(partition: PartitionMetadata, held: Bounds | None) -> dict[str, Any]:
+def _replicas(bootstrap: str, stream: str) -> dict[tuple[str, int], tuple[int, ...]]:
+    """The replicas of each partition, apart from its observers; nothing where no broker can tell them apart."""
+    answers, _ = from_all(bootstrap.split(","), ask_replicas([stream]))
+    return next(iter(answers.values()), {})
+
+
+def _partition_row(partition: PartitionMetadata, replicas: tuple[int, ...], held: Bounds | None) -> dict[str, Any]:
     error = sentence(KafkaException(partition.error)) if partition.error else None
     return {
         "partition": partition.id,
         "leader": partition.leader,
-        "replicas": list(partition.replicas),
+        "replicas": list(replicas),
         "in_sync": list(partition.isrs),
+        "observers": [one for one in partition.replicas if one not in replicas],
         "first": held.first if held else None,
         "end": held.end if held else None,
         "records": held.records if held else None,

@@ -89,6 +89,10 @@ class KafkaMetrics:
         self.fetch_sessions = FetchSessionMetrics()
         self.fetched_bytes = 0
         """Record bytes in fetch replies."""
+        self.sent_to_observers = 0
+        """Partitions of fetches whose consumers were sent to an observer."""
+        self.sent_to_replicas = 0
+        """Those whose consumers were sent to a replica in their rack."""
         self.produced_bytes = 0
         """Record bytes in produce requests."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from logboom.broker.partition.replica import Partition
     from logboom.broker.partition.replication_port import ReplicaKey
     from logboom.kafka.cluster.view import ClusterView
+    from logboom.kafka.metrics import KafkaMetrics
     from logboom.metadata.assignment import Assignment
 
 _STAYS_S: Final = 60.0
@@ -32,8 +33,9 @@ _STAYS_S: Final = 60.0
 class ReadReplicas:
     """See the module. One for a server."""
 
-    def __init__(self, cluster: ClusterView, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterView, clock: Clock, metrics: KafkaMetrics) -> None:
         self._cluster = cluster
+        self._metrics = metrics
         self._clock = clock
         self._turn = 0
         self._sent: dict[Hashable, dict[ReplicaKey, float]] = {}
@@ -55,9 +57,12 @@ class ReadReplicas:
             observers = self._observers(partition, assignment, rack, offset)
             if observers:
                 self._turn += 1
+                self._metrics.sent_to_observers += 1
                 self._sent.setdefault(connection, {})[_key(partition)] = self._clock.monotonic_s()
                 return observers[self._turn % len(observers)]
-        return self._replica(partition, assignment, rack) if rack else NO_BROKER
+        replica = self._replica(partition, assignment, rack) if rack else NO_BROKER
+        self._metrics.sent_to_replicas += replica != NO_BROKER
+        return replica
 
     def connection_closed(self, connection: Hashable) -> None:
         """Nobody comes back on this one."""

@@ -56,7 +56,7 @@ def make_services(
     fetches = FetchServices(
         broker=broker,
         cluster=cluster,
-        read_replicas=ReadReplicas(cluster, broker.clock),
+        read_replicas=ReadReplicas(cluster, broker.clock, metrics),
         config=config,
         metrics=metrics,
         quotas=broker.quotas,
