@@ -187,6 +187,12 @@ def test_a_broker_of_no_cluster_yet_learns_the_clusters_id_and_one_of_another_is
         shaken(dialler(), listener(introduction(2, "other")))
 
 
+def test_a_broker_of_an_older_generation_is_told_how_to_rejoin() -> None:
+    older, newer = introduction(1, "ours"), introduction(2, "ours#1")
+    with pytest.raises(HandshakeError, match=r"broker 2 is of generation 1 .* broker 1, of generation 0.*--rejoin"):
+        shaken(dialler(older), listener(newer))
+
+
 def test_the_same_broker_id_on_another_disk_gets_through_for_the_controller_to_judge() -> None:
     _, two = shaken(dialler(introduction(1, directory_id="new disk")), listener())
     assert two.other.identity == PeerIdentity(

@@ -254,8 +254,8 @@ class Broker:
         try:
             peers.identify(data_dir.identity.as_peer)
             if not data_dir.identity.cluster_id:
-                cluster_id = await discover_cluster(peers, config, log)
-                await asyncio.to_thread(data_dir.join_cluster, cluster_id)
+                cluster_name = await discover_cluster(peers, config, log)
+                await asyncio.to_thread(data_dir.join_cluster, cluster_name)
                 peers.identify(data_dir.identity.as_peer)
             opened = await asyncio.to_thread(open_group, disk, data_dir.identity, runtime, config, log)
             broker = cls(config, data_dir, disk, opened, peers=peers, listeners=listeners, runtime=runtime, log=log)

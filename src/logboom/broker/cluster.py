@@ -42,7 +42,7 @@ from logboom.broker.control.recovery import AskEnds
 from logboom.broker.control.registration import BrokerHooks, Registration
 from logboom.broker.control.upkeep import Upkeep
 from logboom.broker.control.view import Controllership
-from logboom.broker.disk.data_dir import Identity
+from logboom.broker.disk.data_dir import DataDirError, Identity
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metadata_state import MetadataState
 from logboom.broker.metrics import Counters
@@ -122,7 +122,7 @@ class ClusterMember:
             parts.peers,
             parts.runtime.clock,
             self.state.applied,
-            cluster_id=parts.identity.cluster_id,
+            cluster_name=parts.identity.cluster_name,
             timeout_s=lambda: parts.config.now.command_timeout_ms / 1_000,
         )
         self.registration = Registration(
@@ -371,8 +371,13 @@ def join_addresses(config: BrokerConfig) -> list[Address]:
 
 
 async def discover_cluster(peers: Peers, config: BrokerConfig, log: FilteringBoundLogger) -> str:
-    """The id of the cluster that a new broker is to join. Asks until somebody answers."""
+    """The name of the cluster that a new broker is to join. Asks until somebody answers.
+
+    Raises DataDirError where nobody is named to be asked.
+    """
     addresses = join_addresses(config)
+    if not addresses:
+        raise DataDirError(f"the data directory {config.data_dir} belongs to no cluster yet: say where with --join")
     attempt = 0
     while True:
         address = addresses[attempt % len(addresses)]

@@ -54,6 +54,10 @@ LANES: Final = {
 }
 
 
+GENERATION_MARK: Final = "#"
+"""Between the id of a cluster and its generation; no id that Logboom or Kafka makes has it."""
+
+
 class Address(NamedTuple):
     """Where a broker listens for others."""
 
@@ -68,7 +72,7 @@ class PeerIdentity:
     broker_id: BrokerId
     directory_id: DirectoryId
     cluster_id: str = ""
-    """Empty where it belongs to no cluster yet."""
+    """With its generation, if that is not the first; empty where it belongs to no cluster yet."""
 
 
 class PeerUnavailableError(LogboomError):

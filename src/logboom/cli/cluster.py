@@ -7,7 +7,7 @@ import typer
 
 from logboom.app.supervisor.folder import FOLDER_DEFAULT
 from logboom.app.supervisor.remote import ask_supervisor
-from logboom.cli import cluster_admin, cluster_key
+from logboom.cli import cluster_admin, cluster_key, cluster_recover
 from logboom.cli.cluster_status import Data, status
 from logboom.cli.cluster_up import up
 from logboom.cli.common import AsJson, print_json
@@ -18,6 +18,7 @@ cluster.command("up")(up)
 cluster.command("status")(status)
 cluster_key.register(cluster)
 cluster_admin.register(cluster)
+cluster_recover.register(cluster)
 
 NodeId = Annotated[int, typer.Argument(metavar="NODE", show_default=False, help="The id of a node.")]
 

@@ -28,7 +28,7 @@ from msgspec import Meta
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Bytes
-from logboom.broker.peers import Address, Lane, PeerIdentity
+from logboom.broker.peers import GENERATION_MARK, Address, Lane, PeerIdentity
 
 MESSAGE_BYTES_MAX: Final = 1_024
 NONCE_BYTES: Final = 32
@@ -155,6 +155,14 @@ def _check(own: Introduction, hello: _Hello) -> Introduction:
             f" between brokers, this one {_VERSION}: update one version of Logboom at a time"
         )
     if other.identity.cluster_id and own.identity.cluster_id not in ("", other.identity.cluster_id):
+        theirs, ours = (one.identity.cluster_id.partition(GENERATION_MARK) for one in (other, own))
+        if theirs[0] == ours[0]:
+            raise HandshakeError(
+                f"broker {hello.broker_id} is of generation {theirs[2] or 0} of the cluster and this one, broker "
+                f"{own.identity.broker_id}, of generation {ours[2] or 0}: the cluster was founded anew. Stop the "
+                "one of the older generation, run logboom cluster recover --rejoin on its data directory, and start it "
+                "with --join"
+            )
         raise HandshakeError(
             f"broker {hello.broker_id} belongs to cluster {other.identity.cluster_id} and this one, broker "
             f"{own.identity.broker_id}, to cluster {own.identity.cluster_id}: correct the addresses in broker.join, or "

@@ -61,16 +61,17 @@ class ControlChannel:
         clock: Clock,
         applied: Callable[[int], Awaitable[None]],
         *,
-        cluster_id: str,
+        cluster_name: str,
         timeout_s: Callable[[], float],
     ) -> None:
-        """`applied` returns when this broker has applied the entry of an index; `timeout_s`: the time of a command."""
+        """`applied` returns when this broker has applied the entry of an index; `cluster_name`: the answer to one that
+        is going to join; `timeout_s`: the time of a command."""
         self._view = view
         self._execute = execute
         self._peers = peers
         self._clock = clock
         self._applied = applied
-        self._cluster_id = cluster_id
+        self._cluster_name = cluster_name
         self._timeout_s = timeout_s
         peers.serve(FrameKind.CONTROL, self._asked)
 
@@ -156,7 +157,7 @@ class ControlChannel:
         """Another broker sends a command."""
         request = commands.decode_request(body)
         if isinstance(request.command, commands.Discover):
-            return (commands.encode(commands.answer(0, self._cluster_id)),)
+            return (commands.encode(commands.answer(0, self._cluster_name)),)
         if self._view.serving or not request.forward:
             return (commands.encode(await self._execute(request.command)),)
         answer = await self._once(request.command, _FORWARD_S)

@@ -1,7 +1,7 @@
 """A broker's data directory: its owner, its format version, and the lock that keeps a second broker out.
 
     format.json   version of the layout and of everything in it; a newer one is refused by name
-    node.json     cluster id, broker id, directory id: made once, kept for life
+    node.json     cluster id, broker id, directory id: made once, kept for life; the cluster's generation
     lock          locked by the running broker; its text is the process id, for people
     metadata/     this broker's copy of the cluster's metadata
     high-watermarks  how far replicated partitions were committed, as a start (`high_watermarks`)
@@ -21,7 +21,7 @@ from typing import Any, Final
 from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Disk, Ids, Lock, LockHeldError
-from logboom.broker.peers import PeerIdentity
+from logboom.broker.peers import GENERATION_MARK, PeerIdentity
 from logboom.storage import claim_format, read_whole, replace_whole
 
 METADATA_DIR: Final = "metadata"
@@ -51,11 +51,20 @@ class Identity:
     broker_id: BrokerId
     directory_id: DirectoryId
     """Tells two disks of one broker apart, also after one was swapped for an empty one."""
+    generation: int = 0
+    """How often the cluster was founded anew after the majority of its voters was lost (`raft.rescue`)."""
+    left: str = ""
+    """The name of the generation that it has left to join the one after it; empty once it has."""
 
     @property
     def as_peer(self) -> PeerIdentity:
         """The same, as other brokers are told it."""
-        return PeerIdentity(self.broker_id, self.directory_id, self.cluster_id)
+        return PeerIdentity(self.broker_id, self.directory_id, self.cluster_name)
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster's id with its generation: brokers of another one are not spoken to."""
+        return f"{self.cluster_id}{GENERATION_MARK}{self.generation}" if self.generation else self.cluster_id
 
 
 class DataDir:
@@ -94,10 +103,29 @@ class DataDir:
             raise
         return cls(path, disk, identity, lock)
 
-    def join_cluster(self, cluster_id: str) -> None:
-        """Belong to a cluster from now on. Waits for the disk. Raises OSError."""
+    def join_cluster(self, cluster_name: str) -> None:
+        """Belong to a cluster from now on. Waits for the disk.
+
+        Raises DataDirError where this broker is to follow its cluster into a new generation and there is none, OSError.
+        """
         assert not self.identity.cluster_id, "a broker belongs to one cluster for life"
-        self.identity = replace(self.identity, cluster_id=cluster_id)
+        cluster_id, generation = _named(cluster_name)
+        left_id, left_generation = _named(self.identity.left)
+        if left_id and (cluster_id != left_id or generation <= left_generation):
+            raise DataDirError(
+                f"{self.path} is to follow cluster {left_id} beyond generation {left_generation}, and here is "
+                f"generation {generation} of cluster {cluster_id}: only brokers of an older generation rejoin. Remove "
+                f"broker {self.identity.broker_id} from the cluster, empty the directory, and let it join anew"
+            )
+        self.identity = replace(self.identity, cluster_id=cluster_id, generation=generation, left="")
+        _write_identity(self._disk, self.identity)
+
+    def begin_generation(self, *, joins: bool) -> None:
+        """Belong to the next generation of the cluster, or with `joins` to none until one is joined. Raises OSError."""
+        if not joins:
+            self.identity = replace(self.identity, generation=self.identity.generation + 1)
+        elif self.identity.cluster_id:
+            self.identity = replace(self.identity, cluster_id=_ASKS, generation=0, left=self.identity.cluster_name)
         _write_identity(self._disk, self.identity)
 
     @property
@@ -156,17 +184,21 @@ def _identity(path: Path, disk: Disk, broker_id: BrokerId, cluster_id: str | Non
     identity = _parse(file, data)
     if identity.broker_id != broker_id:
         raise DataDirError(f"the data directory {path} belongs to broker {identity.broker_id}, not {broker_id}")
-    if cluster_id and identity.cluster_id != cluster_id:
+    if cluster_id and identity.cluster_id not in (cluster_id, _ASKS):
         raise DataDirError(f"the data directory {path} belongs to cluster {identity.cluster_id}, not {cluster_id}")
     return identity
 
 
 def _write_identity(disk: Disk, identity: Identity) -> None:
-    node = {
+    node: dict[str, object] = {
         "cluster_id": identity.cluster_id,
         "broker_id": identity.broker_id,
         "directory_id": identity.directory_id,
     }
+    if identity.generation:
+        node["generation"] = identity.generation
+    if identity.left:
+        node["left"] = identity.left
     replace_whole(disk, ".", _NODE_FILE, json.dumps(node, indent=2).encode() + b"\n", sync=True)
 
 
@@ -179,10 +211,20 @@ def _parse(file: Path, data: bytes) -> Identity:
         raise DataDirError(f"{file} is no JSON object")
     try:
         return Identity(
-            str(node["cluster_id"]), BrokerId(int(node["broker_id"])), DirectoryId(str(node["directory_id"]))
+            str(node["cluster_id"]),
+            BrokerId(int(node["broker_id"])),
+            DirectoryId(str(node["directory_id"])),
+            int(node.get("generation", 0)),
+            str(node.get("left", "")),
         )
     except (KeyError, ValueError, TypeError):
         raise DataDirError(f"{file} does not name cluster_id, broker_id and directory_id") from None
+
+
+def _named(cluster_name: str) -> tuple[str, int]:
+    """Id and generation of a cluster."""
+    cluster_id, _, generation = cluster_name.partition(GENERATION_MARK)
+    return cluster_id, int(generation) if generation.isdecimal() else 0
 
 
 def _random_id(ids: Ids) -> str:

@@ -1,0 +1,135 @@
+"""The majority of the voters is lost for good: a new group is founded from the copy of one that is left.
+
+    found     this member becomes the only voter of a new generation of the cluster, with all that its copy has heard,
+              committed or not: a change that was answered may be among what it took last
+    rejoin    this member forgets the group it was in, to join the new generation with the records that it holds
+
+What the lost majority committed and this member never heard of is lost: nobody can know of it. So it is done on request
+alone, once, on the member that has heard most. The generation is part of the name by which brokers know their cluster
+(`Identity.as_peer`): members of an older one, also such as come back from the dead, are refused by those of the new
+one, and can elect nobody with them. Records of streams are not touched.
+
+The new copy is made beside the old one, which is kept under another name. A crash leaves the old copy, or the new one,
+or neither in its place; then the broker does not start, and the same command is given again. The broker is stopped; its
+directory is locked.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.base.errors import InvalidRequestError, StorageError
+from logboom.base.ids import BrokerId
+from logboom.base.ports import Disk
+from logboom.broker.disk.data_dir import METADATA_DIR, DataDir
+from logboom.broker.raft.files import RaftFiles, Report
+from logboom.broker.raft.migration import GROUP_DIR
+from logboom.metadata import Image, Stream, apply_all, decode_all, encode_all
+from logboom.metadata.membership import fence, unregister
+from logboom.raft import ConfState, EntryType, HardState, Index, NodeId, Snapshot, Stored, Term
+
+_NEW_DIR: Final = f"{GROUP_DIR}-new"
+_BEFORE: Final = f"{GROUP_DIR}-before-"
+"""Where copies of groups before are kept, numbered from 1 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What one member has of the group's log."""
+
+    image: Image
+    """With every entry in it, committed or not."""
+    term: Term
+    last: Index
+    unsure: int
+    """Entries that it does not know to be committed."""
+
+
+def read_copy(disk: Disk, report: Report) -> Copy:
+    """What the member in a data directory has. Raises StorageError where there is none, or it is damaged."""
+    found = RaftFiles.open(disk, _present(disk), report)
+    if found is None:
+        raise StorageError(f"there is no copy of the cluster's metadata in {GROUP_DIR}")
+    files, stored = found
+    files.abandon()
+    if stored.snapshot.is_empty:
+        raise StorageError("this broker has not heard anything of its cluster yet: there is nothing to found one from")
+    image = Image()
+    if stored.snapshot.data:
+        image = apply_all(image, decode_all(stored.snapshot.data))
+    behind = [entry for entry in stored.entries if entry.index > stored.snapshot.index]
+    for entry in behind:
+        if entry.type is EntryType.NORMAL and entry.data:
+            image = apply_all(image, decode_all(entry.data))
+    last = behind[-1] if behind else stored.snapshot
+    unsure = sum(entry.index > stored.hard_state.commit for entry in behind)
+    return Copy(image, max(stored.hard_state.term, last.term), last.index, unsure)
+
+
+def without_lost(image: Image, lost: Collection[BrokerId]) -> Image:
+    """The image once brokers are gone for good, with their disks: they are in no ISR and no ELR, and not registered.
+
+    They stay among the replicas of their partitions, so that a new broker under such an id gets its records back.
+    """
+    for broker in lost:
+        image = apply_all(image, fence(image, broker, _all_replicas))
+        image = apply_all(image, unregister(image, broker, _all_replicas))
+    return image
+
+
+def _all_replicas(stream: Stream) -> int:
+    """No ISR is so small that it forgets who is eligible: nothing is committed meanwhile."""
+    return max((len(one.replicas) for one in stream.assignments), default=1)
+
+
+def found_group(data_dir: DataDir, disk: Disk, node_id: NodeId, copy: Copy, lost: Collection[BrokerId]) -> None:
+    """Make the member of `copy` the only voter of a new generation, in which the brokers `lost` are not any more.
+
+    Raises InvalidRequestError where one of them is no other broker of the cluster; StorageError, OSError.
+    """
+    own = data_dir.identity.broker_id
+    for broker in lost:
+        if broker == own:
+            raise InvalidRequestError(f"this is the data directory of broker {own}: it is not lost")
+        if broker not in copy.image.brokers:
+            raise InvalidRequestError(f"no broker is registered as {broker}")
+    image = without_lost(copy.image, lost)
+    term, index = Term(copy.term + 1), Index(copy.last + 1)
+    conf_state = ConfState(voters=(node_id,))
+    snapshot = Snapshot(index, term, conf_state, encode_all(tuple(image.snapshot())))
+    _replace(data_dir, disk, Stored(HardState(term=term, commit=index), snapshot))
+
+
+def rejoin(data_dir: DataDir, disk: Disk) -> None:
+    """Forget the group, and the name of the cluster with it: the next start asks for it.
+
+    Raises StorageError, OSError.
+    """
+    _replace(data_dir, disk, Stored(), joins=True)
+
+
+def _replace(data_dir: DataDir, disk: Disk, stored: Stored, *, joins: bool = False) -> None:
+    if disk.exists(_NEW_DIR):
+        disk.remove_tree(_NEW_DIR)
+        disk.sync_dir(METADATA_DIR)
+    RaftFiles.create(disk, _NEW_DIR, stored)
+    if disk.exists(GROUP_DIR):
+        disk.rename(GROUP_DIR, f"{_BEFORE}{_latest(disk) + 1}")
+        disk.sync_dir(METADATA_DIR)
+    # Without a copy in its place the broker does not start: neither the old group nor the new one has it half.
+    data_dir.begin_generation(joins=joins)
+    disk.rename(_NEW_DIR, GROUP_DIR)
+    disk.sync_dir(METADATA_DIR)
+
+
+def _present(disk: Disk) -> str:
+    """Where the copy lies: in its place, or where a run that was cut short has put it."""
+    number = _latest(disk)
+    return GROUP_DIR if disk.exists(GROUP_DIR) or not number else f"{_BEFORE}{number}"
+
+
+def _latest(disk: Disk) -> int:
+    """The number of the last copy that was put aside; 0 where there is none."""
+    prefix = _BEFORE.removeprefix(f"{METADATA_DIR}/")
+    numbers = [name.removeprefix(prefix) for name in disk.list(METADATA_DIR) if name.startswith(prefix)]
+    return max((int(one) for one in numbers if one.isdecimal()), default=0)
