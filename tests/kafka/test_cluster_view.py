@@ -1,5 +1,6 @@
 """What clients are told of a cluster: its brokers, who leads, whose replicas are offline, who coordinates a group."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from logboom.base.ids import BrokerId
 from logboom.broker.groups.service import OFFSETS_STREAM
 from logboom.groups import partition_of_group
 from logboom.kafka.apis import describe_cluster, find_coordinator, metadata
-from logboom.kafka.wire.messages import make, nested
+from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata.assignment import PartitionChange
 from logboom.metadata.records import BrokerUnregistered, PartitionsChanged, StreamDeleted
 
@@ -216,5 +217,29 @@ def test_a_stream_that_nobody_can_create_now_is_asked_for_again(
             monkeypatch.setattr(node.broker.catalog, "create_stream", refuse)
             (topic,) = (await described(client, 12, ["new"], create=True)).topics
             assert (topic.error_code, topic.partitions) == (ErrorCode.leader_not_available, ())
+
+    run(body)
+
+
+def test_producers_and_consumers_are_answered_soon_while_there_is_no_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silence(*_: Any, **__: Any) -> None:
+        await asyncio.sleep(3_600)
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            offsets = node.broker.catalog.stream(OFFSETS_STREAM)
+            assert offsets is not None
+            await commit(node, StreamDeleted(id=offsets.id))
+            monkeypatch.setattr(node.broker.cluster.channel, "submit", silence)
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            topics = (await described(client, 12, ["one", "two"], create=True)).topics
+            assert [topic.error_code for topic in topics] == [ErrorCode.leader_not_available] * 2
+            assert await coordinators(client, 6, "g") == [(ErrorCode.coordinator_not_available, -1, "", -1)]
+            producer = await client.ask(22, 4, transactional_id=None, transaction_timeout=milliseconds(1_000))
+            assert producer.error_code is ErrorCode.coordinator_load_in_progress
+            assert loop.time() - began_s < 10, "of simulated time; their clients hang up after half a minute"
 
     run(body)

@@ -16,6 +16,7 @@ from logboom.groups.errors import CoordinatorNotAvailableError
 from logboom.kafka.errors import NO_TRANSACTIONS, error_code
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
+from logboom.kafka.handlers.waiting import briefly
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.metadata import Stream
 
@@ -38,7 +39,7 @@ def handle(context: RequestContext, request: Any) -> Reply:
 async def _create_and_answer(context: RequestContext, keys: Sequence[str]) -> Reply:
     """The first group of the cluster is asked for."""
     try:
-        stream = await context.broker.groups.offsets_stream()
+        stream = await briefly(context.broker.groups.offsets_stream())
     except LogboomError as error:
         context.server.log.warning("no stream of groups", "the stream of groups is not there", reason=str(error))
         return _answer(context, keys, _GROUP, None)

@@ -2,10 +2,12 @@
 
 from typing import Any, Final
 
-from logboom.base.errors import LogboomError, UnsupportedTransactionError
+from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError, UnsupportedTransactionError
+from logboom.groups.errors import CoordinatorLoadInProgressError
 from logboom.kafka.errors import NO_TRANSACTIONS, error_code
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Handler, Reply
+from logboom.kafka.handlers.waiting import briefly
 from logboom.kafka.wire.messages import make, milliseconds, response_class
 
 _API_KEY: Final = 22
@@ -15,7 +17,7 @@ _NONE: Final = -1
 async def handle(context: RequestContext, request: Any) -> Reply:
     """A new id at epoch 0. A producer that asks to raise its epoch (KIP-360) gets a new id too and gives up the old
     one."""
-    error = None
+    error: LogboomError | None = None
     producer_id = _NONE
     try:
         if request.transactional_id is not None:
@@ -27,7 +29,10 @@ async def handle(context: RequestContext, request: Any) -> Reply:
                 client_id=context.client_id,
             )
             raise UnsupportedTransactionError(NO_TRANSACTIONS)
-        producer_id = await context.broker.producer_ids.allocate()
+        producer_id = await briefly(context.broker.producer_ids.allocate())
+    except (NotControllerError, OutcomeUnknownError) as later:
+        # As Kafka answers while it has no block of ids: of all errors that pass, the one every producer waits for.
+        error = CoordinatorLoadInProgressError(str(later))
     except LogboomError as refused:
         error = refused
     return make(

@@ -26,6 +26,7 @@ from logboom.kafka.admin.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS,
 from logboom.kafka.errors import LeaderNotAvailableError, error_code
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Handler, Reply
+from logboom.kafka.handlers.waiting import briefly
 from logboom.kafka.wire.encoded import EncodedResponse
 from logboom.kafka.wire.encoding import count
 from logboom.kafka.wire.error_counts import count_errors
@@ -84,21 +85,31 @@ async def _create_and_describe(
     context: RequestContext, request: Any, wanted: _Wanted, missing: Iterable[str]
 ) -> EncodedResponse:
     errors: dict[str, LogboomError] = {}
-    for name in dict.fromkeys(missing):
-        try:
-            await context.broker.catalog.create_stream(name)
-        except StreamExistsError:
-            continue  # another client's request created it meanwhile
-        except (NotControllerError, OutcomeUnknownError) as error:
-            # Clients ask again for a stream without a leader; not all do for errors that Metadata gives nowhere else.
-            errors[name] = LeaderNotAvailableError(str(error))
-        except LogboomError as error:
-            errors[name] = error
+    left = list(dict.fromkeys(missing))
+    try:
+        await briefly(_create(context, left, errors))
+    except OutcomeUnknownError as error:
+        errors |= {name: LeaderNotAvailableError(str(error)) for name in left}
     described = [
         _refuse(context, request, name, None, errors[name]) if name in errors else _find(context, request, name, id_)
         for name, id_ in wanted
     ]
     return _response(context, request, len(described), b"".join(described))
+
+
+async def _create(context: RequestContext, left: list[str], errors: dict[str, LogboomError]) -> None:
+    """Create streams one after the other; in `left` stay those that are not done yet."""
+    while left:
+        try:
+            await context.broker.catalog.create_stream(left[0])
+        except StreamExistsError:
+            pass  # another client's request created it meanwhile
+        except (NotControllerError, OutcomeUnknownError) as error:
+            # Clients ask again for a stream without a leader; not all do for errors that Metadata gives nowhere else.
+            errors[left[0]] = LeaderNotAvailableError(str(error))
+        except LogboomError as error:
+            errors[left[0]] = error
+        del left[0]
 
 
 def _find(context: RequestContext, request: Any, name: str | None, id_: StreamId | None) -> bytes | bytearray:
