@@ -1,12 +1,14 @@
 """A simulated cluster under faults keeps its promises, and one that does not is found out."""
 
 import os
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from logboom.sim.administration import TASKS
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
-from logboom.sim.cluster_faults import NETWORK_FAULTS, NODE_FAULTS
+from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NODE_FAULTS
 
 SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "3"))
 SHORT = ClusterScenario(troubled_s=4.0, trouble_pause_max_s=2.0)
@@ -21,17 +23,39 @@ def test_what_a_cluster_acknowledged_is_kept_whatever_goes_wrong(seed: int) -> N
     assert outcome.records_final >= outcome.records_acked
 
 
-@pytest.mark.parametrize("fault", [*NODE_FAULTS, *NETWORK_FAULTS])
+@pytest.mark.parametrize("fault", [*NODE_FAULTS, *NETWORK_FAULTS, *DISK_LOSSES])
 def test_every_fault_by_itself_is_survived_by_a_cluster(fault: str) -> None:
-    scenario = replace(
-        SHORT,
-        node_faults=tuple(name for name in NODE_FAULTS if name == fault),
-        network_faults=tuple(name for name in NETWORK_FAULTS if name == fault),
-    )
-    outcome = run_cluster_seed(len(fault), scenario)
+    outcome = run_cluster_seed(len(fault), SHORT.limited_to((fault,)))
     assert outcome.violations == ()
     assert set(outcome.faults) == {fault}
     assert outcome.records_acked > 0
+
+
+@pytest.mark.slow
+def test_whatever_is_done_to_a_cluster_its_records_stay() -> None:
+    outcome = run_cluster_seed(2, replace(SHORT.limited_to(TASKS), troubled_s=10.0, trouble_pause_max_s=0.5))
+    assert outcome.violations == ()
+    assert len(outcome.faults) > len(TASKS) / 2
+    assert outcome.met["replicas moved"] > 0
+
+
+def test_a_broker_without_its_disk_is_refused_and_another_one_takes_its_place() -> None:
+    outcome = run_cluster_seed(2, replace(SHORT.limited_to(("wipe",)), trouble_pause_max_s=0.5))
+    assert outcome.violations == ()
+    met = outcome.met
+    assert met["disks wiped"] == met["brokers with an empty disk that were refused"] == met["brokers removed"] > 0
+
+
+@pytest.mark.slow
+def test_bits_that_flip_are_found_and_healed_from_the_other_replicas() -> None:
+    """Those that anybody read: the others are found later."""
+    flips = replace(SHORT.limited_to(("flip",)), trouble_pause_max_s=0.5)
+    outcomes = [run_cluster_seed(seed, flips) for seed in (3, 4)]
+    assert [outcome.violations for outcome in outcomes] == [(), ()]
+    met = sum((Counter(outcome.met) for outcome in outcomes), Counter[str]())
+    assert met["bits flipped"] > 0
+    assert met["damaged batches found"] > 0
+    assert met["replicas made anew"] > 0
 
 
 def test_the_same_seed_gives_the_same_cluster() -> None:
@@ -43,10 +67,8 @@ def test_the_same_seed_gives_the_same_cluster() -> None:
 def test_acks_of_the_leader_alone_are_found_out() -> None:
     """Acks that wait for nobody are lost with the leader, and the checks must see it."""
     careless = replace(
-        SHORT,
+        SHORT.limited_to(("power",)),
         stream_config={"min.insync.replicas": "1", "logboom.flush": "none"},
-        node_faults=("power",),
-        network_faults=(),
         trouble_pause_max_s=0.5,
     )
     assert any(run_cluster_seed(seed, careless).violations for seed in range(5))

@@ -40,7 +40,7 @@ class Watched:
     watchers: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        nodes = {}
+        nodes = []
         for number in (1, 2):
             loop = SimpleNamespace(host=f"n{number}")
             state = SimpleNamespace(applied_index=1, image=Image(), watch=partial(self.watchers.__setitem__, number))
@@ -49,7 +49,8 @@ class Watched:
                 cluster=SimpleNamespace(state=state, view=view), replicas=[self.partition()], loop=loop
             )
             process = SimpleNamespace(loop=loop)
-            nodes[BrokerId(number)] = SimpleNamespace(name=f"n{number}", process=process, broker=self.brokers[number])
+            broker_id, broker = BrokerId(number), self.brokers[number]
+            nodes.append(SimpleNamespace(name=f"n{number}", broker_id=broker_id, process=process, broker=broker))
         Invariants(self.simulation, cast("Any", nodes), self.history)
 
     def partition(self) -> Any:
@@ -193,7 +194,7 @@ def advances_alone(leadership: PartitionLeadership) -> tuple[Effect, ...]:
 
 def test_a_leader_that_commits_what_it_alone_has_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a whole cluster, with no fault at all."""
-    calm = ClusterScenario(troubled_s=0.5, node_faults=(), network_faults=())
+    calm = ClusterScenario(troubled_s=0.5).limited_to(())
     assert run_cluster_seed(1, calm).violations == ()
     monkeypatch.setattr(PartitionLeadership, "_advance", advances_alone)
     assert any("of its ISR durable to" in text for text in run_cluster_seed(1, calm).violations)

@@ -11,8 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from logboom.sim.cluster import ClusterScenario, run_cluster_seed
-from logboom.sim.cluster_faults import NETWORK_FAULTS, NODE_FAULTS
+from logboom.sim.cluster import CLUSTER_FAULTS, ClusterScenario, run_cluster_seed
 from logboom.sim.coverage import OF_CLUSTERS, OF_ONE_NODE
 from logboom.sim.faults import FAULTS
 from logboom.sim.outcome import Outcome
@@ -27,7 +26,7 @@ _HOUR_S: Final = 3_600.0
 
 def fault_names(nodes: int) -> tuple[str, ...]:
     """What may go wrong with so many nodes."""
-    return tuple(FAULTS) if nodes == 1 else (*NODE_FAULTS, *NETWORK_FAULTS)
+    return tuple(FAULTS) if nodes == 1 else CLUSTER_FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,8 @@ def _write(file: TextIO, line: str) -> None:
 def _run(job: Job, seed: int, watch: Callable[[str], None] | None) -> Outcome:
     if job.nodes == 1:
         return run_seed(seed, Scenario(troubled_s=job.troubled_s, faults=job.faults, schedule=job.schedule), watch)
-    scenario = ClusterScenario(
-        nodes=job.nodes,
-        troubled_s=job.troubled_s,
-        node_faults=tuple(name for name in NODE_FAULTS if name in job.faults),
-        network_faults=tuple(name for name in NETWORK_FAULTS if name in job.faults),
-        schedule=job.schedule,
-    )
-    return run_cluster_seed(seed, scenario, watch)
+    scenario = ClusterScenario(nodes=job.nodes, troubled_s=job.troubled_s, schedule=job.schedule)
+    return run_cluster_seed(seed, scenario.limited_to(job.faults), watch)
 
 
 def run_all(job: Job, seeds: Iterable[int], workers: int) -> Generator[Outcome, None, None]:

@@ -1,7 +1,8 @@
 """A small Kafka client on a simulated loop: one connection, one request at a time, every answer read or refused.
 
 Built on the frames of `logboom.client` and on kio's own entities, so that the broker is not checked with its own
-encoder. All APIs at versions of one age (Kafka 2.4), the last with plain heads. Retries are the workload's affair.
+encoder. All APIs at versions of one age (Kafka 2.4), the last with plain heads wherever one has. Retries are the
+workload's affair.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ _OFFSET_FETCH: Final[Api] = (9, 5)
 _CREATE_TOPICS: Final[Api] = (19, 4)
 _INIT_PRODUCER_ID: Final[Api] = (22, 1)
 
+_NO_TAGS: Final = b"\0"
+"""What flexible versions have at the end of their heads."""
 _ANSWER_S: Final = 5.0
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -98,12 +101,14 @@ class SimClient:
         except (OSError, TimeoutError) as error:
             self._writer.transport.abort()
             raise AskError(f"no answer: {error!r}") from error
-        entity, size = entity_reader(response_class(*api))(payload, 0)
-        assert size == len(payload), "an answer with bytes behind it"
+        response = response_class(*api)
+        entity, size = entity_reader(response)(payload, len(_NO_TAGS) * response.__flexible__)
+        assert size == len(payload) - len(_NO_TAGS) * response.__flexible__, "an answer with bytes behind it"
         return entity
 
     def _send(self, api: Api, fields: Mapping[str, Any]) -> None:
         request, body = _entity(request_class(*api), fields), io.BytesIO()
+        body.write(_NO_TAGS * request.__flexible__)
         entity_writer(type(request))(body, request)
         self._correlation += 1
         self._writer.writelines(framed(api, self._correlation, self._client_id, [body.getvalue()]))

@@ -5,16 +5,17 @@ in bounded time, all replicas of a partition are in sync and hold the same bytes
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
 
-from logboom.base.ids import BrokerId, Offset
+from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.client.messages import Api
+from logboom.sim.administration import OPERATOR_LANE, TASKS, Operator
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
-from logboom.sim.cluster_faults import NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
+from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.invariants import Invariants
@@ -48,6 +49,8 @@ class ClusterScenario:
     partitions: int = 3
     producers: int = 2
     """Idempotent ones, with acks=all."""
+    plain_producers: int = 2
+    """Producers that send each batch once; every other one of them asks for no acks (acks=0), the others for acks=1."""
     consumers: int = 1
     members: int = 2
     """Consumers that share the partitions as one group."""
@@ -56,6 +59,10 @@ class ClusterScenario:
     """Of each node, and of the network, between two faults."""
     node_faults: tuple[str, ...] = tuple(NODE_FAULTS)
     network_faults: tuple[str, ...] = tuple(NETWORK_FAULTS)
+    disk_losses: tuple[str, ...] = tuple(DISK_LOSSES)
+    """What happens to the disk of one broker, which the seed chooses."""
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """What is done to the cluster meanwhile; with any, one more broker is there to be added."""
     schedule: Schedule | None = None
     """What goes wrong and when; None for what the seed plans of these faults."""
     stream_config: Mapping[str, str] = field(default_factory=lambda: {"min.insync.replicas": "2"})
@@ -71,6 +78,20 @@ class ClusterScenario:
             },
         }
     )
+
+    def limited_to(self, names: Collection[str]) -> "ClusterScenario":
+        """The same, in which nothing else goes wrong or is done."""
+        return replace(
+            self,
+            node_faults=tuple(name for name in NODE_FAULTS if name in names),
+            network_faults=tuple(name for name in NETWORK_FAULTS if name in names),
+            disk_losses=tuple(name for name in DISK_LOSSES if name in names),
+            tasks=tuple(name for name in TASKS if name in names),
+        )
+
+
+CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *DISK_LOSSES, *TASKS)
+"""Everything that may go wrong with a cluster, or be done to it, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +144,16 @@ class _Run:
         self._scenario = scenario
         self._phase = Phase()
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
-        Invariants(simulation, {BrokerId(number): node for number, node in enumerate(self.nodes, 1)}, self.history)
+        self._operator = Operator(simulation, self.nodes, self._node(scenario.nodes + 1), _STREAM)
+        Invariants(simulation, [*self.nodes, self._operator.spare], self.history)
         self._addresses = [node.address for node in self.nodes]
         self._partitions = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
         self._group = GroupHistory(self.history)
         self._chance = simulation.fork("director")
         self.troubles = [Trouble(simulation, node) for node in self.nodes]
+        for trouble in self.troubles:
+            trouble.replace = self._operator.replace
+            trouble.is_whole = self._is_whole
         self.network = NetworkTrouble(simulation, self.nodes)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
 
@@ -146,10 +171,13 @@ class _Run:
 
     def _planned(self) -> Schedule:
         scenario = self._scenario
+        unlucky = self._simulation.fork("plan").choice(self.nodes)
         lanes: dict[str, dict[str, FaultKind[Any]]] = {
             **{node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for node in self.nodes},
             NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
+            OPERATOR_LANE: {name: TASKS[name] for name in scenario.tasks},
         }
+        lanes[unlucky.name] |= {name: DISK_LOSSES[name] for name in scenario.disk_losses}
         planned: list[PlannedFault] = []
         for lane, kinds in lanes.items():
             chance = self._simulation.fork(f"plan/{lane}")
@@ -158,9 +186,9 @@ class _Run:
 
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
-        counts = dict(self.network.counts)
-        for trouble in self.troubles:
-            for name, times in trouble.counts.items():
+        counts: dict[str, int] = {}
+        for lane in (*self.troubles, self.network, self._operator):
+            for name, times in lane.counts.items():
                 counts[name] = counts.get(name, 0) + times
         return counts
 
@@ -184,10 +212,10 @@ class _Run:
             await self._all_in_sync()
         await self._compare_replicas()
         self.step = "a power failure of all brokers"
-        for node in self.nodes:
+        for node in self._operator.members.values():
             node.cut_power()
         async with asyncio.timeout(_CALM_MAX_S):
-            await asyncio.gather(*(node.start() for node in self.nodes))
+            await asyncio.gather(*(node.start() for node in self._operator.members.values()))
             await self._all_in_sync()
         self.step = "the last reading"
         final = await self._compare_replicas()
@@ -199,13 +227,36 @@ class _Run:
         over_s = loop.time() + troubled_s
         async with asyncio.timeout(troubled_s + _CALM_MAX_S):
             await asyncio.gather(
-                *(trouble.run(self.schedule, NODE_FAULTS, troubled_s) for trouble in self.troubles),
+                *(trouble.run(self.schedule, {**NODE_FAULTS, **DISK_LOSSES}, troubled_s) for trouble in self.troubles),
                 self.network.run(self.schedule, NETWORK_FAULTS, troubled_s),
+                self._operator.run(self.schedule, TASKS, troubled_s),
             )
         await asyncio.sleep(over_s - loop.time())
         self.step = "the healing"
         async with asyncio.timeout(_CALM_MAX_S):
             await asyncio.gather(*(trouble.heal() for trouble in self.troubles))
+            await self._operator.settle()
+
+    def _is_whole(self) -> bool:
+        """Whether the controller knows all brokers as they run now, and has all replicas in sync and all voters."""
+        members = self._operator.members
+        leading = [one.broker for one in members.values() if one.broker is not None and one.broker.cluster.view.serving]
+        if len(leading) != 1:
+            return False
+        image, status = leading[0].cluster.state.image, leading[0].cluster.status
+        for broker_id, node in members.items():
+            known = image.brokers.get(broker_id)
+            if node.broker is None or known is None or not known.active:
+                return False
+            if known.epoch != node.broker.cluster.registration.epoch:
+                return False
+        voters = [one for one in status.members if one.is_voter]
+        if len(voters) < min(len(self.nodes), _REPLICAS):
+            return False
+        if any(not one.recently_active or one.match_index < status.commit for one in voters):
+            return False
+        held = [one for stream in image for one in stream.assignments]
+        return all(len(one.isr) > 1 and set(one.isr) == set(one.replicas) and not one.reassigning for one in held)
 
     # --- clients ---------------------------------------------------------------------------------------------------
 
@@ -218,12 +269,15 @@ class _Run:
 
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         started = []
-        for number in range(self._scenario.producers):
+        plain = [(1, 0)[number % 2] for number in range(self._scenario.plain_producers)]
+        acks = [-1] * self._scenario.producers + plain
+        for number, one_acks in enumerate(acks):
             producer = Producer(
                 self._context(f"producer-{number}"),
-                values=count(number, self._scenario.producers),
-                acks=-1,
+                values=count(number, len(acks)),
+                acks=one_acks,
                 pause_max_s=self._scenario.producer_pause_max_s,
+                leader_acks_count=False,
             )
             started.append(self._start(f"producer-{number}", producer.run()))
         return started
@@ -290,7 +344,8 @@ class _Run:
 
                 final[where] = await self._as_client(read)
                 end = Offset(final[where][-1][0] + 1) if final[where] else Offset(0)
-                held = [await self._replica_bytes(self.nodes[broker - 1], where, end) for broker in one.replica_nodes]
+                holders = [self._operator.members[broker] for broker in one.replica_nodes]
+                held = [await self._replica_bytes(node, where, end) for node in holders]
                 if any(data != held[0] for data in held):
                     sizes = dict(zip(one.replica_nodes, map(len, held), strict=True))
                     self.history.violated(f"replicas of {where} are not alike: {sizes}")

@@ -4,10 +4,12 @@ They come at the same time, so a majority may be gone for a while. What is cut i
 on, before the next fault of the same kind is drawn.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from logboom.sim.coverage import BITS_FLIPPED, DISKS_WIPED
 from logboom.sim.faults import FAULTS, Fault, Trouble
 from logboom.sim.node import SimNode
 from logboom.sim.schedule import FaultKind, Lane
@@ -15,6 +17,7 @@ from logboom.sim.simulation import Simulation
 from logboom.sim.transport import LinkConfig
 
 NETWORK_LANE: Final = "network"
+_LOOK_S: Final = 0.1
 _HOUR_MS: Final = 3_600_000
 _PAUSE_MAX_S: Final = 4.0
 """Several times the lease."""
@@ -38,6 +41,40 @@ async def _clock_jumps(trouble: Trouble) -> None:
     trouble.node.clock.wall_offset_ms += trouble.chance.randint(-_HOUR_MS, _HOUR_MS)
 
 
+async def _until_whole(trouble: Trouble) -> bool:
+    """What is lost now must be on other disks; a majority that lose theirs lose records, which no promise is about."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + trouble.length_s
+    while not trouble.is_whole():
+        if loop.time() >= until_s:
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True
+
+
+async def _wipe(trouble: Trouble) -> None:
+    """The disk is lost, and the machine comes back without it."""
+    assert trouble.replace is not None
+    if await _until_whole(trouble):
+        trouble.node.kill()
+        trouble.simulation.trace.met[DISKS_WIPED] += 1
+        await trouble.replace(trouble.node)
+
+
+async def _flip(trouble: Trouble) -> None:
+    """One bit of the records that were synced is another one from now on."""
+    if not await _until_whole(trouble):
+        return
+    files = trouble.node.disk.nodes
+    paths = [path for path in sorted(files) if path.startswith("streams/") and path.endswith(".log")]
+    sizes = {path: len(files[path].durable.rstrip(b"\0")) for path in paths}
+    filled = [path for path in paths if sizes[path]]
+    if filled:
+        path = trouble.chance.choice(filled)
+        files[path].flip(trouble.chance.randrange(8 * sizes[path]))
+        trouble.simulation.trace.met[BITS_FLIPPED] += 1
+
+
 NODE_FAULTS: Final[dict[str, Fault]] = {
     **{name: replace(FAULTS[name], lasts_max_s=_DOWN_MAX_S) for name in ("kill", "power", "stop")},
     **{name: FAULTS[name] for name in ("eio", "full", "hang", "slow")},
@@ -45,6 +82,12 @@ NODE_FAULTS: Final[dict[str, Fault]] = {
     "clock": Fault(_clock_jumps),
 }
 """What happens to one node, by name."""
+
+DISK_LOSSES: Final[dict[str, Fault]] = {
+    "wipe": Fault(_wipe, lasts_max_s=10.0),
+    "flip": Fault(_flip, lasts_max_s=10.0),
+}
+"""What happens to one node alone in each run, since no promise is about records that lose the disks of all replicas."""
 
 
 class NetworkTrouble(Lane):

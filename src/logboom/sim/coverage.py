@@ -33,6 +33,9 @@ DISK_HANGS: Final = "operations that hung"
 UNSYNCED_LOST: Final = "power failures with unsynced writes"
 BYTES_KEPT: Final = "pieces kept by a cut network"
 CONNECTIONS_RESET: Final = "connections broken"
+BITS_FLIPPED: Final = "bits flipped"
+DISKS_WIPED: Final = "disks wiped"
+STRANGERS: Final = "brokers with an empty disk that were refused"
 STEPS_HELD: Final = "pauses that held something up"
 
 ELECTIONS: Final = "elections of partition leaders"
@@ -48,6 +51,8 @@ OF_ONE_NODE: Final = (DISK_ERRORS, DISK_FULL, DISK_HANGS, UNSYNCED_LOST, CONNECT
 """What a long run of one node has to meet."""
 OF_CLUSTERS: Final = (
     *OF_ONE_NODE,
+    BITS_FLIPPED,
+    DISKS_WIPED,
     BYTES_KEPT,
     STEPS_HELD,
     ELECTIONS,

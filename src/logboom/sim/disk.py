@@ -117,6 +117,11 @@ class Node:
             if change.state is State.WRITTEN:
                 change.state = State.DOUBTFUL
 
+    def flip(self, bit: int) -> None:
+        """One bit is another one, also on the disk."""
+        for data in (self.data, self.durable):
+            data[bit // 8] ^= 1 << bit % 8
+
     def copy(self) -> "Node":
         return Node(bytearray(self.data), bytearray(self.durable), [replace(change) for change in self.changes])
 

@@ -4,6 +4,7 @@ A fault is a coroutine that takes the node, hurts it, and leaves it so that it s
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from logboom.base.units import KIB
@@ -24,6 +25,10 @@ class Trouble(Lane):
     def __init__(self, simulation: Simulation, node: SimNode) -> None:
         super().__init__(simulation, node.name)
         self.node = node
+        self.replace: Callable[[SimNode], Awaitable[None]] | None = None
+        """What puts a broker in the place of one whose disk is lost; only clusters can do that."""
+        self.is_whole: Callable[[], bool] = lambda: True
+        """Whether every record is on all its replicas, so that one of them may be lost."""
 
     async def sync_under_way(self) -> None:
         """Now and then, wait for a moment in which a sync is under way: that is when a crash tells most."""

@@ -13,7 +13,7 @@ Watching changes nothing: nothing is called that acts, and no chance is drawn.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -45,10 +45,10 @@ _IMAGES_MAX: Final = 10_000
 class Invariants:
     """The watch over one cluster. Life: from before its nodes start to the end of the run."""
 
-    def __init__(self, simulation: Simulation, nodes: Mapping[BrokerId, SimNode], history: History) -> None:
+    def __init__(self, simulation: Simulation, nodes: Sequence[SimNode], history: History) -> None:
         self._met = simulation.trace.met
         self._history = history
-        self._nodes = {node.name: (broker_id, node) for broker_id, node in nodes.items()}
+        self._nodes = {node.name: node for node in nodes}
         self._brokers: dict[str, Broker] = {}
         self._controllers: dict[int, int] = {}
         """Of each term of the group, its leader."""
@@ -71,12 +71,11 @@ class Invariants:
             self._history.violated(text)
 
     def _after_step(self, loop: Loop) -> None:
-        found = self._nodes.get(loop.host)
-        if found is None:
+        node = self._nodes.get(loop.host)
+        if node is None or node.process is None or node.process.loop is not loop:
             return
-        broker_id, node = found
         broker = node.broker
-        if broker is None or node.process is None or node.process.loop is not loop:
+        if broker is None:
             return
         if broker is not self._brokers.get(node.name):
             self._brokers[node.name] = broker
@@ -84,6 +83,7 @@ class Invariants:
         leadership = broker.cluster.view.leadership
         if leadership.leader is not None and self._controllers.get(leadership.term) != leadership.leader:
             self._controller(leadership.term, leadership.leader)
+        broker_id = node.broker_id
         for partition in broker.replicas:
             self._check_partition(broker_id, partition)
 
@@ -179,7 +179,7 @@ class Invariants:
         key = (partition.stream.id, partition.index)
         if known is None or partition.config.flush is not Flush.COMMIT:
             return
-        starting = {broker_id for broker_id, node in self._nodes.values() if node.broker is None}
+        starting = {node.broker_id for node in self._nodes.values() if node.broker is None}
         for member in partition.role.leader.isr - starting:  # one that starts follows before it can be looked into
             if self._durable[key, member] < mark:
                 durable = self._durable[key, member]

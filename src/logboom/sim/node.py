@@ -5,11 +5,13 @@ The node is the real one (`app.node`); threads, time, chance, network and disk a
 has it), and be started again on what is left.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from logboom.app.config import NodeConfig
 from logboom.app.node import Node
 from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerId
 from logboom.broker.broker import Broker
 from logboom.sim.coverage import UNSYNCED_LOST
 from logboom.sim.device import Device, DiskTiming
@@ -23,6 +25,12 @@ _HTTP_PORT: Final = 9644
 _PEER_PORT: Final = 9192
 _KEY: Final = bytes(range(32))
 """Of all simulated clusters; the sockets are simulated too."""
+
+
+def peer_address(node: "SimNode") -> str:
+    """Where other brokers connect, as a setting names it."""
+    host, port = node.peer_address
+    return f"{host}:{port}"
 
 
 class SimNode:
@@ -56,15 +64,19 @@ class SimNode:
         """Group commits of all its processes that have ended, and those of them that were made on the event loop."""
         self._simulation = simulation
         self._power_chance = simulation.fork(f"{name}/power")
-        self._config = NodeConfig.model_validate(
-            {
-                "broker": {"data_dir": f"/{name}", **(broker or {})},
-                "kafka": {"listen": f"{name}:{_PORT}", **(kafka or {})},
-                "http": {"listen": f"{name}:{_HTTP_PORT}", **(http or {})},
-                "peer": {} if peer is None else {"listen": f"{name}:{_PEER_PORT}", "key_file": "simulated", **peer},
-            }
-        )
+        self._settings = {
+            "broker": {"data_dir": f"/{name}", **(broker or {})},
+            "kafka": {"listen": f"{name}:{_PORT}", **(kafka or {})},
+            "http": {"listen": f"{name}:{_HTTP_PORT}", **(http or {})},
+            "peer": {} if peer is None else {"listen": f"{name}:{_PEER_PORT}", "key_file": "simulated", **peer},
+        }
+        self._config = NodeConfig.model_validate(self._settings)
         self._node: Node | None = None
+
+    @property
+    def broker_id(self) -> BrokerId:
+        """The id that its next process has, or the one that lives."""
+        return BrokerId(self._config.broker.broker_id)
 
     @property
     def broker(self) -> Broker | None:
@@ -116,6 +128,16 @@ class SimNode:
         self._simulation.trace.met[UNSYNCED_LOST] += not self.disk.is_settled
         self.disk = self.disk.power_cut(self._power_chance)
         self.device.mend()
+
+    def wipe(self, join: Sequence[str], broker_id: int | None = None) -> None:
+        """Give it an empty disk, the addresses of brokers of the cluster that it is to join, and another id, unless it
+        keeps its own. Not while it runs."""
+        assert not self.running
+        self.disk = type(self.disk)(self.disk.capacity_bytes)
+        self._settings["broker"]["join"] = tuple(one for one in join if one != peer_address(self))
+        if broker_id is not None:
+            self._settings["broker"]["broker_id"] = broker_id
+        self._config = NodeConfig.model_validate(self._settings)
 
     def _kill_process(self) -> None:
         assert self.process is not None

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from random import Random
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from logboom.base.errors import LogboomError
 from logboom.sim.simulation import Simulation
 
 LaneType = TypeVar("LaneType", bound="Lane", contravariant=True)
-_NO_CHANCE: Final = Random(0)
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,8 @@ class Lane:
     def __init__(self, simulation: Simulation, name: str) -> None:
         self.simulation = simulation
         self.name = name
-        self.chance = _NO_CHANCE
-        """Of the fault that is at work."""
+        self.chance = simulation.fork(f"lane/{name}")
+        """Of the fault that is at work; of its own before the first one."""
         self.length_s = 0.0
         """How long the fault that is at work is to last."""
         self.counts: dict[str, int] = {}

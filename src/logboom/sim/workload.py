@@ -2,7 +2,8 @@
 
 Everything they do and see goes into the History. A producer keeps one batch under way. An idempotent one sends it until
 it is acknowledged; one without an id sends it once, and whether an unacknowledged record is in the log stays open: with
-acks=0 that is so for all of its records. On one node acks=1 promises what acks=all does.
+acks=0 that is so for all of its records. On one node acks=1 promises what acks=all does; in a cluster a leader that
+dies may take such a record with it, but not one that was read.
 """
 
 import asyncio
@@ -30,8 +31,17 @@ _PADDING_BYTES: Final = (0, 0, 0, 100, 500)
 class Producer:
     """One producer. Its values are numbers that rise, none of which another producer has."""
 
-    def __init__(self, context: ClientContext, *, values: "count[Value]", acks: int, pause_max_s: float) -> None:
-        """`acks` is all (-1) for an idempotent producer; others send each batch once."""
+    def __init__(
+        self,
+        context: ClientContext,
+        *,
+        values: "count[Value]",
+        acks: int,
+        pause_max_s: float,
+        leader_acks_count: bool = True,
+    ) -> None:
+        """`acks` is all (-1) for an idempotent producer; others send each batch once. `leader_acks_count`: whether
+        acks=1 promises what acks=all does, as on one node."""
         self.name = context.name
         self._session = context.session()
         self._partitions = context.partitions
@@ -40,6 +50,7 @@ class Producer:
         self._chance = context.chance
         self._values = values
         self._acks = acks
+        self._leader_acks_count = leader_acks_count
         self._pause_max_s = pause_max_s
         self._sender = IdempotentSender(self._session)
 
@@ -65,7 +76,7 @@ class Producer:
         except RefusedError as error:
             await self._session.refused(error)
         else:
-            if base_offset is not None:
+            if base_offset is not None and self._leader_acks_count:
                 self._history.acknowledge(where, base_offset, values)
 
     async def _send_until_acked(self, where: TopicPartition, values: Sequence[Value]) -> None:
