@@ -1,0 +1,109 @@
+"""Rules that live in the broker and its storage, broken on purpose: one function for each part of a rule.
+
+Nothing in the product can be asked to break a rule, so a function is put in another one's place, for one test. Those of
+the pure cores are in `tests.replication.mutants` and `tests.raft.test_simulation`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logboom.base.errors import LogboomError, RetriableStorageError
+from logboom.base.ids import Offset
+from logboom.broker.disk.failure import LogDirFailure
+from logboom.broker.groups import shard
+from logboom.broker.partition.append_queue import AppendQueue
+from logboom.broker.raft.hard_state import HardStateFile
+from logboom.broker.replication import serving
+from logboom.raft import HardState
+from logboom.replication import leadership
+from logboom.replication.leadership import PartitionLeadership
+from logboom.storage import recovery
+from logboom.storage.inline_writes import InlineWrites
+from logboom.storage.log import PartitionLog
+from logboom.storage.producers import ProducerTable
+from logboom.storage.segment.scan import walk
+from logboom.storage.state import LogState
+
+Patch = pytest.MonkeyPatch
+Mutant = Callable[[Patch], None]
+
+
+def tell_no_divergence(patch: Patch) -> None:
+    """Rules 1 and 2: the leader takes it that every follower's log is its own."""
+    patch.setattr(serving, "divergence", lambda *_, **__: None)
+
+
+def commit_what_the_leader_has(patch: Patch) -> None:
+    """Rule 3: the mark follows the leader's own log."""
+
+    def alone(self: PartitionLeadership) -> tuple[leadership.Effect, ...]:
+        end = self._durable_ends.get(self.broker_id, Offset(0))
+        if not self._has_lease or not self.has_minimum or end <= self.high_watermark:
+            return ()
+        self.high_watermark = end
+        return (leadership.HighWatermarkMoved(end),)
+
+    patch.setattr(PartitionLeadership, "_advance", alone)
+
+
+def ack_what_fell_below_the_minimum(patch: Patch) -> None:
+    """Rule 4: it is in the leader's log, after all."""
+
+    def ack(self: AppendQueue, _: LogboomError) -> None:
+        self._at_commit.answer(self._log.durable_end)
+
+    patch.setattr(AppendQueue, "fail_uncommitted", ack)
+
+
+def believe_in_the_tail(patch: Patch) -> None:
+    """Rule 9: what lies behind the durable end is taken without a look at its CRC."""
+    patch.setattr(recovery, "walk_checked", walk)
+
+
+def try_failed_syncs_again(patch: Patch) -> None:
+    """Rule 10: an error of the disk is taken for one that passes, like a lack of room."""
+
+    def passes(self: LogState, error: OSError) -> RetriableStorageError:
+        return RetriableStorageError(f"once more: {error}")
+
+    patch.setattr(LogState, "error_for", passes)
+    patch.setattr(InlineWrites, "sync_failed", lambda self, error: passes(self._state, error))
+    patch.setattr(LogDirFailure, "report", lambda self, error: error)
+
+
+def vote_without_a_note(patch: Patch) -> None:
+    """Rule 11: term and vote are kept in memory, and the metadata is not synced."""
+
+    def remember(self: HardStateFile, state: HardState) -> None:
+        self.state = state
+
+    flush = PartitionLog.flush
+
+    def unsynced(self: PartitionLog, *, sync: bool, on_part: Any = None) -> Offset:
+        return flush(self, sync=False, on_part=on_part)
+
+    patch.setattr(HardStateFile, "write", remember)
+    patch.setattr(PartitionLog, "flush", unsynced)
+
+
+def forget_producers_of_leaders(patch: Patch) -> None:
+    """Rule 12: a follower writes down the batches of producers, and not that it has them."""
+    append = PartitionLog.append_replicated
+
+    def unknown(self: PartitionLog, *args: Any, **named: Any) -> Offset:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(ProducerTable, "record", lambda *_: None)
+            return append(self, *args, **named)
+
+    patch.setattr(PartitionLog, "append_replicated", unknown)
+
+
+def serve_groups_before_they_are_loaded(patch: Patch) -> None:
+    """Rule 12: a coordinator answers from an empty memory."""
+
+    async def nothing(*_: Any, **__: Any) -> list[Any]:
+        return []
+
+    patch.setattr(shard, "latest_records", nothing)

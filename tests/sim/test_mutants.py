@@ -1,0 +1,120 @@
+"""The simulation of whole clusters can fail: rules that live in the broker and in storage, broken one at a time.
+
+Each is found within a few seeds of a schedule that gives it a chance: which faults there are, to whom and when, is told
+here; all else comes from the seed. The honest cluster gets through the same seed. Rules of the pure cores are broken in
+`tests/replication/test_mutants.py` and `tests/raft/test_simulation.py`, where a life costs a hundredth.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from tests.sim import mutants
+from tests.sim.mutants import Mutant
+
+from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.cluster_faults import NETWORK_LANE, NODE_FAULTS
+from logboom.sim.faults import Fault, Trouble
+from logboom.sim.schedule import PlannedFault, Schedule
+
+SEEDS: Final = 4
+"""Within so many each is found; most of them by the first."""
+_SYNC_FAILS: Final = "a sync fails"
+
+
+def planned(*faults: tuple[float, str, str, float]) -> Schedule:
+    """Each fault: when, to whom, what, for how long."""
+    lanes = [lane for _, lane, _, _ in faults]
+    return tuple(
+        PlannedFault(at_s, lane, name, length_s, lanes[:number].count(lane))
+        for number, (at_s, lane, name, length_s) in enumerate(faults)
+    )
+
+
+def everywhere(at_s: float, name: str) -> tuple[tuple[float, str, str, float], ...]:
+    """The same to all three nodes at once."""
+    return tuple((at_s, node, name, 0.1) for node in ("n1", "n2", "n3"))
+
+
+_BASE: Final = ClusterScenario(producers=3, members=0, producer_pause_max_s=0.1)
+CUT_OFF: Final = replace(
+    _BASE,
+    troubled_s=8.5,
+    schedule=planned((1, NETWORK_LANE, "isolate", 3), (4.5, NETWORK_LANE, "isolate", 3), (7, "n1", "kill", 1)),
+)
+"""One node is cut off from the others, twice; clients reach it."""
+KILLED: Final = replace(
+    _BASE,
+    troubled_s=6.0,
+    schedule=planned((1, "n1", "kill", 0.1), (2, "n2", "kill", 0.1), (3.5, "n3", "kill", 0.1), (5, "n1", "kill", 0.1)),
+)
+"""One after the other is killed and back at once."""
+BELOW: Final = replace(
+    _BASE,
+    troubled_s=6.0,
+    stream_config={"min.insync.replicas": "3"},
+    schedule=planned((2, "n3", "pause", 3.5), (4.2, "n1", "power", 3), (4.2, "n2", "power", 3)),
+)
+"""One stands still until it is out of the ISR, which is below the minimum then; the others lose their power."""
+NO_POWER: Final = replace(_BASE, troubled_s=3.0, schedule=planned(*everywhere(1, "power")))
+"""The power fails everywhere."""
+ALONE: Final = replace(
+    _BASE,
+    nodes=1,
+    stream_config={},
+    troubled_s=8.0,
+    schedule=planned(*((at_s, "n1", _SYNC_FAILS, 1.0) for at_s in (1, 3, 5))),
+)
+"""A node without others, whose disk fails to sync for a moment, and whose power fails later."""
+ALONE_WITHOUT_POWER: Final = replace(
+    ALONE,
+    partitions=6,
+    producers=6,
+    schedule=planned(*((at_s, "n1", "power", 0.1) for at_s in (1, 2, 3, 4, 5, 6, 7))),
+)
+"""A node without others, whose power fails again and again."""
+
+
+async def _sync_fails(trouble: Trouble) -> None:
+    """Syncs fail for a moment; those after it would succeed, as they do with Linux. The power fails some time later."""
+    trouble.node.device.failing = frozenset(("sync",))
+    await asyncio.sleep(0.1)
+    trouble.node.device.mend()
+    await trouble.last()
+    trouble.node.cut_power()
+    await trouble.start()
+
+
+@pytest.fixture(autouse=True)
+def _a_disk_that_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NODE_FAULTS, _SYNC_FAILS, Fault(_sync_fails, lasts_max_s=1.0))
+
+
+def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
+    return pytest.param(mutant, scenario, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "scenario"),
+    [
+        _slow(mutants.tell_no_divergence, CUT_OFF),
+        _slow(mutants.commit_what_the_leader_has, CUT_OFF),
+        _slow(mutants.ack_what_fell_below_the_minimum, BELOW),
+        _slow(mutants.believe_in_the_tail, ALONE_WITHOUT_POWER),
+        _slow(mutants.try_failed_syncs_again, ALONE),
+        (mutants.vote_without_a_note, NO_POWER),
+        _slow(mutants.forget_producers_of_leaders, KILLED),
+        _slow(mutants.serve_groups_before_they_are_loaded, KILLED),
+    ],
+)
+def test_a_broken_rule_is_found_within_four_seeds(mutant: Mutant, scenario: ClusterScenario) -> None:
+    found_at = next((seed for seed in range(SEEDS) if _violations(mutant, scenario, seed)), None)
+    assert found_at is not None, f"{SEEDS} seeds hide it"
+    assert run_cluster_seed(found_at, scenario).violations == ()
+
+
+def _violations(mutant: Mutant, scenario: ClusterScenario, seed: int) -> tuple[str, ...]:
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        return run_cluster_seed(seed, scenario).violations
