@@ -436,6 +436,20 @@ def test_without_its_lease_a_leader_refuses_no_producer_for_good(tmp_path: Path)
     run(body)
 
 
+def test_a_broker_that_asks_others_to_lead_is_certain_of_nothing_any_more(tmp_path: Path) -> None:
+    """They may lead, and take batches, before it hears of it."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2) as cluster:
+            await cluster.create("orders", [1, 2])
+            certain = [cluster.leader("orders").role.leader.is_certain]
+            await cluster[1].leave()
+            certain.append(cluster[1].cluster.registration.is_current)
+            assert certain == [True, False]
+
+    run(body)
+
+
 def sequenced(value: bytes, producer: int, epoch: int, sequence: int) -> bytearray:
     """A batch of an idempotent producer."""
     return build_batch(

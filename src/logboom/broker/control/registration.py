@@ -152,8 +152,9 @@ class Registration:
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker has applied everything that the controller had when it answered last."""
-        return self._applied() >= self._to_apply
+        """Whether this broker has applied everything that the controller had when it answered last, and has not asked
+        for others to lead in its place since."""
+        return self._applied() >= self._to_apply and not self._stopping
 
     # --- heartbeats ----------------------------------------------------------------------------------------------
 
