@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, bytes_of, cluster_of, refusal_of, stays, until
 from tests.support.simulated import machine, run, stand_still
@@ -22,7 +23,7 @@ from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.base.ports import SyncFailedError
 from logboom.broker.peers import FrameKind
 from logboom.broker.replication import wire
-from logboom.metadata.assignment import PartitionUpdate
+from logboom.metadata.assignment import PartitionChange, PartitionUpdate
 from logboom.metadata.membership import fence
 from logboom.metadata.reassignment import reassign
 from logboom.records import Codec, Record, build_batch
@@ -192,15 +193,17 @@ def test_a_durable_end_that_overtakes_its_fetch_counts(tmp_path: Path) -> None:
             leader = cluster.leader("orders")
             await append(leader, b"a")
             follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
+            state = cluster.assignment("orders").partition_epoch
 
             async def fetch(number: int, offset: int, durable_end: int, last_epoch: int, told: int) -> None:
                 epoch = leader.leader_epoch
-                item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, durable_end)
+                item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, durable_end, state)
                 request = wire.FetchRequest(7, number == 1, own_epoch, 0, 1_000, 1_000, [item], told)
                 await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
 
             await fetch(1, offset=0, durable_end=0, last_epoch=-1, told=0)
-            ends = wire.DurableEnds(7, own_epoch, [(stream.id.bytes, 0, 2, leader.leader_epoch, 1)])
+            end = wire.DurableEnd(stream.id.bytes, 0, 2, leader.leader_epoch, 1, state)
+            ends = wire.DurableEnds(7, own_epoch, [end])
             follower.post(BrokerId(1), FrameKind.DURABLE_END, wire.encode_ends(ends))
             await fetch(2, offset=1, durable_end=0, last_epoch=leader.leader_epoch, told=1)
             assert leader.role.leader.follower_end(BrokerId(2)) == 1
@@ -283,6 +286,62 @@ def test_a_damaged_copy_leaves_the_isr_and_is_fetched_anew(tmp_path: Path) -> No
             await append(cluster.leader("orders"), b"goes on")
             await until(lambda: copy.high_watermark == 6, "the copy shows all of it again")
             assert len(await values_of(copy)) == 6
+
+    run(body)
+
+
+def test_what_a_damaged_copy_told_too_late_does_not_count_for_the_next_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are of one process, and of one leadership: else an empty copy would be in the ISR for a moment."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3) as cluster:
+            members, told = cluster.network.members, list[bytes]()
+            deliver = members[BrokerId(2)]._deliver
+
+            def keep(to: BrokerId, kind: FrameKind, body: bytes) -> None:
+                if kind is FrameKind.DURABLE_END and to == 1:
+                    told.append(body)
+                deliver(to, kind, body)
+
+            monkeypatch.setattr(members[BrokerId(2)], "_deliver", keep)
+            await cluster.create("orders", [1, 2, 3])
+            for number in range(5):
+                await append(cluster.leader("orders"), b"%d" % number * 50)
+            copy = cluster.partition(2, "orders")
+            await until(lambda: copy.high_watermark == 5, "the copy shows all of it")
+            cluster.network.cut(1, 2)
+            cluster.disk(2).open("streams/orders-0/00000000000000000000.log").write(200, [b"\xff" * 20])
+            assert isinstance(await refusal_of(copy.reads.read(Offset(1), 10)), StorageError)
+            await until(lambda: copy.log_end_offset == 0, "the copy begins anew")
+            await until(lambda: cluster.leader("orders").role.leader.isr == {1, 3}, "the leader knows it")
+            last = wire.decode_ends(memoryview(told[-1]))
+            late = replace(last, ends=[replace(one, durable_end=5) for one in last.ends])
+            body = memoryview(b"".join(wire.encode_ends(late)))
+            members[BrokerId(1)]._posts[FrameKind.DURABLE_END](members[BrokerId(2)].identity, body)
+            out = cluster.assignment("orders")
+            await stays(lambda: cluster.assignment("orders") == out, 0.5)
+            cluster.network.heal()
+            await cluster.in_sync("orders")
+            assert bytes_of(copy.log) == bytes_of(cluster.leader("orders").log)
+
+    run(body)
+
+
+def test_a_loss_is_a_change_of_the_partition_also_where_the_copy_was_out_of_sync(tmp_path: Path) -> None:
+    """Else a proposal of the lost copy, which is under way, would be taken."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2])
+            cluster.network.cut(1, 2)
+            await append(cluster.leader("orders"), b"only at the leader")
+            before = cluster.assignment("orders")
+            assert before.isr == (1,)
+            assert cluster[2].replicas.found_damage("orders", 0)
+            await until(lambda: cluster.assignment("orders") != before, "the loss is told")
+            assert cluster.assignment("orders") == before.after(PartitionChange(index=0))
 
     run(body)
 

@@ -2,13 +2,13 @@
 them that may go wrong. One partition, whose records are numbers.
 
 Messages are delayed, lost, doubled and reordered. Processes are killed, which loses what was not synced, and paused for
-longer than their leases. Each broker applies the metadata when it gets round to it. What is acked to a producer, or may
-be read by a consumer, is written down, and must be the same for ever; and whoever may lead knows all of it. What the
-controller decides is looked at each time.
+longer than their leases. Copies turn out to be damaged, and are made anew. Each broker applies the metadata when it
+gets round to it. What is acked to a producer, or may be read by a consumer, is written down, and must be the same for
+ever; and whoever may lead knows all of it. What the controller decides is looked at each time.
 
 With `synced=False` the stream waits for no sync: a process that is killed loses what was acked. So one is killed only
-while several are in the ISR, and all of them live. The minimum is two then: else a broker that is taken for dead, and
-was not killed, may be the only one that has a record.
+while several are in the ISR, and all of them live with copies that are whole. The minimum is two then: else a broker
+that is taken for dead, and was not killed, may be the only one that has a record.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,10 @@ from logboom.base.ids import (
     StreamName,
 )
 from logboom.metadata import Image, MetadataRecord, Stream, StreamCreated, apply_all
-from logboom.metadata.assignment import Assignment
+from logboom.metadata.assignment import Assignment, Eligibility, PartitionChange, PartitionUpdate, decide
 from logboom.metadata.leadership import IsrProposal, LogEnd, change_isr, rebalance, recover, recovery_candidates
 from logboom.metadata.leases import BrokerLease, BrokerLeases
-from logboom.metadata.membership import Registration, fence, register, unfence
+from logboom.metadata.membership import Registration, fence, partitions_changed, register, unfence
 from logboom.metadata.placement import start
 from logboom.metadata.reassignment import reassign
 from logboom.metadata.records import Placed
@@ -97,14 +97,20 @@ class Broker:
         self.applied = len(cluster.history)
         self.lease = BrokerLease(LEASE_S)
         self.paused_until = 0.0
+        self.lost = False
+        """Whether its copy has turned out to be damaged, and is to be made anew."""
+        self.losses = 0
         self.leads = False
         self.role = (Epoch(-1), PartitionEpoch(-1))
         self.last_request = 0
         self.pending: list[Record] = []
-        self.leader = PartitionLeadership(broker_id, min_insync_replicas=cluster.minimum, lag_max_s=LAG_MAX_S)
+        self.leader = self._new_leadership()
         self.follower = PartitionFollowing(log.epochs)
         self.follower.high_watermark = self.leader.high_watermark = Offset(min(log.high_watermark, log.end))
         self._follow_assignment()
+
+    def _new_leadership(self) -> PartitionLeadership:
+        return PartitionLeadership(self.id, min_insync_replicas=self.cluster.minimum, lag_max_s=LAG_MAX_S)
 
     @property
     def high_watermark(self) -> Offset:
@@ -129,7 +135,9 @@ class Broker:
         if role == self.role:
             return
         self.role, before = role, self.role
-        if now.leader == self.id:
+        if self.lost:
+            self._rest()
+        elif now.leader == self.id:
             self._lead(now, before[0])
         else:
             self._follow(now, before[0])
@@ -145,7 +153,9 @@ class Broker:
         self.follower.step(following.FollowingStopped())
         self.pending = []
         mark = max(self.follower.high_watermark, self.leader.high_watermark)
-        self.leads = True
+        self.leads, had_lease, self.leader = True, self.leader.has_lease, self._new_leadership()
+        if not had_lease:
+            self.leader.step(leadership.LeaseEnded())
         if self.cluster.synced:
             # Everything in a leader's log is synced before it begins to lead.
             self.log.durable_end = self.log.end
@@ -165,12 +175,9 @@ class Broker:
 
     def _follow(self, now: Assignment, epoch_before: Epoch) -> None:
         if self.leads:
-            self.leads = False
-            self.leader.step(leadership.LeadershipEnded())
-            self.follower.high_watermark = max(self.follower.high_watermark, self.leader.high_watermark)
+            self._rest()
         if now.leader == NO_BROKER or self.id not in now.replicas:
-            self.follower.step(following.FollowingStopped())
-            self.pending = []
+            self._rest()
         elif now.leader_epoch > self.follower.epoch or self.follower.leader == NO_BROKER:
             self.pending = []
             self._followed(
@@ -181,9 +188,50 @@ class Broker:
                         self.log.end,
                         Offset(self.log.durable_end) if self.cluster.synced else self.log.end,
                         self.follower.high_watermark,
+                        now.partition_epoch,
                     )
                 )
             )
+        else:
+            self._followed(
+                self.follower.step(following.PartitionChanged(now.partition_epoch, in_sync=self.id in now.isr))
+            )
+
+    def _rest(self) -> None:
+        if self.leads:
+            self.leads = False
+            self.leader.step(leadership.LeadershipEnded())
+            self.follower.high_watermark = max(self.follower.high_watermark, self.leader.high_watermark)
+        self.follower.step(following.FollowingStopped())
+        self.pending = []
+
+    # --- copies that are lost -----------------------------------------------------------------------------------
+
+    def lose(self) -> None:
+        """The copy turns out to be damaged. It serves on until the controller has taken it out."""
+        now = self.image.assignment(STREAM, FIRST)
+        assert now is not None
+        if not self.lost and {*now.isr, *now.elr} - {self.id}:
+            self.lost = True
+            self.losses += 1
+
+    def report(self) -> None:
+        """Tell the controller of a lost copy, until that has answered."""
+        if self.lost:
+            self.cluster.send(NO_BROKER, partial(self.cluster.lose_replica, self, self.losses))
+
+    def restore(self, loss: int, known: int) -> None:
+        """The controller has answered, and so much of the metadata is to be applied first."""
+        if not self.lost or loss != self.losses:
+            return
+        self.apply_metadata(max(0, known - self.applied))
+        now = self.image.assignment(STREAM, FIRST)
+        assert now is not None
+        self.lost, self.role = False, (Epoch(-1), PartitionEpoch(-1))
+        if self.id not in (*now.isr, *now.elr):
+            self._rest()
+            self.log.truncate(0)
+        self._follow_assignment()
 
     def check_lease(self) -> None:
         """Before anything else happens: rule 6."""
@@ -223,8 +271,8 @@ class Broker:
                 case following.Fetch():
                     self.last_request = effect.number
                     self.cluster.send(effect.leader, partial(self.cluster.fetch, self, effect))
-                case following.TellDurableEnd(_, leader, epoch, end):
-                    self.cluster.send(leader, partial(self.cluster.told, self, leader, epoch, end))
+                case following.TellDurableEnd():
+                    self.cluster.send(effect.leader, partial(self.cluster.told, self, effect))
                 case following.AppendRecords():
                     records, self.pending = self.pending, []
                     for record in records:
@@ -269,6 +317,7 @@ class Broker:
             raise BrokenPromiseError(f"broker {self.id} says that {latest} is the end, and more is committed")
 
     def tick(self) -> None:
+        self.report()
         if self.leads:
             self._led(self.leader.step(leadership.Ticked(self.log.end, self.cluster.now_s)))
             self.propose()  # an answer may have been lost
@@ -293,15 +342,17 @@ class Broker:
         mark = self.leader.high_watermark
         if parted is not None:
             return following.FetchAnswered(request.number, mark, Offset(0), diverging=parted), []
-        self.follower_is_at(fetcher, request.durable_end)
+        self.follower_is_at(fetcher, request.durable_end, request.partition_epoch)
         records = self.log.records[request.offset : request.offset + RECORDS_PER_FETCH]
         end = Offset(request.offset + len(records)) if records else None
         return following.FetchAnswered(request.number, self.leader.high_watermark, Offset(0), records_end=end), records
 
-    def follower_is_at(self, fetcher: "Broker", durable_end: Offset) -> None:
+    def follower_is_at(self, fetcher: "Broker", durable_end: Offset, partition_epoch: PartitionEpoch) -> None:
         self._led(
             self.leader.step(
-                leadership.FollowerFetched(fetcher.id, fetcher.epoch, durable_end, self.log.end, self.cluster.now_s)
+                leadership.FollowerFetched(
+                    fetcher.id, fetcher.epoch, durable_end, self.log.end, self.cluster.now_s, partition_epoch
+                )
             )
         )
 
@@ -316,6 +367,7 @@ class Cluster:
 
     def __init__(self, seed: int, *, brokers: int = 3, minimum: int = 2, synced: bool = True) -> None:
         self.random = Random(seed)
+        self.happenings = {**HAPPENINGS, **LOSSES} if seed % 5 == 4 else HAPPENINGS
         self.synced = synced
         self.now_s = 0.0
         self.minimum = minimum
@@ -390,6 +442,18 @@ class Cluster:
             return
         self._take(records)
 
+    def lose_replica(self, broker: Broker, loss: int) -> None:
+        """As `broker.control.broker_commands.lose_replicas` does."""
+        before, stream = self.image.assignment(STREAM, FIRST), self.image.by_id[STREAM]
+        if before is None or self.alive.get(broker.id) is not broker:
+            return
+        if broker.id in before.replicas and not {*before.isr, *before.elr} <= {broker.id}:
+            wish, rules = PartitionUpdate(wiped=frozenset({broker.id})), Eligibility(self.image.is_active, self.minimum)
+            change = decide(FIRST, before, wish, rules) or PartitionChange(index=FIRST)
+            self._take(tuple(partitions_changed(stream, (change,))))
+        known = len(self.history)
+        self.send(broker.id, lambda: broker.restore(loss, known) if self.alive.get(broker.id) is broker else None)
+
     def _refused(self, leader: Broker, proposal: IsrProposal) -> None:
         wanted = leader.leader.proposal
         if self.alive.get(leader.id) is leader and leader.leads and wanted is not None:
@@ -438,10 +502,10 @@ class Cluster:
         if self.alive.get(to.id) is to:
             to.answered(*answer, epoch)
 
-    def told(self, fetcher: Broker, leader: BrokerId, epoch: Epoch, durable_end: Offset) -> None:
-        found = self.alive[leader]
-        if self.alive.get(fetcher.id) is fetcher and found.leads and found.leader.epoch == epoch:
-            found.follower_is_at(fetcher, durable_end)
+    def told(self, fetcher: Broker, told: following.TellDurableEnd) -> None:
+        found = self.alive[told.leader]
+        if self.alive.get(fetcher.id) is fetcher and found.leads and found.leader.epoch == told.epoch:
+            found.follower_is_at(fetcher, told.durable_end, told.partition_epoch)
 
     def _heartbeat(self, broker: Broker) -> None:
         sent_s = self.now_s
@@ -463,7 +527,7 @@ class Cluster:
         """One thing happens."""
         self.now_s += self.random.random() * 0.016
         self._end_leases()
-        happening = self.random.choices(list(HAPPENINGS), list(HAPPENINGS.values()))[0]
+        happening = self.random.choices(list(self.happenings), list(self.happenings.values()))[0]
         happening(self)
 
     def _one(self) -> Broker | None:
@@ -492,7 +556,12 @@ class Cluster:
 
     def _may_kill(self) -> bool:
         now = self.image.assignment(STREAM, FIRST)
-        return self.synced or (now is not None and len(now.isr) > 1 and all(one in self.alive for one in now.isr))
+        whole = [one for one, broker in self.alive.items() if not broker.lost]
+        return self.synced or (now is not None and len(now.isr) > 1 and all(one in whole for one in now.isr))
+
+    def lose(self) -> None:
+        if self._may_kill():
+            self.do(Broker.lose)
 
     def restart(self) -> None:
         for broker in self.logs:
@@ -588,6 +657,8 @@ HAPPENINGS: dict[Callable[[Cluster], None], float] = {
     Cluster.move: 0.2,
 }
 """What happens, and how often beside the others."""
+LOSSES: dict[Callable[[Cluster], None], float] = {Cluster.lose: 1}
+"""What happens too, in one life of five."""
 
 
 def run(seed: int, steps: int = 1_500, *, synced: bool = True) -> Cluster:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.base.errors import UnknownLeaderEpochError
-from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset
+from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.replication.following import (
     Appended,
     AppendRecords,
@@ -16,6 +16,7 @@ from logboom.replication.following import (
     FollowingStarted,
     FollowingStopped,
     HighWatermarkMoved,
+    PartitionChanged,
     PartitionFollowing,
     StartAt,
     TellDurableEnd,
@@ -46,6 +47,23 @@ def answer(
 ) -> FetchAnswered:
     diverging = None if parted is None else EpochEnd(Epoch(parted[0]), Offset(parted[1]))
     return FetchAnswered(number, Offset(mark), Offset(0), diverging, None if end is None else Offset(end))
+
+
+def test_a_replica_outside_the_isr_asks_again_when_the_partition_has_another_state() -> None:
+    """Its leader counts only what it says as of the latest one."""
+    core = started(history((4, 0)), end=4)
+    assert core.step(PartitionChanged(PartitionEpoch(3), in_sync=False)) == (
+        Fetch(2, LEADER, Epoch(5), Offset(4), Epoch(4), Offset(4), PartitionEpoch(3)),
+    )
+    assert core.step(answer(1, mark=4)) == (), "it is late"
+    assert core.step(PartitionChanged(PartitionEpoch(3), in_sync=False)) == ()
+    assert core.step(PartitionChanged(PartitionEpoch(4), in_sync=True)) == ()
+    core.step(answer(2, mark=4, end=5))
+    assert core.step(PartitionChanged(PartitionEpoch(5), in_sync=False)) == (), "the next request says it"
+    assert core.step(Appended(Offset(5)))[0] == Fetch(
+        3, LEADER, Epoch(5), Offset(5), Epoch(4), Offset(4), PartitionEpoch(5)
+    )
+    assert core.step(DurableEndMoved(Offset(5))) == (TellDurableEnd(3, LEADER, Epoch(5), Offset(5), PartitionEpoch(5)),)
 
 
 def test_it_asks_appends_and_asks_again_and_tells_its_durable_end_beside_a_waiting_fetch() -> None:

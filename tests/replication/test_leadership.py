@@ -102,7 +102,7 @@ class Model:
                 counts = replica in self.maximal
                 self.ends[replica] = max(offset, self.ends.get(replica, 0)) if counts else offset
             case IsrChanged(committed, proposed):
-                self.ends = {one: end for one, end in self.ends.items() if one not in self.isr - committed}
+                self.ends = {one: end for one, end in self.ends.items() if one in committed}
                 self.isr, self.maximal = committed, committed | proposed
             case MinimumChanged(minimum):
                 self.minimum = minimum
@@ -132,8 +132,11 @@ def test_high_watermark_keeps_its_promises_under_any_history(events: list[Event]
 # --- followers, proposals, the lease ----------------------------------------------------------------------------
 
 
-def fetched(replica: BrokerId, end: int, *, log_end: int = 10, now_s: float = 0.0, process: int = 1) -> FollowerFetched:
-    return FollowerFetched(replica, BrokerEpoch(process), Offset(end), Offset(log_end), now_s)
+def fetched(
+    replica: BrokerId, end: int, *, log_end: int = 10, now_s: float = 0.0, process: int = 1, state: int = 99
+) -> FollowerFetched:
+    """`state`: the partition epoch that the follower knows."""
+    return FollowerFetched(replica, BrokerEpoch(process), Offset(end), Offset(log_end), now_s, PartitionEpoch(state))
 
 
 def leader_at_ten(*isr: BrokerId, minimum: int = 1) -> PartitionLeadership:
@@ -218,6 +221,32 @@ def test_a_replica_that_left_and_has_lost_its_records_joins_only_once_it_has_the
         assert core.step(fetched(TWO, 0)) == ()
         assert core.step(fetched(TWO, 9)) == ()
         assert core.step(fetched(TWO, 10)) == (ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(9)),)
+
+
+def test_a_late_message_of_a_copy_that_was_lost_does_not_speak_for_the_next_one() -> None:
+    core = leader_at_ten(ONE, TWO)
+    core.step(fetched(TWO, 10, state=7))
+    core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(8)))
+    assert core.step(fetched(TWO, 10, state=7)) == ()
+    assert core.durable_end(TWO) is None
+    assert core.step(fetched(TWO, 0, state=8)) == ()
+    assert core.step(fetched(TWO, 10, state=7)) == ()
+    assert core.durable_end(TWO) == 0
+    assert core.step(fetched(TWO, 10, state=8)) == (ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(8)),)
+
+
+def test_what_a_replica_outside_the_isr_has_is_forgotten_with_each_change_of_the_partition() -> None:
+    """It may have been lost and reported: where it was not in the ISR, that only raises the partition epoch."""
+    core = leader_at_ten(ONE)
+    core.step(fetched(TWO, 8, state=7))
+    core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(8)))
+    assert core.durable_end(TWO) is None
+
+
+def test_a_member_of_the_isr_counts_whatever_state_of_the_partition_it_knows() -> None:
+    core = leader_at_ten(ONE, TWO)
+    core.step(IsrChanged(frozenset({ONE, TWO}), partition_epoch=PartitionEpoch(8)))
+    assert core.step(fetched(TWO, 10, state=7)) == (HighWatermarkMoved(Offset(10)),)
 
 
 def test_what_a_replica_outside_the_isr_says_last_counts() -> None:

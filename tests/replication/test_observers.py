@@ -33,7 +33,7 @@ def led(log_end: int = 10) -> PartitionLeadership:
 
 
 def fetched(replica: BrokerId, end: int, log_end: int, now_s: float) -> FollowerFetched:
-    return FollowerFetched(replica, BrokerEpoch(1), Offset(end), Offset(log_end), now_s)
+    return FollowerFetched(replica, BrokerEpoch(1), Offset(end), Offset(log_end), now_s, PartitionEpoch(2))
 
 
 def test_an_observer_moves_no_mark_and_is_never_proposed() -> None:

@@ -14,7 +14,7 @@ BrokerEpoch = NewType("BrokerEpoch", int)
 """Counts the registrations of brokers in a cluster; a request under an older one comes from an earlier process."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
-"""Counts the changes of a partition's replicas, ISR and leader."""
+"""Counts the changes of a partition's replicas, ISR and leader; -1 where unknown."""
 
 DirectoryId = NewType("DirectoryId", str)
 """The identity of one data directory: a broker that comes back with another disk has another one."""
@@ -30,4 +30,5 @@ StreamId = NewType("StreamId", UUID)
 
 NO_PRODUCER = ProducerId(-1)
 NO_EPOCH = Epoch(-1)
+NO_PARTITION_EPOCH = PartitionEpoch(-1)
 NO_BROKER = BrokerId(-1)

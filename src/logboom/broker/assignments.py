@@ -5,7 +5,7 @@ A stream that has no assignments is of before there were any: this broker alone 
 
 from typing import NamedTuple, TypeAlias
 
-from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, Epoch, PartitionIndex
+from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, Epoch, PartitionEpoch, PartitionIndex
 from logboom.broker.disk.log_manager import Assigned
 from logboom.broker.partition.leader import Leading
 from logboom.metadata import Image, Stream
@@ -17,6 +17,9 @@ class Following(NamedTuple):
 
     leader: BrokerId
     epoch: Epoch
+    partition_epoch: PartitionEpoch
+    in_sync: bool
+    """Whether this copy is in the ISR."""
     observes: bool = False
     """Whether for readers alone."""
 
@@ -74,7 +77,8 @@ def wanted_role(assignment: Assignment, broker: BrokerId) -> Wanted:
     if assignment.leader == NO_BROKER:
         return None
     if assignment.leader != broker:
-        return Following(assignment.leader, assignment.leader_epoch, broker in assignment.observers)
+        in_sync, observes = broker in assignment.isr, broker in assignment.observers
+        return Following(assignment.leader, assignment.leader_epoch, assignment.partition_epoch, in_sync, observes)
     return Leading(
         assignment.leader_epoch,
         frozenset(assignment.isr),

@@ -267,10 +267,11 @@ class Replicas:
             stream = self._image.by_id.get(key[0])
             if stream is None or not is_here(stream, key[1], self._broker_id):
                 return
-            assignment = assignment_of(stream, key[1])
+            assignment, name = assignment_of(stream, key[1]), (stream.name, key[1])
             if assignment is None or self._broker_id in (*assignment.isr, *assignment.elr):
-                return  # nobody else has its records any more: half a log is better than none
-            name = (stream.name, key[1])
+                # Nobody else has its records any more, and half a log is better than none.
+                await self._follow((name,))
+                return
             partition = self._partitions.get(name)
             if partition is None:
                 (self._partitions[name],) = await self._create(stream, [key[1]], self._image)

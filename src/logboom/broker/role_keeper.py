@@ -88,8 +88,8 @@ class RoleKeeper:
         to_lead = []
         for partition in self._assigned(keys):
             match self._wanted(partition):
-                case Following(leader, epoch, observes):
-                    partition.role.follow(leader, epoch, observes=observes)
+                case Following(leader, epoch, partition_epoch, in_sync, observes):
+                    partition.role.follow(leader, epoch, partition_epoch, in_sync=in_sync, observes=observes)
                 case Leading() as leading if partition.role.leads:
                     partition.role.lead(leading)
                 case Leading():

@@ -14,12 +14,16 @@ One loop, from the assignment until the next one:
 - Its HW is the leader's, at most its own end. It goes back only where the leader's log says that records below it are
   not there: that takes an unclean election, which somebody asked for.
 - A fetch tells the durable end. What is appended and not yet synced does not count for the leader.
+- What it tells, it tells as of a partition epoch. Outside the ISR only what is told as of the latest one counts, so a
+  fetch is sent again when there is a later one: a message of a copy that was lost cannot speak for the next copy, which
+  begins only after the controller has taken the lost one out, in a later partition epoch (KIP-903 does this for
+  processes; a copy may also be lost and made anew within one).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset
+from logboom.base.ids import NO_BROKER, NO_EPOCH, NO_PARTITION_EPOCH, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.replication.reconciliation import EpochEnd, Epochs, truncation_point
 
 
@@ -32,6 +36,16 @@ class FollowingStarted:
     log_end: Offset
     durable_end: Offset
     high_watermark: Offset
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """The partition has another state, with the same leader in the same epoch."""
+
+    partition_epoch: PartitionEpoch
+    in_sync: bool
+    """Whether this replica is in the ISR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +95,16 @@ class DurableEndMoved:
     offset: Offset
 
 
-Event = FollowingStarted | FollowingStopped | FetchAnswered | FetchFailed | Appended | Truncated | DurableEndMoved
+Event = (
+    FollowingStarted
+    | PartitionChanged
+    | FollowingStopped
+    | FetchAnswered
+    | FetchFailed
+    | Appended
+    | Truncated
+    | DurableEndMoved
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,8 @@ class Fetch:
     last_epoch: Epoch
     """The epoch of the last batch before `offset`, NO_EPOCH where there is none."""
     durable_end: Offset
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
+    """Up to which state of the partition this replica follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +131,7 @@ class TellDurableEnd:
     leader: BrokerId
     epoch: Epoch
     durable_end: Offset
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +182,7 @@ class PartitionFollowing:
         "epoch",
         "high_watermark",
         "leader",
+        "partition_epoch",
     )
 
     def __init__(self, epochs: Epochs) -> None:
@@ -171,6 +198,7 @@ class PartitionFollowing:
         self._waiting = False
         """Whether an append or a truncation is under way, which the next request has to wait for."""
         self._reconciled = False
+        self.partition_epoch = NO_PARTITION_EPOCH
 
     @property
     def reconciled(self) -> bool:
@@ -190,6 +218,8 @@ class PartitionFollowing:
                 return self._fetch() if self._is_due(number) else NOTHING
             case FollowingStarted():
                 return self._start(event)
+            case PartitionChanged():
+                return self._partition_changed(event)
             case FollowingStopped():
                 self.leader, self._fetching = NO_BROKER, False
                 return NOTHING
@@ -202,18 +232,35 @@ class PartitionFollowing:
         again = event.epoch == self.epoch and self.leader == NO_BROKER
         assert event.epoch > self.epoch or again, f"epoch {event.epoch} does not follow {self.epoch}"
         self.leader, self.epoch = event.leader, event.epoch
+        self.partition_epoch = event.partition_epoch
         self._log_end, self._durable_end = event.log_end, event.durable_end
         self.high_watermark = max(self.high_watermark, event.high_watermark)
         self._fetching = self._reconciled = False
         # What an answer of the former leader began is still on its way to the disk: the next request needs its outcome.
         return NOTHING if self._waiting else self._fetch()
 
+    def _partition_changed(self, event: PartitionChanged) -> tuple[Effect, ...]:
+        if event.partition_epoch <= self.partition_epoch:
+            return NOTHING
+        self.partition_epoch = event.partition_epoch
+        return self._fetch() if self._fetching and not event.in_sync else NOTHING
+
     def _fetch(self) -> tuple[Effect, ...]:
         self._number += 1
         self._fetching = True
         self._told_end = self._durable_end
         last_epoch = self._epochs.latest if self._log_end > 0 else NO_EPOCH
-        return (Fetch(self._number, self.leader, self.epoch, self._log_end, last_epoch, self._durable_end),)
+        return (
+            Fetch(
+                self._number,
+                self.leader,
+                self.epoch,
+                self._log_end,
+                last_epoch,
+                self._durable_end,
+                self.partition_epoch,
+            ),
+        )
 
     def _answered(self, event: FetchAnswered) -> tuple[Effect, ...]:
         self._fetching = False
@@ -246,7 +293,7 @@ class PartitionFollowing:
         if not self._fetching or self._told_end >= self._durable_end or not self._reconciled:
             return NOTHING  # the next request tells it; an end that the leader has not confirmed says nothing
         self._told_end = self._durable_end
-        return (TellDurableEnd(self._number, self.leader, self.epoch, self._durable_end),)
+        return (TellDurableEnd(self._number, self.leader, self.epoch, self._durable_end, self.partition_epoch),)
 
     def _moved(self, leaders_mark: Offset) -> tuple[Effect, ...]:
         mark = min(leaders_mark, self._log_end)

@@ -22,11 +22,10 @@ The rules it keeps, each with its source:
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
+from logboom.base.ids import NO_EPOCH, NO_PARTITION_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.replication.followers import Followers
 from logboom.replication.lag import Lag
 
-_NO_PARTITION_EPOCH: Final = PartitionEpoch(-1)
 LAG_MAX_S: Final = 30.0
 """Kafka's default of `replica.lag.time.max.ms`."""
 
@@ -41,7 +40,7 @@ class LeadershipStarted:
     high_watermark: Offset
     replicas: frozenset[BrokerId] = frozenset()
     """All replicas, this broker among them; empty: the ISR is all there are."""
-    partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     now_s: float = 0.0
     observers: frozenset[BrokerId] = frozenset()
     """Copies for readers, none of which is a replica."""
@@ -74,6 +73,9 @@ class FollowerFetched:
     log_end: Offset
     """The leader's own, at that moment."""
     now_s: float
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
+    """The state of the partition in which the follower said it: what an earlier copy had, one that was lost, does not
+    count for the copy that takes its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class IsrChanged:
 
     committed: frozenset[BrokerId]
     proposed: frozenset[BrokerId] = frozenset()
-    partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     replicas: frozenset[BrokerId] = frozenset()
     """All replicas; empty: as they were."""
     observers: frozenset[BrokerId] | None = None
@@ -205,7 +207,7 @@ class PartitionLeadership:
         self._isr: frozenset[BrokerId] = frozenset()
         self._maximal_isr: frozenset[BrokerId] = frozenset()
         self._proposed: frozenset[BrokerId] | None = None
-        self._partition_epoch = _NO_PARTITION_EPOCH
+        self._partition_epoch = NO_PARTITION_EPOCH
         self._durable_ends: dict[BrokerId, Offset] = {}
         self._followers = Followers(lag_max_s)
 
@@ -303,6 +305,9 @@ class PartitionLeadership:
         observes = event.replica in self._observers
         if not (observes or event.replica in self._replicas) or event.replica == self.broker_id:
             return NOTHING  # it was reassigned away, and has not heard of it
+        trusted = observes or event.replica in self._maximal_isr
+        if not trusted and event.partition_epoch < self._partition_epoch:
+            return NOTHING  # it may have lost since then what it had; it says again what it has once it knows better
         if self._followers.broker_epoch(event.replica) not in (None, event.broker_epoch):
             self._durable_ends.pop(event.replica, None)
         self._followers.fetched(
@@ -346,13 +351,11 @@ class PartitionLeadership:
             return NOTHING  # overtaken by a later one
         had_minimum = self.has_minimum
         self._partition_epoch = event.partition_epoch
-        copies_before = self._replicas | self._observers
         self._replicas = (event.replicas or self._replicas) | event.committed
         self._observers = (self._observers if event.observers is None else event.observers) - self._replicas
-        copies = self._replicas | self._observers
-        for replica in (self._isr - event.committed) | (copies_before - copies):
-            self._durable_ends.pop(replica, None)  # it may have lost everything: it counts by what it says from now on
-        self._followers.keep(copies)
+        for replica in self._durable_ends.keys() - event.committed - self._observers:
+            del self._durable_ends[replica]  # it may have lost everything: it counts by what it says from now on
+        self._followers.keep(self._replicas | self._observers)
         self._proposed = None
         self._isr = event.committed
         self._maximal_isr = event.committed | event.proposed

@@ -88,7 +88,9 @@ async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> l
 async def lose_replicas(context: ControlContext, command: commands.ReplicasLost) -> None:
     """Take replicas without records out of ISR and ELR; others lead where they did.
 
-    Where nobody else holds what is committed, the partition stays as it is: whoever runs the cluster has to decide.
+    The partition epoch rises in any case, so that a proposal which still counts on the lost records is refused, and
+    messages of the lost copy are told from those of the next one. Where nobody else holds what is committed, the
+    partition stays as it is: whoever runs the cluster has to decide.
     """
     broker = checked_epoch(context.image, BrokerId(command.broker), BrokerEpoch(command.epoch)).id
     by_stream: dict[StreamId, list[int]] = {}
@@ -103,10 +105,10 @@ async def lose_replicas(context: ControlContext, command: commands.ReplicasLost)
         changes: list[PartitionChange] = []
         for index in indexes:
             before = stream.assignments[index] if 0 <= index < len(stream.assignments) else None
-            if before is None or {*before.isr, *before.elr} <= {broker}:
+            if before is None or broker not in before.replicas or {*before.isr, *before.elr} <= {broker}:
                 continue
             change = decide(index, before, PartitionUpdate(wiped=frozenset({broker})), rules)
-            changes += [] if change is None else [change]
+            changes.append(PartitionChange(index=index) if change is None else change)
         records += partitions_changed(stream, changes)
     await context.commit(records)
     context.log.warning("replicas lost their records", broker=broker, partitions=len(command.lost))

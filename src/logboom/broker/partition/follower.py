@@ -24,7 +24,7 @@ from logboom.base.errors import (
     RetriableStorageError,
     StorageError,
 )
-from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset
+from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.base.units import MIB
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.partition.freshness import Freshness
@@ -134,13 +134,17 @@ class Follower:
 
     # --- its beginning and end ----------------------------------------------------------------------------------
 
-    def start(self, leader: BrokerId, epoch: Epoch, high_watermark: Offset) -> None:
+    def start(self, leader: BrokerId, epoch: Epoch, high_watermark: Offset, partition_epoch: PartitionEpoch) -> None:
         """Follow `leader` in its epoch. `high_watermark`: what was known to be committed before."""
         self._forget_retry()
         self._unwritten_bytes = 0
-        self._step(
-            following.FollowingStarted(leader, epoch, self._log.log_end_offset, self._safe_end(), high_watermark)
-        )
+        end, safe_end = self._log.log_end_offset, self._safe_end()
+        self._step(following.FollowingStarted(leader, epoch, end, safe_end, high_watermark, partition_epoch))
+
+    def partition_changed(self, partition_epoch: PartitionEpoch, *, in_sync: bool) -> None:
+        """The partition has another state, in the leadership that is followed. `in_sync`: whether this copy is in the
+        ISR."""
+        self._step(following.PartitionChanged(partition_epoch, in_sync))
 
     def stop(self) -> None:
         """There is no leader to follow, or this broker leads."""
@@ -159,7 +163,7 @@ class Follower:
             self.failed(answer.number, after_s=_RETRY_S)
             return
         if headers:
-            answer = self._placed(answer, headers)
+            answer = _placed(self._log, answer, headers)
         if answer.records_end is not None:
             self._records = records, headers
         self._step(answer)
@@ -178,21 +182,6 @@ class Follower:
         self._trimming = None
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._logger.warning("deleted records stay for now", partition=str(self._target), reason=str(fault))
-
-    def _placed(self, answer: FetchAnswered, headers: Sequence[tuple[int, BatchHeader]]) -> FetchAnswered:
-        first, end = headers[0][1].base_offset, self._log.log_end_offset
-        if first >= end:
-            return FetchAnswered(
-                answer.number, answer.high_watermark, answer.log_start, records_end=headers[-1][1].next_offset
-            )
-        # Key compaction has put one batch in the place of several, and this log ends among those. They are committed
-        # and not lost by it: the batch comes whole once the log ends where it begins.
-        return FetchAnswered(
-            answer.number,
-            answer.high_watermark,
-            answer.log_start,
-            diverging=EpochEnd(self._log.epochs.latest, Offset(first)),
-        )
 
     def failed(self, number: int, *, after_s: float = 0.0) -> None:
         """The request of a number was refused or lost; it is sent again after so long."""
@@ -214,7 +203,8 @@ class Follower:
 
     def _start_later(self, leader: BrokerId, epoch: Epoch) -> None:
         if self._flusher.failure is None:
-            self._after(_RETRY_S, partial(self.start, leader, epoch, self._core.high_watermark))
+            mark, partition_epoch = self._core.high_watermark, self._core.partition_epoch
+            self._after(_RETRY_S, partial(self.start, leader, epoch, mark, partition_epoch))
 
     # --- the group commit ---------------------------------------------------------------------------------------
 
@@ -328,6 +318,23 @@ class Follower:
         if mark != self._shown.high_watermark:
             self._shown.high_watermark = mark
             self._on_news()
+
+
+def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[int, BatchHeader]]) -> FetchAnswered:
+    """The answer with the place of its records in the log."""
+    first, end = headers[0][1].base_offset, log.log_end_offset
+    if first >= end:
+        return FetchAnswered(
+            answer.number, answer.high_watermark, answer.log_start, records_end=headers[-1][1].next_offset
+        )
+    # Key compaction has put one batch in the place of several, and this log ends among those. They are committed
+    # and not lost by it: the batch comes whole once the log ends where it begins.
+    return FetchAnswered(
+        answer.number,
+        answer.high_watermark,
+        answer.log_start,
+        diverging=EpochEnd(log.epochs.latest, Offset(first)),
+    )
 
 
 def _attempt(cut: Callable[[], object]) -> LogboomError | None:

@@ -17,7 +17,7 @@ from logboom.base.errors import (
     NotLeaderError,
     OffsetNotAvailableError,
 )
-from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
+from logboom.base.ids import NO_PARTITION_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.replication_port import ReplicaKey, Replication
 from logboom.broker.partition.services import Standing
@@ -42,7 +42,6 @@ from logboom.replication.leadership import (
     ProposeIsr,
 )
 
-_NO_PARTITION_EPOCH: Final = PartitionEpoch(-1)
 _ZERO: Final = Offset(0)
 
 
@@ -59,7 +58,7 @@ class Leading(NamedTuple):
     isr: frozenset[BrokerId]
     replicas: frozenset[BrokerId] = frozenset()
     """All replicas; empty: the ISR is all there are."""
-    partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     observers: frozenset[BrokerId] = frozenset()
     """Brokers that copy it for readers alone."""
 

@@ -13,7 +13,7 @@ leader's log is durable to its end, so whoever calls `lead` sees to that (`is_se
 from typing import Protocol
 
 from logboom.base.errors import FencedLeaderEpochError, LogboomError, NotLeaderError, UnknownLeaderEpochError
-from logboom.base.ids import NO_EPOCH, BrokerId, Epoch, Offset
+from logboom.base.ids import NO_EPOCH, NO_PARTITION_EPOCH, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.follower import Follower
 from logboom.broker.partition.leader import Leader, Leading
@@ -113,15 +113,25 @@ class Role:
         )
         self._queue.refusal = self.failure
 
-    def follow(self, leader: BrokerId, epoch: Epoch, *, observes: bool = False) -> None:
-        """Copy the log of `leader` from now on; with `observes` for readers alone."""
+    def follow(
+        self,
+        leader: BrokerId,
+        epoch: Epoch,
+        partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH,
+        *,
+        in_sync: bool = False,
+        observes: bool = False,
+    ) -> None:
+        """Copy the log of `leader` from now on, or learn of another state of the partition. `in_sync`: whether this
+        copy is in the ISR; `observes`: whether it is for readers alone."""
         self.follower.freshness.observes = observes
         if self.follows and (self.follower.leader, self.epoch) == (leader, epoch):
+            self.follower.partition_changed(partition_epoch, in_sync=in_sync)
             return
         self.rest()
         self.epoch = epoch
         if self.failure is None:
-            self.follower.start(leader, epoch, self._reads.high_watermark)
+            self.follower.start(leader, epoch, self._reads.high_watermark, partition_epoch)
         self.leader.watchers.call()
 
     def rest(self) -> None:

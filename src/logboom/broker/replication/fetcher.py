@@ -154,7 +154,10 @@ class Fetcher:
         ends, self._ends = self._ends, {}
         if not ends or self._begins:  # the fetches that begin a session have them
             return
-        items = [(key[0].bytes, key[1], told.number, told.epoch, told.durable_end) for key, told in ends.items()]
+        items = [
+            wire.DurableEnd(stream.bytes, index, told.number, told.epoch, told.durable_end, told.partition_epoch)
+            for (stream, index), told in ends.items()
+        ]
         body = wire.encode_ends(wire.DurableEnds(self._session, own_epoch, items))
         self._told += 1
         self._peers.post(self._leader, FrameKind.DURABLE_END, body)
@@ -167,7 +170,16 @@ class Fetcher:
         begins, self._begins = self._begins, False
         config = self._config.now
         items = [
-            wire.FetchItem(stream.bytes, index, one.number, one.epoch, one.offset, one.last_epoch, one.durable_end)
+            wire.FetchItem(
+                stream.bytes,
+                index,
+                one.number,
+                one.epoch,
+                one.offset,
+                one.last_epoch,
+                one.durable_end,
+                one.partition_epoch,
+            )
             for (stream, index), one in wanted.items()
         ]
         return wire.FetchRequest(

@@ -16,12 +16,12 @@ a throttle it may have to wait for its turn.
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import InvalidRequestError, LogboomError, NotLeaderError, StaleBrokerEpochError
-from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.base.ports import Bytes, Clock
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
@@ -47,6 +47,13 @@ _OBSERVERS_DISK_READS: Final = 1
 producers for a follower."""
 
 
+class _Has(NamedTuple):
+    """What a follower says that it has, and as of which state of the partition."""
+
+    durable_end: Offset
+    partition_epoch: PartitionEpoch
+
+
 class _Session:
     """What one follower has asked for and was not answered yet."""
 
@@ -67,8 +74,8 @@ class _Session:
         self.held_timer: asyncio.TimerHandle | None = None
         self.told: dict[ReplicaKey, tuple[Offset, Offset]] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
-        self.ends: dict[ReplicaKey, tuple[int, Offset]] = {}
-        """The durable ends that the follower told beside a fetch, with the number of that."""
+        self.ends: dict[ReplicaKey, wire.DurableEnd] = {}
+        """The durable ends that the follower told beside a fetch."""
         self.ends_received = 0
         """How many messages with durable ends came in this session."""
         self.mark_due: set[ReplicaKey] = set()
@@ -121,10 +128,12 @@ class _Session:
             self.new.add(key)
             self.ready[key] = None
 
-    def durable_end(self, key: ReplicaKey, item: wire.FetchItem) -> Offset:
+    def has(self, key: ReplicaKey, item: wire.FetchItem) -> _Has:
         """What the follower said last. The leadership itself forgets what a follower had that leaves the ISR."""
-        number, end = self.ends.get(key, (item.number, Offset(0)))
-        return Offset(max(item.durable_end, end)) if number == item.number else Offset(item.durable_end)
+        asked, told = _Has(Offset(item.durable_end), PartitionEpoch(item.partition_epoch)), self.ends.get(key)
+        if told is None or told.number != item.number or told.partition_epoch < item.partition_epoch:
+            return asked
+        return _Has(Offset(max(item.durable_end, told.durable_end)), PartitionEpoch(told.partition_epoch))
 
     def end(self) -> None:
         if self.mark_timer is not None:
@@ -290,7 +299,7 @@ class FetchServing:
                 return _elsewhere(item, partition, diverging=(parted.epoch, parted.end_offset)), b""
             if key in session.new:
                 session.new.discard(key)
-                self._follower_is_at(partition, session, session.durable_end(key, item))
+                self._follower_has(partition, session, session.has(key, item))
             if item.offset < partition.log_start_offset:
                 return _elsewhere(item, partition), b""
             throttled = catches_up and self._throttle.holds(key, session.replica)
@@ -347,24 +356,27 @@ class FetchServing:
         if session is None:
             return
         session.ends_received += 1
-        for stream, index, number, epoch, durable_end in told.ends:
+        for one in told.ends:
             try:
-                key = wire.key_of(stream, index)
+                key = wire.key_of(one.stream, one.index)
                 partition = self._find(key)
             except LogboomError:
                 continue
-            if partition.role.leads and partition.leader_epoch == epoch and durable_end <= partition.log_end_offset:
-                session.ends[key] = number, Offset(durable_end)  # it may overtake the fetch, which is a task here
-                self._follower_is_at(partition, session, Offset(durable_end))
+            in_epoch = partition.role.leads and partition.leader_epoch == one.epoch
+            if in_epoch and one.durable_end <= partition.log_end_offset:
+                session.ends[key] = one  # it may overtake the fetch, which is a task here
+                has = _Has(Offset(one.durable_end), PartitionEpoch(one.partition_epoch))
+                self._follower_has(partition, session, has)
 
-    def _follower_is_at(self, partition: Partition, session: _Session, durable_end: Offset) -> None:
+    def _follower_has(self, partition: Partition, session: _Session, has: _Has) -> None:
         partition.role.leader.replication_step(
             FollowerFetched(
                 session.replica,
                 session.broker_epoch,
-                durable_end,
+                has.durable_end,
                 partition.log_end_offset,
                 self._clock.monotonic_s(),
+                has.partition_epoch,
             )
         )
 
@@ -378,7 +390,7 @@ class FetchServing:
             if item is None or not is_there or session.replica in partition.role.leader.isr:
                 continue
             if item.epoch == partition.leader_epoch:
-                self._follower_is_at(partition, session, session.durable_end(key, item))
+                self._follower_has(partition, session, session.has(key, item))
 
     # --- news ---------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ class FetchItem(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     last_epoch: int
     durable_end: int
+    partition_epoch: int = -1
+    """The default is for followers of an earlier version: they stay outside the ISR until they are of this one."""
 
 
 class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -74,13 +76,24 @@ class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
     others that are not answered there was none."""
 
 
+class DurableEnd(msgspec.Struct, frozen=True, array_like=True):
+    """`following.TellDurableEnd`, of one partition."""
+
+    stream: bytes
+    index: int
+    number: int
+    """Of the fetch beside which it is told."""
+    epoch: int
+    durable_end: int
+    partition_epoch: int = -1
+
+
 class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
-    """How far a follower's logs are synced: for each its stream and index, the number of the fetch beside which that is
-    told, the leader epoch and the durable end."""
+    """How far a follower's logs are synced."""
 
     session: int
     broker_epoch: int
-    ends: Sequence[tuple[bytes, int, int, int, int]]
+    ends: Sequence[DurableEnd]
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
