@@ -17,6 +17,8 @@ from tests.support.server import BrokerProcess
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "guarantees.md"
+RULES = ROOT / "docs" / "replication.md"
+MUTANTS = ("tests/replication/mutants.py", "tests/sim/mutants.py", "tests/raft/test_simulation.py")
 NOT_YET = "## Not promised yet"
 TEST_ID = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 CELL_BAR = " | "
@@ -53,11 +55,23 @@ def test_each_promise_names_its_proof() -> None:
 
 def test_each_proof_exists() -> None:
     missing = []
-    for file, name in sorted(set(TEST_ID.findall(PAGE.read_text()))):
+    for file, name in sorted(set(TEST_ID.findall(PAGE.read_text() + RULES.read_text()))):
         path = ROOT / file
         if not path.exists() or name not in names_of(path):
             missing.append(f"{file}::{name}")
-    assert not missing, "tests that docs/guarantees.md names and that are not there:\n" + "\n".join(missing)
+    assert not missing, (
+        "tests that docs/guarantees.md or docs/replication.md names and that are not there:\n" + "\n".join(missing)
+    )
+
+
+def test_each_rule_of_replication_is_broken_somewhere() -> None:
+    rules = [line for line in RULES.read_text().splitlines() if re.match(r"\| \d+\. ", line)]
+    assert len(rules) == 12
+    there = set().union(*(names_of(ROOT / file) for file in MUTANTS))
+    for rule in rules:
+        named = re.findall(r"`(\w+)`", rule.rpartition(CELL_BAR)[2])
+        assert named, f"nothing breaks {rule[:80]}"
+        assert set(named) <= there, f"of {named} some break nothing"
 
 
 def test_everything_that_looks_like_a_test_is_one() -> None:
