@@ -146,6 +146,21 @@ def test_a_member_of_the_generation_that_there_is_does_not_rejoin_it(cluster: Cl
     run(body)
 
 
+def test_a_broker_that_has_a_cluster_of_its_own_does_not_join_another_one(cluster: Cluster) -> None:
+    async def body() -> None:
+        await cluster.start(DIRECTOR)
+        await (await cluster.start(1, join=())).stop()
+        own = cluster.brokers.pop(1).identity.cluster_id
+        with pytest.raises(DataDirError, match=rf"belongs to cluster {own}, and the broker at memory:9 to cluster .*"):
+            await cluster.start(1)
+        alone = await cluster.start(1, join=("memory:1", "memory:7"))
+        assert alone.identity.cluster_id == own, "those that it names may be its own, and away"
+        for broker in (1, DIRECTOR):
+            await cluster.brokers.pop(broker).stop()
+
+    run(body)
+
+
 def ends_after(steps: int) -> Callable[[str, str], None]:
     """The process ends before the operation of the disk behind so many."""
     left = iter(range(steps))

@@ -20,7 +20,7 @@ from logboom.base.ids import NO_BROKER, BrokerId, Epoch, PartitionIndex, StreamN
 from logboom.base.ports import Disk
 from logboom.base.units import SECOND_MS
 from logboom.broker.catalog import Catalog, ProducerIds
-from logboom.broker.cluster import ClusterMember, ClusterParts, discover_cluster, open_group
+from logboom.broker.cluster import ClusterMember, ClusterParts, check_cluster, discover_cluster, open_group
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control.registration import BrokerHooks
 from logboom.broker.control.stream_commands import settings_layers
@@ -258,6 +258,8 @@ class Broker:
                 await asyncio.to_thread(data_dir.join_cluster, cluster_name)
                 peers.identify(data_dir.identity.as_peer)
             opened = await asyncio.to_thread(open_group, disk, data_dir.identity, runtime, config, log)
+            if config.join and opened.is_alone:
+                await check_cluster(peers, data_dir.identity, config)
             broker = cls(config, data_dir, disk, opened, peers=peers, listeners=listeners, runtime=runtime, log=log)
             await broker._begin()
         except BaseException:  # a cancelled start too: the next one must not find the directory locked

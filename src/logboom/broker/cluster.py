@@ -17,7 +17,7 @@ Knows no partition. On the loop, but for `open`.
 import asyncio
 import importlib.metadata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -60,6 +60,7 @@ from logboom.storage import Damage, Notice
 
 _RETRY_S: Final = 0.5
 _JOIN_ANSWER_S: Final = 10.0
+_CHECK_ANSWER_S: Final = 2.0
 _DESCRIBE_ANSWER_S: Final = 2.0
 _LOG_EVERY_S: Final = 5.0
 _ADOPTED_PER_COMMIT: Final = 500
@@ -181,7 +182,11 @@ class ClusterMember:
             except (PeerUnavailableError, NotControllerError, OutcomeUnknownError) as error:
                 if clock.monotonic_s() - logged_s > _LOG_EVERY_S:
                     logged_s = clock.monotonic_s()
-                    self._parts.log.warning("waiting for the controller of the cluster", reason=str(error))
+                    self._parts.log.warning(
+                        "waiting for the controller of the cluster",
+                        reason=str(error),
+                        if_removed="a broker that was removed from its cluster joins anew with an empty data directory",
+                    )
             await asyncio.sleep(_RETRY_S)
 
     async def _asked_to_join(self, address: Address, command: commands.RegisterBroker) -> commands.Registered:
@@ -394,6 +399,28 @@ async def discover_cluster(peers: Peers, config: BrokerConfig, log: FilteringBou
             return found
         attempt += 1
         await asyncio.sleep(_RETRY_S)
+
+
+async def check_cluster(peers: Peers, identity: Identity, config: BrokerConfig) -> None:
+    """A broker that has founded a cluster is told to join one: where it finds another one there, it is not both.
+
+    Who cannot be reached is not waited for: it may be this cluster's own. Raises DataDirError.
+    """
+    peers.identify(replace(identity.as_peer, cluster_id=""))  # as a stranger, to whom it is told which one it is
+    body = commands.encode(commands.Request(command=commands.Discover()))
+    for address in join_addresses(config):
+        try:
+            _, data = await peers.call_address(address, FrameKind.CONTROL, (body,), timeout_s=_CHECK_ANSWER_S)
+            found: str = commands.value_of(commands.decode_answer(data), str)
+        except LogboomError:
+            continue
+        if found != identity.cluster_name:
+            raise DataDirError(
+                f"the data directory {config.data_dir} belongs to cluster {identity.cluster_name}, and the broker at "
+                f"{address.host}:{address.port} to cluster {found}: correct broker.join, or join with an empty one"
+            )
+        break
+    peers.identify(identity.as_peer)
 
 
 def open_group(

@@ -71,10 +71,11 @@ def drain(
     asked, rate = addresses(bootstrap, data), _rate(throttle)
     cluster = _look(asked)
     drained = cluster.nodes.get(node)
-    if drained is None:
+    if drained is None and not any(node in replicas for replicas in cluster.placed.values()):
         fail(f"there is no node {node}; there are {', '.join(map(str, sorted(cluster.nodes)))}")
-    # A broker's own settings are told to itself, as long as it is there to be told.
-    _set_draining([drained.kafka] if drained.kafka and drained.error is None else asked, node, not undo)
+    if drained is not None:  # one that was removed with its replicas gets none anyway
+        # A broker's own settings are told to itself, as long as it is there to be told.
+        _set_draining([drained.kafka] if drained.kafka and drained.error is None else asked, node, not undo)
     if undo:
         _say(as_json, {"node": node, "draining": False}, f"node {node} may hold replicas again")
         return
@@ -96,9 +97,16 @@ def drain(
 
 def remove(node: NodeId, bootstrap: ClusterBootstrap = None, data: Data = None, as_json: AsJson = False) -> None:
     """Forget a broker that is gone for good: one that was drained and stopped, or lost with its disk."""
-    reply = _ask(addresses(bootstrap, data), _UNREGISTER_BROKER, 0, broker_id=node)
+    asked = addresses(bootstrap, data)
+    reply = _ask(asked, _UNREGISTER_BROKER, 0, broker_id=node)
     check(reply.error_code, reply.error_message, f"cannot remove node {node}")
-    _say(as_json, {"node": node, "removed": True}, f"node {node} is removed")
+    left = _held(asked, node)
+    if left:
+        note(
+            f"{plural(left, 'replica')} wait for it: start a broker with this id and an empty data directory, or move "
+            f"them to others with logboom cluster drain {node}"
+        )
+    _say(as_json, {"node": node, "removed": True, "replicas": left}, f"node {node} is removed")
 
 
 def rebalance(

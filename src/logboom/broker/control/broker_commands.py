@@ -143,13 +143,23 @@ async def drain_broker(context: ControlContext, command: commands.DrainBroker) -
 
 
 async def unregister_broker(context: ControlContext, command: commands.UnregisterBroker) -> None:
-    """Forget a broker that holds nothing any more. Raises InvalidRequestError while it has replicas."""
+    """Forget a broker that is gone for good; its replicas count no more, and wait for a new disk under its id.
+
+    Raises InvalidRequestError while it is running, or where nobody else has all records of a partition.
+    """
     broker = registered_broker(context.image, BrokerId(command.broker))
-    held = sum(broker.id in one.replicas for stream in context.image for one in stream.assignments)
-    if held and not broker.active:
+    alone = [
+        f"{stream.name}:{index}"
+        for stream in context.image
+        for index, one in enumerate(stream.assignments)
+        if {*one.isr, *one.elr} == {broker.id}
+    ]
+    if alone and not broker.active:
+        more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
         raise InvalidRequestError(
-            f"broker {broker.id} still holds {held} replicas: give them away first, with logboom cluster drain "
-            f"{broker.id}"
+            f"nobody but broker {broker.id} has all records of {alone[0]}{more}: start it, and drain it before it is "
+            "removed. If its disk is lost, delete the stream, or have others lead it: logboom cluster elect "
+            f"{alone[0].replace(':', ' ')} --unclean"
         )
     await context.commit(unregister(context.image, broker.id, context.minimum_of))
     context.log.info("broker removed", broker=broker.id)

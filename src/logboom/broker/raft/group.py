@@ -126,6 +126,12 @@ class OpenedGroup:
         return not self.stored.snapshot.is_empty
 
     @property
+    def is_alone(self) -> bool:
+        """Whether it was the only member when its last snapshot was taken, as one that has founded a group is."""
+        members = self.stored.snapshot.conf_state
+        return members.voters == (self.node_id,) and not members.learners
+
+    @property
     def snapshot(self) -> bytes:
         """The state of the last snapshot; empty where there is none, or nothing was applied before it."""
         return self.stored.snapshot.data
