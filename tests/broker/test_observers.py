@@ -182,6 +182,14 @@ def test_a_broker_that_only_observes_has_no_vote(tmp_path: Path) -> None:
     run(body)
 
 
+def test_the_first_broker_of_a_cluster_is_no_observer(tmp_path: Path) -> None:
+    async def body() -> None:
+        with pytest.raises(InvalidRequestError, match="the first broker of a cluster cannot be an observer"):
+            await Cluster(tmp_path).start(DIRECTOR, observer=True)
+
+    run(body)
+
+
 def test_an_observer_stays_one(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_of(tmp_path, 1) as cluster:

@@ -61,8 +61,8 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
     """A process of a broker begins. Its epoch is `image.next_broker_epoch`, and it is fenced.
 
     A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
-    has ended. Raises DuplicateBrokerError where the id belongs to another directory, InvalidRequestError for the first
-    broker of a cluster that would only observe, and where a broker would become an observer or cease to be one.
+    has ended. Raises DuplicateBrokerError where the id belongs to another directory, InvalidRequestError where a broker
+    would become an observer or cease to be one.
     """
     before = image.brokers.get(wanted.id)
     if before is not None and before.incarnation == wanted.incarnation:
@@ -72,7 +72,7 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
             f"broker {wanted.id} is registered with another data directory. Give this one an id of its own; or, if the "
             f"disk of broker {wanted.id} was replaced, remove the old one first: logboom cluster remove {wanted.id}"
         )
-    _check_kind(image, before, wanted)
+    _check_kind(before, wanted)
     registered = BrokerRegistered(
         id=wanted.id,
         epoch=image.next_broker_epoch,
@@ -90,15 +90,9 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
     return (*_earlier_process_is_gone(image, before, minimum_of, clean=clean), registered)
 
 
-def _check_kind(image: Image, before: Broker | None, wanted: Registration) -> None:
+def _check_kind(before: Broker | None, wanted: Registration) -> None:
     """What a broker is for stays the same: its replicas would have to go, and the votes in the metadata group too."""
-    if before is None:
-        if wanted.observer and not image.brokers:
-            raise InvalidRequestError(
-                "the first broker of a cluster cannot be an observer: start one without --observer, then let this one "
-                "join it"
-            )
-    elif before.observer != wanted.observer:
+    if before is not None and before.observer != wanted.observer:
         is_now = "an observer" if before.observer else "a broker with replicas"
         flag = "with" if before.observer else "without"
         raise InvalidRequestError(

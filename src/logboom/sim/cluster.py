@@ -1,7 +1,7 @@
 """A whole cluster from its seed to its verdict: brokers, clients, faults, then peace, then the power fails everywhere.
 
 What must hold is what holds for one node (`history`), for records that were acknowledged with acks=all; and at the end,
-in bounded time, all replicas of a partition are in sync and hold the same bytes.
+in bounded time, all replicas of a partition are in sync, and they and its observers hold the same bytes.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Any, Final
 from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.client.messages import Api
+from logboom.metadata.observers import OBSERVERS
 from logboom.sim.administration import OPERATOR_LANE, TASKS, Operator
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
@@ -22,6 +23,7 @@ from logboom.sim.invariants import Invariants
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
+from logboom.sim.observing import ObserverReader
 from logboom.sim.outcome import Outcome, place_of
 from logboom.sim.schedule import FaultKind, PlannedFault, Schedule, plan
 from logboom.sim.session import ClientContext, Phase, connect
@@ -44,6 +46,9 @@ class ClusterScenario:
     """What a run consists of; the seed decides all else."""
 
     nodes: int = 3
+    observers: int = 0
+    """Nodes beside these that only observe; each partition has so many observers, and each of these a reader. They stay
+    as they are, so `tasks`, of which some move whatever a node has, are for scenarios without them."""
     troubled_s: float = 10.0
     """For how long, in simulated seconds, things go wrong."""
     partitions: int = 3
@@ -119,7 +124,7 @@ def run_cluster_seed(
         seed=seed,
         digest=simulation.trace.digest,
         events=simulation.trace.events,
-        nodes=len(run.nodes),
+        nodes=len(run.nodes) + len(run.observers),
         simulated_s=simulation.scheduler.now_s - began_s,
         violations=tuple(violations),
         schedule=run.schedule,
@@ -145,26 +150,30 @@ class _Run:
         self._phase = Phase()
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
         self._operator = Operator(simulation, self.nodes, self._node(scenario.nodes + 1), _STREAM)
-        Invariants(simulation, [*self.nodes, self._operator.spare], self.history)
+        self.observers = [self._node(self._operator.next_id + n, observer=True) for n in range(scenario.observers)]
+        self._operator.next_id += scenario.observers
+        self._operator.members.update({one.broker_id: one for one in self.observers})
+        Invariants(simulation, [*self.nodes, self._operator.spare, *self.observers], self.history)
         self._addresses = [node.address for node in self.nodes]
         self._partitions = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
         self._group = GroupHistory(self.history)
         self._chance = simulation.fork("director")
-        self.troubles = [Trouble(simulation, node) for node in self.nodes]
+        machines = [*self.nodes, *self.observers]
+        self.troubles = [Trouble(simulation, node) for node in machines]
         for trouble in self.troubles:
             trouble.replace = self._operator.replace
             trouble.is_whole = self._is_whole
-        self.network = NetworkTrouble(simulation, self.nodes)
+        self.network = NetworkTrouble(simulation, machines)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
 
-    def _node(self, number: int) -> SimNode:
+    def _node(self, number: int, *, observer: bool = False) -> SimNode:
         simulation = self._simulation
         drift = simulation.fork(f"clock/{number}").uniform(-_DRIFT_MAX, _DRIFT_MAX)
         join = () if number == 1 else ("n1:9192",)
         return SimNode(
             simulation,
             f"n{number}",
-            broker={"broker_id": number, "join": join, **self._scenario.broker_config},
+            broker={"broker_id": number, "join": join, "observer": observer, **self._scenario.broker_config},
             peer={},
             clock=SimClock(simulation.scheduler, rate=1 + drift),
         )
@@ -173,7 +182,7 @@ class _Run:
         scenario = self._scenario
         unlucky = self._simulation.fork("plan").choice(self.nodes)
         lanes: dict[str, dict[str, FaultKind[Any]]] = {
-            **{node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for node in self.nodes},
+            **{one.node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for one in self.troubles},
             NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
             OPERATOR_LANE: {name: TASKS[name] for name in scenario.tasks},
         }
@@ -195,7 +204,7 @@ class _Run:
     async def main(self) -> list[str]:
         """The run; what was wrong with it."""
         async with asyncio.timeout(_START_MAX_S):
-            await asyncio.gather(*(node.start() for node in self.nodes))
+            await asyncio.gather(*(node.start() for node in (*self.nodes, *self.observers)))
             await self._as_client(self._create)
         self.step = "the trouble"
         writers, readers = self._start_writers(), self._start_readers()
@@ -290,6 +299,9 @@ class _Run:
         for number in range(self._scenario.members):
             name = f"member-{number}"
             started.append(self._start(name, Member(self._context(name), self._group).run()))
+        for node in self.observers:
+            name = f"reader-of-{node.name}"
+            started.append(self._start(name, ObserverReader(self._context(name), node.address).run()))
         return started
 
     async def _as_client(self, work: Callable[[SimClient], Awaitable[Any]]) -> Any:
@@ -306,7 +318,10 @@ class _Run:
 
     async def _create(self, client: SimClient) -> None:
         replicas = min(_REPLICAS, self._scenario.nodes)
-        await client.create_stream(_STREAM, self._scenario.partitions, self._scenario.stream_config, replicas)
+        config = dict(self._scenario.stream_config)
+        if self._scenario.observers:
+            config[OBSERVERS] = str(self._scenario.observers)
+        await client.create_stream(_STREAM, self._scenario.partitions, config, replicas)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -318,7 +333,8 @@ class _Run:
     async def _is_in_sync(self, client: SimClient) -> bool:
         found = await self._described(client)
         self.elections = sum(one.leader_epoch for one in found)
-        return all(one.leader_id > 0 and set(one.isr_nodes) == set(one.replica_nodes) for one in found)
+        observers = {one.broker_id for one in self.observers}
+        return all(one.leader_id > 0 and set(one.isr_nodes) == set(one.replica_nodes) - observers for one in found)
 
     async def _described(self, client: SimClient) -> Sequence[Any]:
         answer = await client.ask(

@@ -53,6 +53,11 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
         clean_epoch=None if clean is None else BrokerEpoch(clean),
         observer=command.observer,
     )
+    if wanted.observer and not context.image.brokers and wanted.id == context.identity.broker_id:
+        raise InvalidRequestError(
+            "the first broker of a cluster cannot be an observer: start one without --observer, then let this one join "
+            "it (--join) with an empty folder"
+        )
     records = register(context.image, wanted, context.minimum_of)
     await context.commit(records)
     broker = context.image.brokers[wanted.id]
