@@ -63,6 +63,17 @@ def test_polls_that_skip_go_back_or_give_what_nobody_sent() -> None:
     ]
 
 
+def test_what_was_refused_is_neither_read_nor_there() -> None:
+    history = recorded()
+    history.send("p", B, [5])
+    history.refuse([5])
+    history.poll(B, Offset(0), places(4, 5))
+    assert history.check({A: places(1, 2, 3), B: places(4, 5)}) == [
+        "aborted read in s-1: 5 at 1 was refused",
+        "aborted write in s-1: 5 is at 1, and was refused",
+    ]
+
+
 def test_many_violations_are_told_shortly() -> None:
     history = recorded()
     for number in range(9):

@@ -23,8 +23,11 @@ ID = StreamId(UUID(int=7))
 HELD = Assignment((ONE, TWO, THREE), (ONE, TWO), ONE, Epoch(4), PartitionEpoch(9))
 
 
-class Held(SimpleNamespace):
+class Held:
     """One replica of the partition that there is."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
 
     def __str__(self) -> str:
         return "s-0"

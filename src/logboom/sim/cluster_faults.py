@@ -22,6 +22,7 @@ _HOUR_MS: Final = 3_600_000
 _PAUSE_MAX_S: Final = 4.0
 """Several times the lease."""
 _DOWN_MAX_S: Final = 5.0
+_FULL_MAX_S: Final = 6.0
 _CUT_MAX_S: Final = 6.0
 _SLOW: Final = LinkConfig(latency_min_s=10e-3, latency_max_s=200e-3)
 
@@ -77,7 +78,8 @@ async def _flip(trouble: Trouble) -> None:
 
 NODE_FAULTS: Final[dict[str, Fault]] = {
     **{name: replace(FAULTS[name], lasts_max_s=_DOWN_MAX_S) for name in ("kill", "power", "stop")},
-    **{name: FAULTS[name] for name in ("eio", "full", "hang", "slow")},
+    **{name: FAULTS[name] for name in ("eio", "hang", "slow")},
+    "full": replace(FAULTS["full"], lasts_max_s=_FULL_MAX_S),
     "pause": Fault(_pause, lasts_max_s=_PAUSE_MAX_S),
     "clock": Fault(_clock_jumps),
 }

@@ -8,6 +8,7 @@ up to the high-water mark holds one record:
 - duplicate: no record lies at two offsets (an idempotent producer's retries included);
 - order: the records of one producer lie in the order in which it sent them;
 - phantom: nothing is read that nobody sent;
+- aborted read: nothing is read that was refused before it was appended, and not sent again;
 - poll skip, and polls that go back: a consumer that continues sees every offset once;
 - committed offsets: an acknowledged commit is there later, or a newer one;
 - deleted records: the log start is never above what may be deleted, and never goes back.
@@ -39,6 +40,8 @@ class History:
     """Of each partition, the offset behind the last acknowledged record: the high-water mark is never below it."""
     seen: dict[tuple[TopicPartition, Offset], Value] = field(default_factory=dict)
     """What polls and acknowledgements said of each offset, first of all."""
+    refused: set[Value] = field(default_factory=set)
+    """Records that the broker has refused for good, before it appended them."""
     on_committed: Callable[[TopicPartition, Offset], None] = lambda where, end: None
     """Called when a client is told that records up to an offset are committed."""
     violations: list[str] = field(default_factory=list)
@@ -67,6 +70,10 @@ class History:
         self.acked_ends[where] = Offset(max(base_offset + len(values), self.acked_ends.get(where, 0)))
         self.on_committed(where, Offset(base_offset + len(values)))
 
+    def refuse(self, values: Sequence[Value]) -> None:
+        """The broker says that it has not appended records, which are not sent again."""
+        self.refused.update(values)
+
     def poll(self, where: TopicPartition, position: Offset, records: Sequence[tuple[Offset, Value]]) -> None:
         """A consumer at `position` was given records."""
         self.polls += 1
@@ -77,6 +84,8 @@ class History:
             expected = Offset(offset + 1)
             if self.sent.get(value, ("", None))[1] != where:
                 self.violated(f"phantom in {_text(where)}: {value} at {offset} was never sent there")
+            if value in self.refused:
+                self.violated(f"aborted read in {_text(where)}: {value} at {offset} was refused")
             self._note(where, offset, value, "read")
 
     def start_seen(self, where: TopicPartition, start: Offset) -> None:
@@ -101,7 +110,15 @@ class History:
 
     def check(self, final: Final) -> list[str]:
         """All that was wrong with the run; the last `start_seen` of each partition is the one of its final records."""
-        return shortened([*self.violations, *_lost(self, final), *_duplicates(final), *_disorder(self, final)])
+        return shortened(
+            [
+                *self.violations,
+                *_lost(self, final),
+                *_duplicates(final),
+                *_disorder(self, final),
+                *_aborted(self, final),
+            ]
+        )
 
 
 def shortened(violations: Sequence[str]) -> list[str]:
@@ -141,6 +158,13 @@ def _disorder(history: History, final: Final) -> Iterator[str]:
             if value < last.get(producer, -1):
                 yield f"order in {_text(where)}: {value} of {producer} lies behind {last[producer]}, at {offset}"
             last[producer] = value
+
+
+def _aborted(history: History, final: Final) -> Iterator[str]:
+    for where, records in final.items():
+        for offset, value in records:
+            if value in history.refused:
+                yield f"aborted write in {_text(where)}: {value} is at {offset}, and was refused"
 
 
 def _text(where: TopicPartition) -> str:

@@ -50,6 +50,8 @@ class Invariants:
         self._history = history
         self._nodes = {node.name: node for node in nodes}
         self._brokers: dict[str, Broker] = {}
+        self._seen: dict[str, dict[Partition, tuple[Offset, bool, Epoch, Offset]]] = {}
+        """Of each node's partitions, what its last step left: most steps change nothing of it."""
         self._controllers: dict[int, int] = {}
         """Of each term of the group, its leader."""
         self._images: dict[int, Image] = {}
@@ -78,14 +80,18 @@ class Invariants:
         if broker is None:
             return
         if broker is not self._brokers.get(node.name):
-            self._brokers[node.name] = broker
+            self._brokers[node.name], self._seen[node.name] = broker, {}
             self._attach(broker)
         leadership = broker.cluster.view.leadership
         if leadership.leader is not None and self._controllers.get(leadership.term) != leadership.leader:
             self._controller(leadership.term, leadership.leader)
-        broker_id = node.broker_id
+        seen = self._seen[node.name]
         for partition in broker.replicas:
-            self._check_partition(broker_id, partition)
+            role = partition.role
+            now = (partition.log.durable_end, role.leads, role.epoch, role.leader.high_watermark)
+            if seen.get(partition) != now:
+                seen[partition] = now
+                self._check_partition(node.broker_id, partition)
 
     # --- the metadata ----------------------------------------------------------------------------------------------
 

@@ -47,6 +47,11 @@ OF_CLUSTERS: Final = frozenset(
 """What a broker may say that has not heard of everything yet, or leads since a moment ago."""
 
 
+NEVER_APPENDED: Final = frozenset((ErrorCode.not_enough_replicas, ErrorCode.unknown_topic_or_partition))
+"""Refusals that say that nothing was written. Of the others some may come after it, such as of a leader that lost its
+leadership."""
+
+
 @dataclass
 class Phase:
     """What the clients are told to do; changed by the scenario."""

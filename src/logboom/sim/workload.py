@@ -18,7 +18,7 @@ from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.history import History, Value
 from logboom.sim.sending import IdempotentSender
-from logboom.sim.session import ClientContext
+from logboom.sim.session import NEVER_APPENDED, ClientContext
 
 _POLL_WAIT_MS: Final = 200
 _COMMIT_CHANCE: Final = 0.2
@@ -74,6 +74,8 @@ class Producer:
         except AskError:
             await self._session.failed()
         except RefusedError as error:
+            if error.code in NEVER_APPENDED:
+                self._history.refuse(values)
             await self._session.refused(error)
         else:
             if base_offset is not None and self._leader_acks_count:
