@@ -50,6 +50,27 @@ def test_all_brokers_killed_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_leader_and_the_controller_killed_at_once_of_five(tmp_path: Path) -> None:
+    """Two of five voters are gone, and with them the one that would name a new leader; three go on."""
+    with under_load(tmp_path, count=5) as (cluster, load):
+        for _ in range(2):
+            controller = cluster.controller()
+            others = (one for one in range(3) if cluster.leader(STREAM, one) != controller)
+            leader = cluster.leader(STREAM, next(others))
+            with timed(f"kill -9 of the controller {controller} and the leader {leader} of five brokers", load):
+                for number in (controller, leader):
+                    cluster[number].kill9()
+                go_on(load)
+                cluster.start(controller, leader)
+                cluster.wait_in_sync(STREAM)
+                cluster.wait_in_sync(OFFSETS)
+        with timed("kill -9 of all five", load):
+            cluster.kill_all()
+            cluster.start(*cluster.brokers)
+            go_on(load)
+
+
+@pytest.mark.slow
 def test_a_majority_killed(tmp_path: Path) -> None:
     with under_load(tmp_path) as (cluster, load):
         for pair in ((1, 2), (2, 3), (1, 3)):

@@ -60,23 +60,25 @@ class ClusterBrokers:
         while len(ports) < count:
             ports.add(free_port())
         self.brokers: dict[int, BrokerProcess] = {}
-        first = ""
+        self._directory = directory
+        self._settings = (f"peer.key_file={key}", f"broker.lease_ms={lease_ms}", *settings)
+        self._peers: list[str] = []
         for number, port in enumerate(sorted(ports), 1):
-            place = places.get(number, Place())
-            peer = f"{place.host}:{port}"
-            given = [f"peer.key_file={key}", f"peer.listen={peer}", f"broker.broker_id={number}"]
-            given += [f"broker.lease_ms={lease_ms}", *settings]
-            first = first or peer
-            if number > 1:
-                given.append(f"broker.join={first}")
-            arguments = [word for setting in given for word in ("--set", setting)]
-            self.brokers[number] = BrokerProcess(
-                place.directory or directory / f"broker-{number}",
-                *arguments,
-                log_path=directory / f"broker-{number}.log",
-                host=place.host,
-                within=place.within,
-            )
+            self._make(number, port, places.get(number, Place()))
+
+    def _make(self, number: int, port: int, place: Place) -> None:
+        peer = f"{place.host}:{port}"
+        given = [*self._settings, f"peer.listen={peer}", f"broker.broker_id={number}"]
+        if self._peers:
+            given.append("broker.join=" + ",".join(self._peers))
+        self._peers.append(peer)
+        self.brokers[number] = BrokerProcess(
+            place.directory or self._directory / f"broker-{number}",
+            *(word for setting in given for word in ("--set", setting)),
+            log_path=self._directory / f"broker-{number}.log",
+            host=place.host,
+            within=place.within,
+        )
 
     def __enter__(self) -> Self:
         try:
@@ -103,6 +105,11 @@ class ClusterBrokers:
         """The addresses of all brokers, also of those that are down."""
         return ",".join(broker.kafka for broker in self.brokers.values())
 
+    def add(self, number: int) -> None:
+        """One more broker joins, wherever it finds one of the others."""
+        self._make(number, free_port(), Place())
+        self.brokers[number].start()
+
     def start(self, *numbers: int) -> None:
         """Start these side by side, and return once all are ready; the order of numbers says nothing."""
         with ThreadPoolExecutor(max(len(numbers), 1)) as threads:
@@ -122,7 +129,7 @@ class ClusterBrokers:
         admin = self._admin()  # its futures end with it
         (done,) = admin.create_topics([NewTopic(stream, partitions, replicas, config=settings)]).values()
         done.result(60)
-        self.wait_in_sync(stream, replicas)
+        self.wait_in_sync(stream)
 
     def partitions(self, stream: str) -> dict[int, PartitionMetadata]:
         """Leader, replicas and in-sync replicas of each partition, as some broker tells it."""
@@ -141,14 +148,14 @@ class ClusterBrokers:
 
         return self.wait_for(found, "a controller")
 
-    def wait_in_sync(self, stream: str, replicas: int = 3) -> None:
-        """Return once each partition has a leader and so many replicas in sync."""
+    def wait_in_sync(self, stream: str) -> None:
+        """Return once each partition has a leader and all of its replicas in sync."""
 
         def settled() -> bool:
             found = self.partitions(stream).values()
-            return bool(found) and all(one.leader > 0 and len(one.isrs) == replicas for one in found)
+            return bool(found) and all(one.leader > 0 and len(one.isrs) == len(one.replicas) for one in found)
 
-        self.wait_for(settled, f"{replicas} replicas of each partition of {stream} in sync")
+        self.wait_for(settled, f"all replicas of each partition of {stream} in sync")
 
     def wait_for(self, look: Callable[[], T | None], what: str) -> T:
         """The first true answer; while no broker answers, it is looked again."""

@@ -1,0 +1,134 @@
+"""A real cluster under load, one of whose disks fails, is full, or comes back empty; or all forget what was not synced.
+
+Disks that fail are served by FUSE, small ones are ext4 on a loop device; both need the right to mount.
+"""
+
+import errno
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.faults.cluster_load import OFFSETS, STREAM, go_on, timed, under_load
+from tests.faults.test_disk_mounts import Loop
+from tests.support.brokers import ClusterBrokers, Place
+from tests.support.commands import run_logboom
+from tests.support.fusedisk import CannotMountError, FuseDisk
+from tests.support.server import BrokerStartError
+
+from logboom.sim.disk import Always
+
+SHORT = ("broker.replica_lag_max_ms=3000",)
+LEASE_MS = 2_000
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[dict[int, FuseDisk]]:
+    with ExitStack() as mounted:
+        try:
+            yield {
+                number: mounted.enter_context(FuseDisk(tmp_path / f"fuse-{number}", capacity_bytes=512 << 20))
+                for number in (1, 2, 3)
+            }
+        except CannotMountError as reason:
+            pytest.skip(str(reason))
+
+
+def command(cluster: ClusterBrokers, *words: str) -> None:
+    done = run_logboom(["cluster", *words, "--bootstrap", cluster.bootstrap], timeout_s=90)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def in_sync(cluster: ClusterBrokers) -> None:
+    cluster.wait_in_sync(STREAM)
+    cluster.wait_in_sync(OFFSETS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_disk_that_comes_back_empty(tmp_path: Path) -> None:
+    """Of a leader, and of the controller: it is a stranger under its old id, and another broker takes its place."""
+    with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS) as (cluster, load):
+        for new, which in ((4, "leader"), (5, "controller")):
+            lost = cluster.leader(STREAM, 0) if which == "leader" else cluster.controller()
+            with timed(f"the disk of the {which} {lost} is lost, broker {new} takes its place", load):
+                cluster[lost].kill9()
+                shutil.rmtree(cluster[lost].data)
+                go_on(load)
+                if lost != 1:  # the founder, whose command names nobody to join, would found another cluster
+                    with pytest.raises(BrokerStartError, match="registered with another data directory"):
+                        cluster[lost].start()
+                cluster.add(new)
+                command(cluster, "drain", str(lost))
+                command(cluster, "remove", str(lost))
+                go_on(load)
+                in_sync(cluster)
+
+
+def fail_syncs(disk: FuseDisk) -> None:
+    disk.fault = lambda operation, path: errno.EIO if operation == "fsync" else None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_disk_that_fails(tmp_path: Path, disks: dict[int, FuseDisk]) -> None:
+    """Others lead in its place. After the power was cut it has what it had synced, and is one of them again."""
+    places = {number: Place(directory=disk.path / "data") for number, disk in disks.items()}
+    with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS, places=places) as (cluster, load):
+        for which in ("leader", "controller"):
+            number = cluster.leader(STREAM, 0) if which == "leader" else cluster.controller()
+            with timed(f"EIO of the {which} {number}", load):
+                fail_syncs(disks[number])
+                go_on(load)
+                assert cluster.leader(STREAM, 0) != number
+                cluster[number].kill9()
+                disks[number].fault = lambda operation, path: None
+                disks[number].power_cut(Always(False))
+                cluster.start(number)
+                go_on(load)
+                in_sync(cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_power_failure_of_all(tmp_path: Path, disks: dict[int, FuseDisk]) -> None:
+    """No disk has a byte more than was synced."""
+    places = {number: Place(directory=disk.path / "data") for number, disk in disks.items()}
+    with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS, places=places) as (cluster, load):
+        for _ in range(2):
+            with timed("power failure of all", load):
+                cluster.kill_all()
+                for disk in disks.values():
+                    disk.power_cut(Always(False))
+                cluster.start(*cluster.brokers)
+                go_on(load)
+                in_sync(cluster)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Loop]:
+    made = Loop(tmp_path, 200)
+    yield made
+    subprocess.run(["umount", "--lazy", str(made.path)], check=False, timeout=60)
+
+
+def is_full(cluster: ClusterBrokers, number: int) -> bool:
+    return "the disk is full" in cluster[number].log_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_full_disk(tmp_path: Path, small: Loop) -> None:
+    """What others lead goes on without it, and all goes on once there is room."""
+    places = {2: Place(directory=small.path / "data")}
+    with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS, places=places) as (cluster, load), timed("full disk", load):
+        ballast = small.fill()
+        cluster.wait_for(lambda: is_full(cluster, 2), "a full disk of broker 2")
+        time.sleep(5)  # longer than a follower may be late
+        load.wait_for_acks(each_partition=False)
+        ballast.unlink()
+        go_on(load)
+        in_sync(cluster)
