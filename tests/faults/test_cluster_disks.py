@@ -132,3 +132,22 @@ def test_a_full_disk(tmp_path: Path, small: Loop) -> None:
         ballast.unlink()
         go_on(load)
         in_sync(cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_disk_that_comes_back_empty_under_the_same_id(tmp_path: Path) -> None:
+    """Nobody else could hold the replicas that were on it: they stay its own."""
+    with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS) as (cluster, load):
+        lost = next(one for one in (2, 3) if one != cluster.controller())
+        with timed(f"the disk of {lost} is lost and replaced", load):
+            cluster[lost].kill9()
+            shutil.rmtree(cluster[lost].data)
+            go_on(load)
+            with pytest.raises(BrokerStartError, match="registered with another data directory"):
+                cluster[lost].start()
+            shutil.rmtree(cluster[lost].data)
+            command(cluster, "remove", str(lost))
+            cluster.start(lost)
+            go_on(load)
+            in_sync(cluster)

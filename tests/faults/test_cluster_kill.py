@@ -3,12 +3,15 @@
 Nothing that was acked is lost, doubled or undone, and nobody hangs.
 """
 
+import json
 import random
 import time
 from pathlib import Path
 
 import pytest
 from tests.faults.cluster_load import OFFSETS, STREAM, go_on, timed, under_load
+from tests.support.brokers import ClusterBrokers
+from tests.support.commands import run_logboom
 
 
 def test_nothing_acked_is_lost_with_its_leader(tmp_path: Path) -> None:
@@ -49,10 +52,16 @@ def test_all_brokers_killed_at_once(tmp_path: Path) -> None:
                 go_on(load)
 
 
+def voters(cluster: ClusterBrokers) -> int:
+    done = run_logboom(["cluster", "status", "--json", "--bootstrap", cluster.bootstrap], timeout_s=60)
+    return sum(node["role"] in ("controller", "voter") for node in json.loads(done.stdout)["nodes"])
+
+
 @pytest.mark.slow
 def test_a_leader_and_the_controller_killed_at_once_of_five(tmp_path: Path) -> None:
     """Two of five voters are gone, and with them the one that would name a new leader; three go on."""
-    with under_load(tmp_path, count=5) as (cluster, load):
+    with under_load(tmp_path, "broker.voters=5", count=5) as (cluster, load):
+        cluster.wait_for(lambda: voters(cluster) == 5, "five voters")
         for _ in range(2):
             controller = cluster.controller()
             others = (one for one in range(3) if cluster.leader(STREAM, one) != controller)
