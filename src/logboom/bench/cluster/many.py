@@ -16,7 +16,8 @@ from logboom.bench.servers.probe import kafka_brokers
 from logboom.bench.wire import BenchError
 
 _WHOLE_MAX_S = 600.0
-_LOOK_EVERY_S = 0.25
+_LOOK_EVERY_S = 1.0
+"""How often all partitions are asked for, which takes a broker a while where there are thousands."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def run_many(server: LogboomNodes, load: ManyLoad, progress: Callable[[str], Non
     serves clients beside the others and until all replicas are in sync again. The nodes run afterwards.
     """
     server.start()
-    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+    timeout_ms = int(_WHOLE_MAX_S * 1_000)  # librdkafka gives no request more time than this, 60 s by default
+    admin = AdminClient({"bootstrap.servers": server.address, "socket.timeout.ms": timeout_ms, "log_level": 0})
     progress(f"creating {load.partitions:,} partitions with {load.replicas} replicas ...")
     created_s, in_sync_s = _created(admin, load)
     result: dict[str, Any] = {"created_s": created_s, "created_in_sync_s": in_sync_s}
@@ -68,8 +70,8 @@ def _created(admin: AdminClient, load: ManyLoad) -> tuple[float, float]:
         for number in range(-(-load.partitions // load.per_stream))
     ]
     try:
-        for made in admin.create_topics(topics, request_timeout=300, operation_timeout=300).values():
-            made.result(300)
+        for made in admin.create_topics(topics, request_timeout=_WHOLE_MAX_S, operation_timeout=300).values():
+            made.result(_WHOLE_MAX_S)
     except KafkaException as error:
         raise BenchError(f"not all partitions could be made: {error.args[0].str()}") from None
     created_s = time.perf_counter() - began

@@ -7,7 +7,7 @@ do not queue behind a thousand jobs. Each function runs until it is cancelled or
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -83,11 +83,11 @@ async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Paus
     loop = asyncio.get_running_loop()
     synced_s: dict[Partition, float] = {}
     while flusher.failure is None:
-        most_s = min((_unsynced_s_max(partition) for partition in partitions()), default=math.inf)
+        most_s = min((_unsynced_s_max(partition) for partition in _acked_unsynced(partitions)), default=math.inf)
         await pause.over(most_s=max(most_s, _SYNCS_APART_MIN_S))
         now_s, deferred = loop.time(), _Deferred()
         last_s, synced_s = synced_s, {}
-        for partition in partitions():
+        for partition in tuple(_acked_unsynced(partitions)):
             wait_s = min(pause.length_s, _unsynced_s_max(partition))
             # A log that another's shorter time has us look at keeps its own rhythm.
             due = now_s - last_s.get(partition, -math.inf) >= wait_s
@@ -100,14 +100,18 @@ async def background_syncs(partitions: Partitions, flusher: Flusher, pause: Paus
 
 def _waits_for_sync(partition: Partition) -> bool:
     """Whether records are written and not synced whose acks did not wait for that."""
-    return partition.log.durable_end < partition.log.written_end and partition.config.flush is not Flush.COMMIT
+    return partition.log.durable_end < partition.log.written_end
+
+
+def _acked_unsynced(partitions: Partitions) -> Iterator[Partition]:
+    """Those whose acks do not wait for a sync: mostly few or none of thousands that are looked at every second."""
+    return (partition for partition in partitions() if partition.config.flush is not Flush.COMMIT)
 
 
 def _unsynced_s_max(partition: Partition) -> float:
     """How long a record may wait for a sync by the stream's own settings. With a `flush.ms` of 0 none does."""
-    config = partition.config
-    has_none = config.flush is Flush.COMMIT or config.flush_ms in (0, INT64_MAX)
-    return math.inf if has_none else config.flush_ms / SECOND_MS
+    flush_ms = partition.config.flush_ms
+    return math.inf if flush_ms in (0, INT64_MAX) else flush_ms / SECOND_MS
 
 
 async def retention(partitions: Partitions, flusher: Flusher, pause: Pause, log: FilteringBoundLogger) -> None:
