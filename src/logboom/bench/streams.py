@@ -12,6 +12,7 @@ from logboom.base.settings import join_address
 from logboom.bench.wire import BenchError
 
 SERVED_WITHIN_S = 30.0
+_CREATED_WITHIN_S = 55.0  # thousands of replicas take some seconds on a busy machine
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def bench_stream(
     admin = AdminClient({"bootstrap.servers": bootstrap, "socket.connection.setup.timeout.ms": 5_000, "log_level": 0})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     try:
-        admin.create_topics([topic], request_timeout=15)[name].result(20)
+        admin.create_topics([topic], request_timeout=_CREATED_WITHIN_S)[name].result(_CREATED_WITHIN_S + 5)
     except KafkaException as error:
         raise BenchError(f"no stream could be made at {bootstrap}: {error.args[0].str()}") from None
     try:
