@@ -36,12 +36,14 @@ _OUT = Path("bench-out")
 _HERE = Path()
 _LATENCY = ((256, 3_000),)
 _REPLICAS_MAX = 3
+_INTERNAL_MAX = 1_000
+"""Room for the partitions of internal streams beside those that are created."""
 
 
 @contextmanager
-def _own_nodes(parent: Path, count: int, *, processes: bool = False) -> Iterator[LogboomNodes]:
+def _own_nodes(parent: Path, count: int, settings: dict[str, object] | None = None) -> Iterator[LogboomNodes]:
     with TemporaryDirectory(prefix="logboom-bench-", dir=parent) as directory:
-        server = LogboomNodes(Path(directory), count, processes=processes)
+        server = LogboomNodes(Path(directory), count, settings)
         try:
             yield server
         finally:
@@ -124,7 +126,7 @@ def partitions(
 ) -> None:
     """Seconds to create thousands of partitions, and to start a broker that has them, after a stop and a kill -9."""
     load = ManyLoad(count, replicas=min(replicas, nodes))
-    with _own_nodes(data, nodes) as server:
+    with _own_nodes(data, nodes, {"broker.max_partitions": count + _INTERNAL_MAX}) as server:
         result = run_many(server, load, note)
     bars = {"created": result["created_s"], "created, all in sync": result["created_in_sync_s"]}
     lines = [f"created in {result['created_s']} s, all in sync after {result['created_in_sync_s']} s"]
