@@ -144,6 +144,39 @@ def test_an_old_leader_that_comes_back_cuts_what_was_not_committed(tmp_path: Pat
     run(body)
 
 
+def test_an_old_leader_on_a_full_disk_cuts_its_log_once_there_is_room(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, inline_flush=False) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            await append(cluster.leader("orders"), b"a")
+            old = cluster.leader("orders")
+            for other in (2, 3, DIRECTOR):
+                cluster.network.cut(1, other)
+            lost = append_soon(old, batch(b"only at the old leader"))
+            await until(lambda: old.log.durable_end == 2, "it has it on its disk")
+            await cluster.elect("orders", 0, 2)
+            refused = 0
+
+            def full(operation: str, path: str) -> None:
+                nonlocal refused
+                if operation == "write" and "orders" in path:
+                    refused += 1
+                    raise OSError(errno.ENOSPC, "no room", path)
+
+            cluster.disk(1).fault = full
+            cluster.network.heal()
+            await refusal_of(lost)
+            await until(lambda: refused > 1, "the copy was to be cut, twice")
+            assert cluster[1].flusher.failure is None
+            assert await values_of(old) == [b"a"]
+            cluster.disk(1).fault = lambda operation, path: None
+            await append(cluster.leader("orders"), b"b")
+            await cluster.in_sync("orders")
+            assert bytes_of(old.log) == bytes_of(cluster.leader("orders").log)
+
+    run(body)
+
+
 def test_a_copy_that_was_cut_hears_what_is_committed_though_nothing_more_is_written(tmp_path: Path) -> None:
     """Found by `logboom sim run --nodes 3 --seed 22`."""
 

@@ -284,29 +284,38 @@ class PartitionLog:
 
         The new log end offset: whatever was read and kept elsewhere of offsets from there on is of batches that are
         gone. On any thread that may wait, while the loop appends nothing: an append in between is refused.
-        StorageError where the disk fails or, without `anew`, the batch at `offset` is damaged.
+        RetriableStorageError where room or handles are lacking: nothing of the log is gone that has to stay, and it can
+        be tried again. StorageError where the disk fails or, without `anew`, the batch at `offset` is damaged.
         """
         state = self._state
         self.abandon_staged()
         if offset >= state.written_end and not anew:
             # A leadership that has written nothing goes too: a replica that names its epoch as that of its last batch
             # would never agree with a leader that knows nothing of it (LeaderEpochFileCache.truncateFromEnd).
-            if state.epochs.truncate_end(offset):
+            state.epochs.truncate_end(offset)
+            try:
                 state.epochs.save()
+            except OSError as error:
+                raise state.error_for(error) from error
             return state.log_end_offset
         with self._io:
             state.check_writable()
             state.failure = f"The log {state.directory} is being truncated."
+            lack = None
             try:
                 (truncation.begin_anew if anew else truncation.truncate)(state, offset, now_ms)
-            except OSError as error:  # half done, so not even a lack of room passes
-                raise state.fail(error) from error
+            except OSError as error:
+                lack = None if state.is_cutting else retriable_error_for(error, state.directory)
+                if lack is None:  # where it is half done, not even a lack of handles passes
+                    raise state.fail(error) from error
             except StorageError:  # damage where the cut was to be: nothing was changed
                 state.failure = None
                 raise
             self.reader.forget_positions()
             self._plan.restart(state.active.base, state.active.size_bytes, now_ms)
             state.failure = None
+            if lack is not None:
+                raise lack
             return state.log_end_offset
 
     def delete_before(self, offset: Offset) -> int:

@@ -36,6 +36,7 @@ class LogState:
         "epochs",
         "failure",
         "first_dirty_offset",
+        "is_cutting",
         "log_end_offset",
         "log_start_offset",
         "on_written",
@@ -69,6 +70,8 @@ class LogState:
         """Below it key compaction has been: see `first_dirty`."""
         self.truncation_count = 0
         """How often its end was cut off since it was opened."""
+        self.is_cutting = False
+        """Whether its end is being cut off, and it is noted already that it is."""
         self.unsettled = False
         """Whether checkpoints are marked so: see `checkpoint`."""
         self.on_written: Callable[[], object] | None = None
@@ -193,10 +196,10 @@ class LogState:
         epoch = self.epochs.saved.before(Offset(self.durable_end + 1))
         return Checkpoint(self.durable_end, active.base, active.size_bytes, log_start, epoch, self.unsettled)
 
-    def note_shorter_end(self, end: Offset, segment: Segment, position: int) -> None:
-        """Durably note an end that the segments are about to be cut to."""
+    def note_shorter_end(self, end: Offset, segment: Segment, position: int, *, log_start: Offset) -> None:
+        """Durably note an end that the segments are about to be cut to, and the log start that goes with it."""
         epoch = self.epochs.before(end)
-        shorter = Checkpoint(end, segment.base, position, self.log_start_offset, epoch, self.unsettled)
+        shorter = Checkpoint(end, segment.base, position, log_start, epoch, self.unsettled)
         self._checkpoint_file.write(shorter, sync=True)
 
     def settle(self, log_start: Offset | None = None) -> None:

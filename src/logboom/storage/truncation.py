@@ -21,6 +21,9 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
 
     The checkpoint is written first. A crash after it leaves bytes that recovery reads as a tail and keeps, as if the
     truncation had not begun; in any other order a crash would leave a durable end behind the end of the file.
+
+    Up to then a lack of room or handles changes nothing, and the truncation can be tried again (`state.is_cutting` is
+    not set). From then on no room is needed: what would be written then is written later, where there is none.
     """
     kept = [segment for segment in state.segments if segment.base < offset] or [state.segments[0]]
     last = kept[-1]
@@ -32,15 +35,20 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     else:
         position, end = last.reader.locate(offset, cached_only=False)
     # Batches that will take the removed ones' offsets are not compacted.
-    state.truncation_count += 1
     state.set_first_dirty(min(state.first_dirty_offset, end, offset), sync=True)
-    # The batch that goes may be one whose first records were deleted before.
-    state.log_start_offset = min(state.log_start_offset, end)
     if state.durable_end < end:  # what stays must be durable before it is noted so
         state.write_checkpoint(sync=False)
-    state.durable_end = min(state.durable_end, end)
-    state.unsettled = True
-    state.note_shorter_end(end, last, position)
+    was_unsettled, state.unsettled = state.unsettled, True
+    # The batch that goes may be one whose first records were deleted before.
+    start = min(state.log_start_offset, end)
+    try:
+        state.note_shorter_end(end, last, position, log_start=start)
+    except OSError:
+        state.unsettled = was_unsettled
+        raise
+    state.is_cutting = True
+    state.truncation_count += 1
+    state.log_start_offset, state.durable_end = start, min(state.durable_end, end)
     for segment in reversed(state.segments[len(kept) :]):
         # One by one: were an older one gone and a newer one there, recovery would take the newer for durable.
         segment.remove()
@@ -54,14 +62,15 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
         # where its leader's log diverges (KIP-101), so the empty log begins again there.
         _begin_at(state, offset)
     state.epochs.truncate_end(state.log_end_offset)
-    state.epochs.save()
+    has_saved_epochs = state.epochs.try_save()
     # The sequences of removed batches must be accepted again. The table is filled as recovery does: from the snapshot
     # at the base of the segment that was cut, and its batches.
     drop_snapshots(state.disk, state.directory, state.log_end_offset)
     state.producers.clear()
     fill_producers(state, now_ms)
-    state.unsettled = False
-    state.write_checkpoint(sync=False)
+    state.unsettled = state.is_cutting = False
+    if has_saved_epochs:  # else the one that was written first serves: it has the same end
+        state.write_checkpoint(sync=False)
 
 
 def begin_anew(state: LogState, offset: Offset, now_ms: int) -> None:
@@ -86,8 +95,8 @@ def begin_anew(state: LogState, offset: Offset, now_ms: int) -> None:
 def _begin_at(state: LogState, offset: Offset) -> None:
     """The log, which is empty, begins again at another place."""
     old, fresh = state.active, state.create_segment(offset)
+    state.note_shorter_end(offset, fresh, 0, log_start=offset)
     state.log_start_offset = offset
-    state.note_shorter_end(offset, fresh, 0)
     old.remove()
     state.set_segments([fresh])
     state.set_end(offset)

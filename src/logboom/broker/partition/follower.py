@@ -301,8 +301,10 @@ class Follower:
             return
         fault = task.exception() or task.result()
         if fault is not None:
-            # The log dir failed, or there is damage where the cut was to be. Nothing is fetched until another start.
+            # Room is lacking, and may be there again soon. Or the log dir failed, or there is damage where the cut was
+            # to be: then nothing is fetched until another start.
             self._logger.error("a copy cannot be cut", partition=str(self._target), reason=str(fault))
+            self._shown.forget()
             self._begin_again()
             return
         self._shown.forget()
