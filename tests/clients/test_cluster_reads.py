@@ -25,11 +25,15 @@ def everywhere(brokers: list[BrokerProcess]) -> str:
     return ",".join(one.kafka for one in brokers)
 
 
-def fetched_bytes(broker: BrokerProcess) -> float:
+def metric(broker: BrokerProcess, name: str) -> float:
     with urlopen(f"http://{broker.http}/metrics", timeout=10) as answer:
         text: str = answer.read().decode()
-    (value,) = (line.split()[-1] for line in text.splitlines() if line.startswith("logboom_kafka_fetched_bytes_total"))
+    (value,) = (line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} "))
     return float(value)
+
+
+def fetched_bytes(broker: BrokerProcess) -> float:
+    return metric(broker, "logboom_kafka_fetched_bytes_total")
 
 
 def produced(bootstrap: str, stream: str, start: int) -> None:
@@ -81,6 +85,33 @@ def test_a_consumer_reads_in_its_own_rack_and_goes_on_without_that_broker(broker
         until(lambda: _in_sync(admin) == {1, 2, 3})
     finally:
         consumer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("reads", "rack"), [("rack", "b"), ("preferred", "")])
+def test_consumers_read_from_an_observer_and_cost_the_leader_nothing(tmp_path: Path, reads: str, rack: str) -> None:
+    with cluster_of(tmp_path, racks=("a", "a"), observers=("b",)) as brokers:
+        leader, follower, observer = brokers
+        bootstrap = everywhere(brokers[:2])
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        config = {"logboom.observers": "1", "logboom.observer.reads": reads}
+        topic = NewTopic("watched", 1, replica_assignment=[[1, 2]], config=config)
+        admin.create_topics([topic])["watched"].result(WAIT_S)
+        produced(bootstrap, "watched", 0)
+        until(lambda: metric(observer, "logboom_replicated_bytes_in_total") >= RECORDS * 1_000)
+        settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+        consumer = Consumer({**settings, "client.rack": rack, "reconnect.backoff.max.ms": 500})
+        consumer.subscribe(["watched"])
+        try:
+            assert read(consumer, RECORDS) == list(range(RECORDS))
+            assert fetched_bytes(observer) >= RECORDS * 1_000
+            assert fetched_bytes(leader) == fetched_bytes(follower) == 0
+            assert metric(leader, "logboom_kafka_sent_to_observers_total") >= 1
+            observer.kill9()
+            produced(bootstrap, "watched", RECORDS)
+            assert read(consumer, RECORDS) == list(range(RECORDS, 2 * RECORDS))
+        finally:
+            consumer.close()
 
 
 def _in_sync(admin: AdminClient) -> set[int]:

@@ -12,17 +12,22 @@ WAIT_S = 60.0
 
 
 @contextmanager
-def cluster_of(directory: Path, racks: Sequence[str] = ("a", "b", "c")) -> Iterator[list[BrokerProcess]]:
-    """Brokers 1, 2, ..., one in each rack; the first founds the cluster, the others join it. Ready to be used."""
+def cluster_of(
+    directory: Path, racks: Sequence[str] = ("a", "b", "c"), observers: Sequence[str] = ()
+) -> Iterator[list[BrokerProcess]]:
+    """Brokers 1, 2, ..., one in each rack; the first founds the cluster, the others join it. Ready to be used. Behind
+    them are brokers that only observe, in the racks of `observers`."""
     directory.mkdir(parents=True, exist_ok=True)
     key = directory / "key"
     made = run_logboom(["cluster", "key", "--out", str(key)], timeout_s=WAIT_S)
     assert made.returncode == 0, made
-    peers = [f"127.0.0.1:{free_port()}" for _ in racks]
+    everywhere = [*racks, *observers]
+    peers = [f"127.0.0.1:{free_port()}" for _ in everywhere]
     brokers = []
     with ExitStack() as running:
-        for number, (rack, peer) in enumerate(zip(racks, peers, strict=True), 1):
-            settings = {"broker": {"rack": rack, "join": peers[:1] if number > 1 else []}}
+        for number, (rack, peer) in enumerate(zip(everywhere, peers, strict=True), 1):
+            join = peers[:1] if number > 1 else []
+            settings = {"broker": {"rack": rack, "join": join, "observer": number > len(racks)}}
             config = directory / f"{number}.yaml"
             config.write_text(json.dumps(settings), encoding="utf-8")  # which is YAML too
             words = ("--config", str(config), "--node-id", str(number), "--peer", peer, "--key", str(key))
