@@ -3,6 +3,9 @@
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import BrokerProcess, free_port
 
+from logboom.cli import cluster_status
+from logboom.cli.cluster_view import Cluster, Node
+
 
 def test_one_broker_is_a_cluster(broker: BrokerProcess) -> None:
     ok("streams", "create", "orders", "--partitions", "3", bootstrap=broker.kafka)
@@ -31,3 +34,23 @@ def test_addresses_that_do_not_answer_are_passed_over(broker: BrokerProcess) -> 
 def test_folder_without_a_cluster_is_told(broker: BrokerProcess) -> None:
     assert "there is no cluster in /nowhere" in refused("cluster", "status", "--data", "/nowhere")
     assert logboom("cluster", "status", "--help").code == 0
+
+
+def test_observers_are_told_with_what_they_lack(broker: BrokerProcess) -> None:
+    refusal = refused("streams", "create", "watched", "--observers", "1", bootstrap=broker.kafka)
+    assert (
+        "logboom.observers=1 cannot be had: partition 0 has replicas on 1 of 1 brokers, and 0 of the others" in refusal
+    )
+    cluster = Cluster("c", 1, 7, {1: Node(1, "h:1"), 4: Node(4, "h:4", observers=2, is_observer=True, fenced=False)})
+    cluster.observers = {("watched", 0): (4,), ("watched", 1): (4,)}
+    assert "2 observers of 2 partitions, none behind" in cluster_status.lines(cluster, {})
+    cluster.lags = {("watched", 1, 4): 1_200, ("watched", 0, 1): 3}
+    shown = cluster_status.lines(cluster, {})
+    assert "2 observers of 2 partitions, 1 of them behind, by 1,200 records at most" in shown
+    assert any(line.split() == ["watched:1", "observer", "4", "1200"] for line in shown)
+    assert any(line.split() == ["watched:0", "replica", "1", "3"] for line in shown)
+    assert any("up, only observes" in line for line in shown)
+    assert cluster_status.told(cluster, {})["observers"] == [
+        {"stream": "watched", "partition": 0, "node": 4, "records": 0},
+        {"stream": "watched", "partition": 1, "node": 4, "records": 1_200},
+    ]

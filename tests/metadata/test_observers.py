@@ -126,7 +126,9 @@ def test_a_broker_that_only_observes_gets_no_replicas_and_observers_first() -> N
 
 def test_too_many_observers_are_refused_and_nothing_changes() -> None:
     image = brokers(3)
-    with pytest.raises(InvalidConfigError, match=r"logboom\.observers=2 cannot be had: partition 0 has 2 replicas"):
+    with pytest.raises(
+        InvalidConfigError, match=r"logboom\.observers=2 cannot be had: partition 0 has replicas on 2 of 3"
+    ):
         created(image, replicas=2, observers=2)
     image = created(image, replicas=2, observers=1)
     changed = apply_all(image, change_config(image, NAME, {OBSERVERS: "2"}))

@@ -117,8 +117,8 @@ def check_enough(
     for index, one in enumerate(assignments):
         if len(one.observers) < int(wanted):
             raise InvalidConfigError(
-                f"{OBSERVERS}={wanted} cannot be had: partition {index} has {len(one.replicas)} replicas, and of the "
-                f"{len(brokers)} brokers {len(one.observers)} could observe it"
+                f"{OBSERVERS}={wanted} cannot be had: partition {index} has replicas on {len(one.replicas)} of "
+                f"{len(brokers)} brokers, and {len(one.observers)} of the others could observe it"
             )
     if not assignments and int(wanted):
         raise InvalidConfigError(f"{OBSERVERS}={wanted} cannot be had with one broker")
