@@ -234,6 +234,7 @@ class Fetcher:
         self._records_came(key, len(records))
         partition = self._find(key)
         if partition is None:
+            self._refusals.pop(key, None)
             return
         follower = partition.role.follower
         if item.refusal:
