@@ -201,9 +201,10 @@ def test_a_learner_is_not_elected_and_counts_for_nothing() -> None:
     [
         ConfChangeV2((remove(1), remove(2), remove(3))),
         ConfChangeV2(),
+        ConfChangeV2((), ConfChangeTransition.JOINT_EXPLICIT),
         ConfChangeV2((remove(1), remove(2), remove(3)), ConfChangeTransition.JOINT_EXPLICIT),
     ],
-    ids=["all removed", "not joint", "all removed explicitly"],
+    ids=["all removed", "not joint", "not joint explicitly", "all removed explicitly"],
 )
 def test_a_change_that_cannot_be_made_is_never_committed_as_one(refused: ConfChangeV2) -> None:
     """In etcd the first stops every member when it is applied."""

@@ -75,7 +75,7 @@ class Proposals:
             return f"possible unapplied conf change at index {self.pending_conf_index}"
         if is_joint and not change.leaves_joint:
             return "must transition out of joint config first"
-        if not is_joint and change.leaves_joint:
+        if not is_joint and not change.changes:
             return "not in joint state; refusing empty conf change"
         try:
             Changer(core.tracker, core.log.last_index()).change(change)
