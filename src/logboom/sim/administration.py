@@ -175,7 +175,8 @@ async def _reassign(operator: Operator) -> None:
 async def _cancel(operator: Operator) -> None:
     """Move a partition, and think better of it."""
     where = (operator.stream, 0)
-    await operator.move({where: operator.chance.sample(sorted(operator.members), operator.replicas)})
+    count = min(operator.replicas, len(operator.members))
+    await operator.move({where: operator.chance.sample(sorted(operator.members), count)})
     await operator.last()
     await operator.move({where: None})
 
