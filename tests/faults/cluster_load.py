@@ -186,13 +186,25 @@ class ClusterLoad:
 
     def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """It starts at what is committed: nothing that was acked may be undone."""
-        for one in consumer.committed(given, timeout=WAIT_S):
+        for one in self._committed(consumer, given):
             if one.offset < self.committed.get(one.partition, -1_001):
                 self.problems.append(f"committed {self.committed[one.partition]}, then found {one.offset}: {one}")
             if one.offset >= 0:
                 self._handled[one.partition] = one.offset
             else:
                 self._handled.pop(one.partition, None)
+
+    def _committed(self, consumer: Consumer, given: list[TopicPartition]) -> list[TopicPartition]:
+        """Asked again while the coordinator is away: an error raised from a callback ends its thread without a word."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return consumer.committed(given, timeout=5)
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    self.problems.append(f"what was committed is not told: {error!r}")
+                    return []
+            time.sleep(0.1)
 
     def _handle(self, message: Message) -> None:
         if message.error() is not None:
