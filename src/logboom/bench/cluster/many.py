@@ -15,7 +15,7 @@ from logboom.bench.servers import LogboomNodes
 from logboom.bench.servers.probe import kafka_brokers
 from logboom.bench.wire import BenchError
 
-_WHOLE_MAX_S = 600.0
+_WHOLE_MAX_S = 300.0
 _LOOK_EVERY_S = 1.0
 """How often all partitions are asked for, which takes a broker a while where there are thousands."""
 
