@@ -200,6 +200,16 @@ def test_who_is_as_fast_as_the_leader_stays_and_so_does_who_has_nothing_to_fetch
     assert idle.step(Ticked(Offset(10), 1_000.0)) == ()
 
 
+def test_who_had_nothing_to_fetch_for_long_has_the_whole_time_to_get_what_is_written_then() -> None:
+    core = leader_at_ten(ONE, TWO)
+    core.step(fetched(TWO, 10, now_s=1.0))
+    assert core.step(Ticked(Offset(10), 1_000.0)) == ()
+    core.step(DurableEndMoved(ONE, Offset(20)))
+    assert core.step(Ticked(Offset(20), 1_000.1)) == (), "it is behind since a moment ago"
+    (proposal,) = core.step(Ticked(Offset(20), 1_005.1))
+    assert proposal == ProposeIsr(frozenset({ONE}), PartitionEpoch(7))
+
+
 def test_a_new_process_of_a_follower_has_what_it_says_and_no_more() -> None:
     core = leader_at_ten(ONE)
     core.step(fetched(TWO, 10))

@@ -53,6 +53,13 @@ class Followers:
         one.broker_epoch = broker_epoch
         one.fetched_s, one.log_end_at_fetch = now_s, log_end
 
+    def looked_at(self, durable_ends: Mapping[BrokerId, Offset], *, log_end: Offset, now_s: float) -> None:
+        """Whoever has everything now is caught up now, although it has nothing to fetch: it is late only if it does not
+        get what is written from now on."""
+        for replica, one in self._followers.items():
+            if durable_ends.get(replica, -1) >= log_end:
+                one.caught_up_s = max(one.caught_up_s, now_s)
+
     def broker_epoch(self, replica: BrokerId) -> BrokerEpoch | None:
         """The process that fetched last; None where there was no fetch in this leadership."""
         one = self._followers.get(replica)
@@ -61,8 +68,7 @@ class Followers:
     def lagging(
         self, replicas: Iterable[BrokerId], durable_ends: Mapping[BrokerId, Offset], *, log_end: Offset, now_s: float
     ) -> frozenset[BrokerId]:
-        """Those of `replicas` that were not caught up for longer than the limit. One that has everything never is,
-        whenever it fetched last: there was nothing to fetch."""
+        """Those of `replicas` that were not caught up for longer than the limit. One that has everything never is."""
         return frozenset(
             replica
             for replica in replicas

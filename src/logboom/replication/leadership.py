@@ -330,6 +330,7 @@ class PartitionLeadership:
 
     def _shrink(self, event: Ticked) -> tuple[Effect, ...]:
         self._may_propose = True
+        self._followers.looked_at(self._durable_ends, log_end=event.log_end, now_s=event.now_s)
         if not self._can_propose:
             return NOTHING
         followers = self._isr - {self.broker_id}
