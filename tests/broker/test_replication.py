@@ -246,6 +246,33 @@ def test_a_durable_end_that_overtakes_its_fetch_counts(tmp_path: Path) -> None:
     run(body)
 
 
+def test_a_mark_that_a_follower_did_not_take_is_told_again(tmp_path: Path) -> None:
+    """It had asked anew, since the partition had changed, when the answer came. Found by `logboom sim run --nodes 3`
+    with disks that hang: an idle copy never heard what is committed, and showed consumers nothing."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 2, minimum=1) as cluster:
+            stream = await cluster.create("orders", [1, 2])
+            await cluster.stop(2)
+            leader = cluster.leader("orders")
+            await append(leader, b"a")
+            follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
+            state, epoch = cluster.assignment("orders").partition_epoch, leader.leader_epoch
+
+            async def marks(number: int, offset: int, last_epoch: int, heard: int) -> list[int]:
+                item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, offset, state, heard)
+                request = wire.FetchRequest(7, number == 1, own_epoch, 100, 1_000, 1_000, [item], 0)
+                answer = await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
+                return [one.high_watermark for one, _ in wire.decode_answer(answer)[0]]
+
+            await marks(1, offset=0, last_epoch=-1, heard=0)
+            assert await marks(2, offset=1, last_epoch=epoch, heard=1) == [1]
+            assert await marks(3, offset=1, last_epoch=epoch, heard=1) == [1], "the second one was not taken"
+            assert await marks(4, offset=1, last_epoch=epoch, heard=3) == [], "there is no news"
+
+    run(body)
+
+
 def test_a_follower_that_is_back_in_sync_counts_with_all_that_it_has_told(tmp_path: Path) -> None:
     """It told its durable end beside a fetch that waits at the leader, was fenced, and has nothing new to tell."""
 

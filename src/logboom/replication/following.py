@@ -121,6 +121,9 @@ class Fetch:
     durable_end: Offset
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     """Up to which state of the partition this replica follows."""
+    heard: int = 0
+    """The number of the last answer whose high-water mark counts here; 0 where none does. A leader cannot know it
+    otherwise: an answer is dropped where the follower has asked anew meanwhile (KIP-1166)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,7 @@ class PartitionFollowing:
         "_durable_end",
         "_epochs",
         "_fetching",
+        "_heard",
         "_log_end",
         "_number",
         "_reconciled",
@@ -193,6 +197,8 @@ class PartitionFollowing:
         self._log_end = self._durable_end = self._told_end = Offset(0)
         self._number = 0
         """Of the last request; an answer with another one is late."""
+        self._heard = 0
+        """The last answer whose high-water mark was taken."""
         self._fetching = False
         """Whether the last request waits for its answer."""
         self._waiting = False
@@ -259,22 +265,23 @@ class PartitionFollowing:
                 last_epoch,
                 self._durable_end,
                 self.partition_epoch,
+                self._heard,
             ),
         )
 
     def _answered(self, event: FetchAnswered) -> tuple[Effect, ...]:
         self._fetching = False
         if event.diverging is not None:
-            self._waiting, self._reconciled = True, False
+            self._waiting, self._reconciled, self._heard = True, False, 0
             offset = truncation_point(self._epochs, self._log_end, event.diverging)
             lost = offset < self.high_watermark
             if lost:
                 self.high_watermark = offset
             return (Truncate(offset, below_high_watermark=lost),)
         if event.log_start > self._log_end:
-            self._waiting = True
+            self._waiting, self._heard = True, 0
             return (StartAt(event.log_start),)
-        self._reconciled = True
+        self._reconciled, self._heard = True, event.number
         if event.records_end is None:
             return self._moved(event.high_watermark) + self._fetch()
         self._waiting = True

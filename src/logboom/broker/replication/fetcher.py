@@ -179,6 +179,7 @@ class Fetcher:
                 one.last_epoch,
                 one.durable_end,
                 one.partition_epoch,
+                one.heard,
             )
             for (stream, index), one in wanted.items()
         ]

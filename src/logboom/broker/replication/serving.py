@@ -54,6 +54,17 @@ class _Has(NamedTuple):
     partition_epoch: PartitionEpoch
 
 
+class _Told(NamedTuple):
+    """The high-water mark and the first offset of the log, as the answer to the fetch of a number has told them."""
+
+    number: int
+    mark: Offset
+    log_start: Offset
+
+
+_NOTHING_TOLD: Final = _Told(0, Offset(-1), Offset(-1))
+
+
 class _Session:
     """What one follower has asked for and was not answered yet."""
 
@@ -72,7 +83,7 @@ class _Session:
         self.held: dict[ReplicaKey, None] = {}
         """Those that wait for the throttle."""
         self.held_timer: asyncio.TimerHandle | None = None
-        self.told: dict[ReplicaKey, tuple[Offset, Offset]] = {}
+        self.told: dict[ReplicaKey, _Told] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
         self.ends: dict[ReplicaKey, wire.DurableEnd] = {}
         """The durable ends that the follower told beside a fetch."""
@@ -118,13 +129,16 @@ class _Session:
 
     def is_behind(self, key: ReplicaKey, partition: Partition) -> bool:
         """Whether the follower does not know yet how far the partition is committed, or where it begins."""
-        mark, start = self.told.get(key, (-1, -1))
-        return partition.role.leader.high_watermark > mark or partition.log_start_offset > start
+        told = self.told.get(key, _NOTHING_TOLD)
+        return partition.role.leader.high_watermark > told.mark or partition.log_start_offset > told.log_start
 
     def add(self, items: Sequence[wire.FetchItem]) -> None:
         for item in items:
             key = wire.key_of(item.stream, item.index)
             self.pending[key] = item
+            told = self.told.get(key)
+            if told is not None and item.heard not in (told.number, -1):
+                del self.told[key]  # that answer came too late for the follower, which dropped it
             self.new.add(key)
             self.ready[key] = None
 
@@ -313,6 +327,8 @@ class FetchServing:
                 self._throttle.charge(len(data))
                 self._counters.throttled_bytes_out += len(data)
             _check_leads(partition, item)
+            if session.pending.get(key) is not item:
+                return None  # the follower has asked anew during the read: it takes no answer to this, nor its mark
         except LogboomError as error:
             refused = wire.AnswerItem(item.stream, item.index, item.number, refusal=f"{type(error).__name__}: {error}")
             return refused, b""
@@ -324,7 +340,8 @@ class FetchServing:
         self, session: _Session, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int
     ) -> wire.AnswerItem:
         mark, start = partition.role.leader.high_watermark, partition.log_start_offset
-        session.told[key] = min(mark, Offset(item.offset)), start  # it takes no mark above the end that it asked from
+        # It takes no mark above the end that it asked from.
+        session.told[key] = _Told(item.number, min(mark, Offset(item.offset)), start)
         session.mark_due.discard(key)
         return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes)
 

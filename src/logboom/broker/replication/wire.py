@@ -32,6 +32,8 @@ class FetchItem(msgspec.Struct, frozen=True, array_like=True):
     durable_end: int
     partition_epoch: int = -1
     """The default is for followers of an earlier version: they stay outside the ISR until they are of this one."""
+    heard: int = -1
+    """-1 is for followers of an earlier version, which do not say it."""
 
 
 class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
