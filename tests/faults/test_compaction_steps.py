@@ -117,11 +117,18 @@ class Life:
     def truncate(self, offset: int) -> None:
         assert self.log is not None
         self.acked = min(self.acked, offset)
-        end = self.log.truncate(Offset(offset), now_ms=self.now_ms)
-        assert end <= offset
+        try:
+            assert self.log.truncate(Offset(offset), now_ms=self.now_ms) <= offset
+        except RetriableStorageError:
+            self.take_end(self.log)  # it may be cut already: a lack of room at the very end is told, too
+            raise
+        self.take_end(self.log)
+
+    def take_end(self, log: PartitionLog) -> None:
+        end = log.log_end_offset
         self.acked = min(self.acked, end)
         self.table.truncate(end)
-        state = next((state for _, state in self.log.producers), None)
+        state = next((state for _, state in log.producers), None)
         self.sequence = 0 if state is None else state.batches[-1].last_sequence + 1
 
     def close(self) -> None:
