@@ -7,18 +7,39 @@ from pathlib import Path
 from random import Random
 from threading import Event
 
-from tests.support.compaction import Pair, Table, pairs_batch, pairs_of
+import pytest
+from tests.support.compaction import Pair, Table, clean, pairs_batch, pairs_of
 from tests.support.logs import Reports, append
 
 from logboom.base.ids import Offset
 from logboom.host.disk import OsDisk
 from logboom.records import iter_batches, iter_records
 from logboom.storage import CompactionSettings, LogConfig, OpenFiles, PartitionLog
+from logboom.storage.segment import Segment
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=300, recovery_point_bytes=1000, preallocate_bytes=0)
 SETTINGS = CompactionSettings(delete_retention_ms=0)
 BATCHES = 300
 READERS = 2
+
+
+def test_a_search_that_meets_a_segment_which_has_just_gone_finds_the_one_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = PartitionLog.open(OsDisk(tmp_path), "web-0", CONFIG, now_ms=1000, report=Reports())
+    for number in range(60):
+        append(log, pairs_batch([(f"key {number % 5}", "x" * 40)]))
+        log.flush(sync=True)
+    retire, found = Segment.retire, []
+
+    def retire_and_search(segment: Segment) -> None:
+        retire(segment)
+        found.append(log.reader.offset_for_time(1, ceiling=log.log_end_offset))
+
+    monkeypatch.setattr(Segment, "retire", retire_and_search)
+    clean(log, SETTINGS, now_ms=1 << 50)
+    assert found
+    log.close()
 
 
 def test_readers_and_writers_go_on_beside_a_cleaning(tmp_path: Path) -> None:

@@ -281,9 +281,10 @@ class Cleaning:
                 new.file.name = replacement.swap_name
                 new.file.adopt(target, written.size_bytes, written.index)
                 self._target = None
+                # A reader that finds its segment retired looks for the one in its place: that has to be there already.
+                state.set_segments((*segments[:at], new, *segments[at + len(group) :]))
                 for segment in group:
                     segment.retire()
-                state.set_segments((*segments[:at], new, *segments[at + len(group) :]))
                 swap.complete(disk, directory, replacement, [segment.base for segment in group])
                 new.file.name = name
                 new.file.unsynced = False
