@@ -5,16 +5,16 @@ the others can be cut, and they can be stopped, without anything else becoming d
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import partial, update_wrapper
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import structlog
 from tests.support.peers import MemoryNetwork
-from tests.support.simulated import machine, replace_disk
+from tests.support.simulated import machine, replace_disk, run
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId, StreamName
@@ -167,6 +167,26 @@ async def cluster_of(path: Path, count: int, **how: Any) -> AsyncIterator[Cluste
     finally:
         for broker in reversed(cluster.brokers.values()):
             await broker.stop()
+
+
+def on_brokers(
+    count: int, **how: Any
+) -> Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], Callable[[Path], None]]:
+    """A test of a cluster of running brokers, in simulated time."""
+
+    def decorate(body: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+        def test(tmp_path: Path) -> None:
+            async def live() -> None:
+                async with cluster_of(tmp_path, count, **how) as cluster:
+                    await body(cluster)
+
+            run(live)
+
+        update_wrapper(test, body)
+        del test.__dict__["__wrapped__"]  # pytest would look there for the fixtures
+        return test
+
+    return decorate
 
 
 async def until(condition: Callable[[], bool], what: str = "", *, within_s: float = 60.0) -> None:

@@ -41,7 +41,11 @@ def promises() -> list[tuple[int, str, str]]:
 
 def names_of(path: Path) -> set[str]:
     """Names of a module's test functions."""
-    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def test_there_are_promises() -> None:

@@ -46,6 +46,14 @@ def test_module_says_what_it_is_and_stays_small(path: Path) -> None:
     assert len(text.splitlines()) <= MODULE_MAX_LINES
 
 
+def test_modules_of_tests_stay_small_too() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "tests").rglob("*.py")
+    }
+    assert {where: length for where, length in lengths.items() if length > MODULE_MAX_LINES} == {}
+
+
 def test_functions_are_small() -> None:
     lengths = dict(functions())
     assert {where: length for where, length in lengths.items() if length > FUNCTION_MAX_LINES} == {}

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.replication import cluster
-from tests.replication.cluster import Broker
+from tests.replication import broker, cluster
+from tests.replication.broker import LEASE_S, Broker, Record
 
 from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, Epoch, Offset
 from logboom.metadata import assignment, membership
@@ -66,7 +66,7 @@ def note_epochs_with_their_first_record(patch: Patch) -> None:
 
 def compare_no_epochs(patch: Patch) -> None:
     """The leader takes it that every follower's log is its own."""
-    patch.setattr(cluster, "divergence", lambda *_, **__: None)
+    patch.setattr(broker, "divergence", lambda *_, **__: None)
 
 
 def serve_followers_of_any_epoch(patch: Patch) -> None:
@@ -88,9 +88,7 @@ def take_late_answers(patch: Patch) -> None:
             event = replace(event, number=self._number)
         return step(self, event)
 
-    def in_any_epoch(
-        self: Broker, answer: following.FetchAnswered, records: list[cluster.Record], epoch: Epoch
-    ) -> None:
+    def in_any_epoch(self: Broker, answer: following.FetchAnswered, records: list[Record], epoch: Epoch) -> None:
         if not self.leads:
             self.pending = records
             self._followed(self.follower.step(answer))
@@ -225,13 +223,13 @@ def lead_without_a_lease(patch: Patch) -> None:
 def count_the_lease_from_the_answer(patch: Patch) -> None:
     """A broker counts its lease from when it heard of it, the controller from when it gave it."""
     renewed = BrokerLease.renewed
-    patch.setattr(BrokerLease, "renewed", lambda self, sent_s: renewed(self, sent_s + cluster.LEASE_S))
+    patch.setattr(BrokerLease, "renewed", lambda self, sent_s: renewed(self, sent_s + LEASE_S))
 
 
 def end_leases_early(patch: Patch) -> None:
     """The controller gives a broker's partitions to others while that still has its lease."""
     renew = BrokerLeases.renew
-    patch.setattr(BrokerLeases, "renew", lambda self, broker, now_s: renew(self, broker, now_s - cluster.LEASE_S))
+    patch.setattr(BrokerLeases, "renew", lambda self, broker, now_s: renew(self, broker, now_s - LEASE_S))
 
 
 # --- rule 7: who may lead -------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Lives of a cluster of the pure cores: nothing acked is lost, nothing read changes, and after healing all is whole."""
 
 import pytest
-from tests.replication.cluster import BrokenPromiseError, Broker, run
+from tests.replication.broker import BrokenPromiseError, Broker
+from tests.replication.cluster import run
 
 
 @pytest.mark.parametrize("first", range(0, 80, 20))

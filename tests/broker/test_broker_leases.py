@@ -1,0 +1,102 @@
+"""A broker whose lease has ended, or that is not certain of it, commits nothing and refuses nothing for good."""
+
+import asyncio
+from functools import partial
+
+from tests.broker.node import append, append_soon, batch
+from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, refusal_of, stays, until
+from tests.support.simulated import stand_still
+
+from logboom.base.errors import NotLeaderError, OutOfOrderSequenceError
+from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
+from logboom.broker.peers import FrameKind
+from logboom.metadata.membership import fence
+from logboom.records import Record, build_batch
+
+
+@on_brokers(2)
+async def test_without_its_lease_a_leader_commits_nothing(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2])
+    cluster[1].replicas.lease_changed(False)
+    waits = append_soon(cluster.leader("orders"), batch(b"a"))
+    await stays(lambda: not waits.done(), 1.0)
+    cluster[1].replicas.lease_changed(True)
+    await waits
+
+
+@on_brokers(2)
+async def test_a_broker_that_hears_of_no_change_stays_fenced_and_has_no_lease(cluster: Cluster) -> None:
+    """As one whose disk hangs, while its heartbeats go on. Found by `logboom sim run --nodes 3 --seed 49`."""
+    await cluster.create("orders", [1, 2])
+    old, director = cluster.leader("orders"), cluster[DIRECTOR].cluster
+    cluster.network.lost_posts.add(FrameKind.RAFT)
+    records = fence(cluster.image, BrokerId(1), cluster.minimum_of)
+    await director.controller.in_order(partial(director.state.commit, records))
+    await until(lambda: not old.role.leader.has_lease, "its lease is over", within_s=5)
+    leads = [old.leads]
+    await stays(lambda: cluster.image.brokers[BrokerId(1)].fenced and not old.role.leader.has_lease, 3.0)
+    cluster.network.lost_posts.clear()
+    await until(lambda: not cluster.image.brokers[BrokerId(1)].fenced, "it is back", within_s=10)
+    leads.append(old.leads)
+    assert leads == [True, False], "it did not know before"
+    await cluster.in_sync("orders")
+
+
+@on_brokers(3)
+async def test_nobody_is_fenced_because_the_controller_stood_still(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    for delay_s in (0.0, 0.3, 1.0, 1.05):
+        await asyncio.sleep(delay_s)
+        before = cluster.image
+        stand_still(3.0)
+        await append(cluster.leader("orders"), b"a")
+        await asyncio.sleep(0.5)
+        assert cluster.image == before
+
+
+@on_brokers(2)
+async def test_without_its_lease_a_leader_refuses_no_producer_for_good(cluster: Cluster) -> None:
+    """Another leader may have taken what comes before a batch; found by `logboom sim run --nodes 3`."""
+    await cluster.create("orders", [1, 2])
+    leader = cluster.leader("orders")
+    await append_soon(leader, sequenced(b"a", producer=7, epoch=1, sequence=0))
+    cluster[1].replicas.lease_changed(False)
+    for epoch, sequence in ((1, 5), (0, 0)):
+        refusal = await refusal_of(append_soon(leader, sequenced(b"b", 7, epoch, sequence)))
+        assert isinstance(refusal, NotLeaderError)
+    cluster[1].replicas.lease_changed(True)
+    refusal = await refusal_of(append_soon(leader, sequenced(b"b", 7, 1, 5)))
+    assert isinstance(refusal, OutOfOrderSequenceError)
+
+
+@on_brokers(2)
+async def test_a_broker_that_asks_others_to_lead_is_certain_of_nothing_any_more(cluster: Cluster) -> None:
+    """They may lead, and take batches, before it hears of it."""
+    await cluster.create("orders", [1, 2])
+    certain = [cluster.leader("orders").role.leader.is_certain]
+    await cluster[1].leave()
+    certain.append(cluster[1].cluster.registration.is_current)
+    assert certain == [True, False]
+
+
+def sequenced(value: bytes, producer: int, epoch: int, sequence: int) -> bytearray:
+    """A batch of an idempotent producer."""
+    return build_batch(
+        [Record(Offset(0), 0, None, value, ())],
+        producer_id=ProducerId(producer),
+        producer_epoch=ProducerEpoch(epoch),
+        base_sequence=sequence,
+    )
+
+
+@on_brokers(2, minimum=1, replica_lag_max_ms=60_000)
+async def test_a_new_broker_that_is_fenced_joins_as_soon_as_it_is_not(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2])
+    await append(cluster.leader("orders"), b"a")
+    await cluster.stop(2)
+    await cluster.start(2)
+    await cluster.take(fence(cluster.image, BrokerId(2), cluster.minimum_of))
+    await append(cluster.leader("orders"), b"b")
+    copy = cluster.partition(2, "orders")
+    await until(lambda: copy.role.follower.high_watermark == 2, "the copy has it")
+    await until(lambda: cluster.assignment("orders").isr == (1, 2), "it is in sync", within_s=5)

@@ -1,0 +1,160 @@
+"""Copies that are lost or damaged do not count any more, and are fetched anew where others have their records."""
+
+import asyncio
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+from tests.broker.node import append, values_of
+from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, stays, until
+
+from logboom.base.errors import StorageError
+from logboom.base.ids import BrokerId, Offset
+from logboom.base.ports import SyncFailedError
+from logboom.broker.peers import FrameKind
+from logboom.broker.replication import wire
+from logboom.metadata.assignment import PartitionChange, PartitionUpdate
+
+
+@on_brokers(3)
+async def test_a_copy_whose_directory_is_gone_is_reported_and_made_anew(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3], partitions=2)
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    await cluster.stop(2)
+    cluster.disk(2).remove_tree("streams/orders-0")
+    # As if it had been shut down cleanly: it is among those that are counted on.
+    await cluster.change("orders", 0, PartitionUpdate(isr=cluster.assignment("orders", 1).replicas))
+    await cluster.start(2)
+    await until(lambda: BrokerId(2) not in cluster.assignment("orders").isr, "the loss is reported")
+    await cluster.in_sync("orders")
+    assert bytes_of(cluster.partition(2, "orders").log) == bytes_of(cluster.leader("orders").log)
+
+
+@on_brokers(3)
+async def test_a_damaged_copy_leaves_the_isr_and_is_fetched_anew(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number * 50)
+    copy = cluster.partition(2, "orders")
+    await until(lambda: copy.high_watermark == 5, "the copy shows all of it")
+    file = cluster.disk(2).open("streams/orders-0/00000000000000000000.log")
+    file.write(200, [b"\xff" * 20])
+    before = cluster.assignment("orders").partition_epoch
+    assert isinstance(await refusal_of(copy.reads.read(Offset(1), 10)), StorageError)
+    await until(lambda: cluster.assignment("orders").partition_epoch > before, "the damage is reported")
+    assert cluster.assignment("orders").leader == BrokerId(1)
+    await cluster.in_sync("orders")
+    assert bytes_of(copy.log) == bytes_of(cluster.leader("orders").log)
+    await append(cluster.leader("orders"), b"goes on")
+    await until(lambda: copy.high_watermark == 6, "the copy shows all of it again")
+    assert len(await values_of(copy)) == 6
+
+
+@on_brokers(3)
+async def test_what_a_damaged_copy_told_too_late_does_not_count_for_the_next_copy(cluster: Cluster) -> None:
+    """Both are of one process, and of one leadership: else an empty copy would be in the ISR for a moment."""
+    members, told = cluster.network.members, list[bytes]()
+    deliver = members[BrokerId(2)]._deliver
+
+    def keep(to: BrokerId, kind: FrameKind, body: bytes) -> None:
+        if kind is FrameKind.DURABLE_END and to == 1:
+            told.append(body)
+        deliver(to, kind, body)
+
+    pytest.MonkeyPatch().setattr(members[BrokerId(2)], "_deliver", keep)
+    await cluster.create("orders", [1, 2, 3])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number * 50)
+    copy = cluster.partition(2, "orders")
+    await until(lambda: copy.high_watermark == 5, "the copy shows all of it")
+    cluster.network.cut(1, 2)
+    cluster.disk(2).open("streams/orders-0/00000000000000000000.log").write(200, [b"\xff" * 20])
+    assert isinstance(await refusal_of(copy.reads.read(Offset(1), 10)), StorageError)
+    await until(lambda: copy.log_end_offset == 0, "the copy begins anew")
+    await until(lambda: cluster.leader("orders").role.leader.isr == {1, 3}, "the leader knows it")
+    last = wire.decode_ends(memoryview(told[-1]))
+    late = replace(last, ends=[replace(one, durable_end=5) for one in last.ends])
+    body = memoryview(b"".join(wire.encode_ends(late)))
+    members[BrokerId(1)]._posts[FrameKind.DURABLE_END](members[BrokerId(2)].identity, body)
+    out = cluster.assignment("orders")
+    await stays(lambda: cluster.assignment("orders") == out, 0.5)
+    cluster.network.heal()
+    await cluster.in_sync("orders")
+    assert bytes_of(copy.log) == bytes_of(cluster.leader("orders").log)
+
+
+@on_brokers(2, minimum=1)
+async def test_a_loss_is_a_change_of_the_partition_also_where_the_copy_was_out_of_sync(cluster: Cluster) -> None:
+    """Else a proposal of the lost copy, which is under way, would be taken."""
+    await cluster.create("orders", [1, 2])
+    cluster.network.cut(1, 2)
+    await append(cluster.leader("orders"), b"only at the leader")
+    before = cluster.assignment("orders")
+    assert before.isr == (1,)
+    assert cluster[2].replicas.found_damage("orders", 0)
+    await until(lambda: cluster.assignment("orders") != before, "the loss is told")
+    assert cluster.assignment("orders") == before.after(PartitionChange(index=0))
+
+
+@on_brokers(3)
+async def test_a_leader_that_finds_damage_hands_over_and_follows(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number * 50)
+    damaged = cluster.leader("orders")
+    file = cluster.disk(1).open("streams/orders-0/00000000000000000000.log")
+    file.write(200, [b"\xff" * 20])
+    assert isinstance(await refusal_of(damaged.reads.read(Offset(1), 10)), StorageError)
+    await until(lambda: cluster.assignment("orders").leader == BrokerId(2), "another one leads")
+    await cluster.in_sync("orders")
+    assert not damaged.leads
+    assert bytes_of(damaged.log) == bytes_of(cluster.leader("orders").log)
+
+
+@on_brokers(2, minimum=1)
+async def test_damage_in_the_only_copy_stays_where_it_is(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2])
+    await cluster.stop(2)
+    for number in range(3):
+        await append(cluster.leader("orders"), b"%d" % number * 50)
+    file = cluster.disk(1).open("streams/orders-0/00000000000000000000.log")
+    file.write(200, [b"\xff" * 20])
+    alone = cluster.leader("orders")
+    assert isinstance(await refusal_of(alone.reads.read(Offset(1), 10)), StorageError)
+    await asyncio.sleep(1)
+    assert cluster.assignment("orders").isr == (1,)
+    assert await append(alone, b"goes on")
+
+
+@on_brokers(3)
+async def test_a_broker_whose_disk_fails_gives_up_what_it_leads(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"a")
+    failing = cluster.leader("orders")
+    cluster[1].flusher.disk_failed(SyncFailedError("the disk is gone"))
+    await until(lambda: cluster.partition(2, "orders").leads, "another one leads")
+    assert cluster.assignment("orders").isr == (2, 3)
+    assert (await append(cluster.leader("orders"), b"b")).base_offset == 1
+    assert isinstance(await refusal_of(append(failing, b"c")), StorageError)
+
+
+@on_brokers(2, minimum=1)
+async def test_a_copy_that_is_counted_on_and_was_emptied_leaves_the_isr_again(cluster: Cluster) -> None:
+    """The leader's proposal was under way while the copy began anew."""
+    await cluster.create("orders", [1, 2])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    copy = cluster.partition(2, "orders")
+    await until(lambda: copy.high_watermark == 5, "the copy knows the mark")
+    cluster.network.cut(1, 2)
+    await append(cluster.leader("orders"), b"only at the leader")
+    assert cluster.assignment("orders").isr == (1,)
+    copy.role.rest()
+    await cluster[2].flusher.run(partial(copy.log.truncate, Offset(0), now_ms=0, anew=True))
+    copy.role.follow(BrokerId(1), cluster.assignment("orders").leader_epoch)
+    await cluster.change("orders", 0, PartitionUpdate(isr=(BrokerId(1), BrokerId(2))))
+    await until(lambda: cluster.assignment("orders").isr == (1,), "it is out of the ISR again")
+    cluster.network.heal()
+    await cluster.in_sync("orders")
+    assert bytes_of(copy.log) == bytes_of(cluster.leader("orders").log)

@@ -1,0 +1,86 @@
+"""What followers and leaders tell each other, where messages are lost, overtake each other or are not taken."""
+
+import pytest
+from tests.broker.node import append, append_soon, batch
+from tests.broker.replicated import Cluster, on_brokers, until
+
+from logboom.base.errors import InvalidRequestError
+from logboom.base.ids import BrokerId
+from logboom.broker.peers import FrameKind
+from logboom.broker.replication import wire
+from logboom.metadata.membership import fence
+
+
+@on_brokers(2)
+async def test_durable_ends_that_are_lost_on_the_way_come_again(cluster: Cluster) -> None:
+    """Found by `logboom sim run --nodes 3 --seed 91`: nothing was acknowledged any more, or a replica never in sync."""
+    await cluster.create("orders", [1, 2])
+    cluster.network.lost_posts.add(FrameKind.DURABLE_END)
+    before = cluster.assignment("orders")
+    for number in range(3):
+        await append(cluster.leader("orders"), b"%d" % number)
+    assert cluster.assignment("orders") == before, "no replica had to leave the ISR for it"
+
+
+@on_brokers(2, minimum=1)
+async def test_a_durable_end_that_overtakes_its_fetch_counts(cluster: Cluster) -> None:
+    """A request is handled by a task, a message at once. Found by `logboom sim run --nodes 3 --seed 39`: a replica was
+    never in sync again."""
+    stream = await cluster.create("orders", [1, 2])
+    await cluster.stop(2)
+    leader = cluster.leader("orders")
+    await append(leader, b"a")
+    follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
+    state = cluster.assignment("orders").partition_epoch
+
+    async def fetch(number: int, offset: int, durable_end: int, last_epoch: int, told: int) -> None:
+        epoch = leader.leader_epoch
+        item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, durable_end, state)
+        request = wire.FetchRequest(7, number == 1, own_epoch, 0, 1_000, 1_000, [item], told)
+        await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
+
+    await fetch(1, offset=0, durable_end=0, last_epoch=-1, told=0)
+    end = wire.DurableEnd(stream.id.bytes, 0, 2, leader.leader_epoch, 1, state)
+    ends = wire.DurableEnds(7, own_epoch, [end])
+    follower.post(BrokerId(1), FrameKind.DURABLE_END, wire.encode_ends(ends))
+    await fetch(2, offset=1, durable_end=0, last_epoch=leader.leader_epoch, told=1)
+    assert leader.role.leader.follower_end(BrokerId(2)) == 1
+    with pytest.raises(InvalidRequestError):
+        await fetch(3, offset=1, durable_end=1, last_epoch=leader.leader_epoch, told=2)
+
+
+@on_brokers(2, minimum=1)
+async def test_a_mark_that_a_follower_did_not_take_is_told_again(cluster: Cluster) -> None:
+    """It had asked anew, since the partition had changed, when the answer came. Found by `logboom sim run --nodes 3`
+    with disks that hang: an idle copy never heard what is committed, and showed consumers nothing."""
+    stream = await cluster.create("orders", [1, 2])
+    await cluster.stop(2)
+    leader = cluster.leader("orders")
+    await append(leader, b"a")
+    follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
+    state, epoch = cluster.assignment("orders").partition_epoch, leader.leader_epoch
+
+    async def marks(number: int, offset: int, last_epoch: int, heard: int) -> list[int]:
+        item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, offset, state, heard)
+        request = wire.FetchRequest(7, number == 1, own_epoch, 100, 1_000, 1_000, [item], 0)
+        answer = await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
+        return [one.high_watermark for one, _ in wire.decode_answer(answer)[0]]
+
+    await marks(1, offset=0, last_epoch=-1, heard=0)
+    assert await marks(2, offset=1, last_epoch=epoch, heard=1) == [1]
+    assert await marks(3, offset=1, last_epoch=epoch, heard=1) == [1], "the second one was not taken"
+    assert await marks(4, offset=1, last_epoch=epoch, heard=3) == [], "there is no news"
+
+
+@on_brokers(3)
+async def test_a_follower_that_is_back_in_sync_counts_with_all_that_it_has_told(cluster: Cluster) -> None:
+    """It told its durable end beside a fetch that waits at the leader, was fenced, and has nothing new to tell."""
+    await cluster.create("orders", [1, 2, 3])
+    cluster.network.cut(1, 3)
+    waits = append_soon(cluster.leader("orders"), batch(b"a"))
+    copy = cluster.partition(2, "orders")
+    await until(lambda: copy.log.durable_end == 1, "the follower has it on its disk")
+    await until(lambda: cluster.leader("orders").role.leader.follower_end(BrokerId(2)) == 1, "and has told so")
+    await cluster.take(fence(cluster.image, BrokerId(2), cluster.minimum_of))
+    await until(lambda: BrokerId(2) in cluster.assignment("orders").isr, "it is in sync again", within_s=1.5)
+    assert (await waits).base_offset == 0

@@ -1,0 +1,97 @@
+"""What becomes of the logs when another broker leads a partition: what was committed stays, what was not is cut."""
+
+import errno
+from random import Random
+
+from tests.broker.node import append, append_soon, batch, values_of
+from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, on_brokers, refusal_of, stays, until
+
+from logboom.base.errors import NotLeaderError
+from logboom.base.ids import BrokerId
+
+
+@on_brokers(3)
+async def test_an_idempotent_producer_goes_on_with_a_new_leader(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    for sequence in range(3):
+        await append(cluster.leader("orders"), b"%d" % sequence, producer=(7, 0, sequence))
+    await cluster.stop(1)
+    leader = cluster.leader("orders")
+    assert cluster.assignment("orders").leader == BrokerId(2)
+    repeated = await append(leader, b"2", producer=(7, 0, 2))
+    assert repeated.base_offset == 2
+    assert (await append(leader, b"3", producer=(7, 0, 3))).base_offset == 3
+    assert await values_of(leader) == [b"0", b"1", b"2", b"3"]
+
+
+@on_brokers(3)
+async def test_an_old_leader_that_comes_back_cuts_what_was_not_committed(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"a")
+    old = cluster.leader("orders")
+    cluster.network.cut(1, 2)
+    cluster.network.cut(1, 3)
+    cluster.network.cut(1, DIRECTOR)
+    lost = append_soon(old, batch(b"only at the old leader"))
+    await until(lambda: old.log.durable_end == 2, "it has it on its disk")
+    await cluster.elect("orders", 0, 2)
+    leader = cluster.leader("orders")
+    kept = append_soon(leader, batch(b"b"))
+    await stays(lambda: not lost.done(), 1.0)
+    cluster.network.heal()
+    assert isinstance(await refusal_of(lost), NotLeaderError)
+    await kept
+    assert await values_of(leader) == [b"a", b"b"]
+    await cluster.in_sync("orders")
+    assert bytes_of(old.log) == bytes_of(leader.log)
+    await until(lambda: old.high_watermark == 2, "the old leader shows what is committed")
+    assert await values_of(old) == [b"a", b"b"]
+
+
+@on_brokers(3, inline_flush=False)
+async def test_an_old_leader_on_a_full_disk_cuts_its_log_once_there_is_room(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"a")
+    old = cluster.leader("orders")
+    for other in (2, 3, DIRECTOR):
+        cluster.network.cut(1, other)
+    lost = append_soon(old, batch(b"only at the old leader"))
+    await until(lambda: old.log.durable_end == 2, "it has it on its disk")
+    await cluster.elect("orders", 0, 2)
+    refused = 0
+
+    def full(operation: str, path: str) -> None:
+        nonlocal refused
+        if operation == "write" and "orders" in path:
+            refused += 1
+            raise OSError(errno.ENOSPC, "no room", path)
+
+    cluster.disk(1).fault = full
+    cluster.network.heal()
+    await refusal_of(lost)
+    await until(lambda: refused > 1, "the copy was to be cut, twice")
+    assert cluster[1].flusher.failure is None
+    assert await values_of(old) == [b"a"]
+    cluster.disk(1).fault = lambda operation, path: None
+    await append(cluster.leader("orders"), b"b")
+    await cluster.in_sync("orders")
+    assert bytes_of(old.log) == bytes_of(cluster.leader("orders").log)
+
+
+@on_brokers(2, minimum=1)
+async def test_a_copy_that_was_cut_hears_what_is_committed_though_nothing_more_is_written(cluster: Cluster) -> None:
+    """Found by `logboom sim run --nodes 3 --seed 22`."""
+    await cluster.create("orders", [1, 2])
+    await append(cluster.leader("orders"), b"a")
+    cluster.network.cut(1, 2)
+    old = cluster.leader("orders")
+    lost = append_soon(old, batch(b"only at the old leader"))
+    await until(lambda: old.log.durable_end == 2, "it has it on its disk")
+    await cluster.crash(1, Random(0))
+    await refusal_of(lost)
+    cluster.network.heal()
+    await cluster.start(1)
+    copy = cluster.partition(1, "orders")
+    await until(lambda: copy.role.follower.high_watermark == 1, "it has heard of the mark", within_s=5)
+    assert copy.log_end_offset == 1
+    assert await values_of(copy) == [b"a"]

@@ -1,0 +1,52 @@
+"""Replicas that move to another broker leave nothing behind, and nothing is removed too early."""
+
+import pytest
+from tests.broker.node import append
+from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, until
+
+from logboom.base.errors import NotLeaderError
+from logboom.base.ids import Offset
+from logboom.metadata.reassignment import reassign
+
+
+@on_brokers(3, minimum=1)
+async def test_replicas_move_to_another_broker_and_leave_nothing_behind(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2], partitions=2)
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    left = cluster.partition(1, "orders")
+    await cluster.take(reassign(cluster.image, "orders", 0, [2, 3], cluster.minimum_of))
+    await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
+    assert isinstance(await refusal_of(left.reads.read(Offset(0), 10)), NotLeaderError)
+    with pytest.raises(NotLeaderError):
+        cluster.partition(1, "orders")
+    await append(cluster.leader("orders"), b"goes on")
+    assert bytes_of(cluster.partition(3, "orders").log) == bytes_of(cluster.leader("orders").log)
+    disk = cluster.disk(1)
+    await until(lambda: not any("-0" in name and "consumer" not in name for name in disk.list("streams")), "it is gone")
+    assert "orders-1" in disk.list("streams")
+    await cluster.take(reassign(cluster.image, "orders", 0, [1, 2], cluster.minimum_of))
+    await until(lambda: cluster.assignment("orders").replicas == (1, 2), "it is back")
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+
+
+@on_brokers(3, minimum=1)
+async def test_what_an_earlier_process_left_of_a_replica_that_moved_is_removed_once_that_is_certain(
+    cluster: Cluster,
+) -> None:
+    await cluster.create("orders", [1, 2])
+    await append(cluster.leader("orders"), b"a")
+    await cluster.stop(1)
+    disk = cluster.disk(1)
+    files = disk.list("streams/orders-0")
+    before = {name: disk.open(f"streams/orders-0/{name}").read(0, 1 << 20) for name in files}
+    await cluster.take(reassign(cluster.image, "orders", 0, [2, 3], cluster.minimum_of))
+    await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
+    await cluster.start(1)
+    await until(lambda: not disk.exists("streams/orders-0"), "it is gone")
+    await cluster.stop(1)
+    disk.make_dir("streams/orders-0")
+    for name, data in before.items():
+        disk.open(f"streams/orders-0/{name}", create=True).write(0, [data])
+    await cluster.start(1)
+    await until(lambda: not disk.exists("streams/orders-0"), "it is gone again")
