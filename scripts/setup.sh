@@ -124,6 +124,26 @@ install_missing() {
     [[ ${#MISSING[@]} == 0 ]] || die "still missing after 'apt-get install $PACKAGES': ${MISSING[*]}. Install it, then run this again."
 }
 
+# nats-server is for `serve --nats embedded` and for the tests of the NATS door: everything else works without it.
+install_nats_server() {
+    command -v nats-server > /dev/null && return
+    local how="'sudo apt-get install -y nats-server', or 'go install github.com/nats-io/nats-server/v2@v2.15.2', brings it"
+    if [[ $(id -u) != 0 ]] || ! command -v apt-get > /dev/null; then
+        say "nats-server is not here, so 'logboom serve --nats embedded' and the tests of it are not either: $how"
+        return
+    fi
+    apt-cache show nats-server > /dev/null 2>&1 || apt-get update -qq
+    say "installing nats-server through apt-get"
+    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nats-server > /dev/null; then
+        say "nats-server could not be installed: $how"
+        return
+    fi
+    # The package starts a server for the whole machine, which nobody asked for.
+    if [[ -d /run/systemd/system ]]; then
+        systemctl disable --quiet --now nats-server || say "the service nats-server stays on"
+    fi
+}
+
 # --- what the project makes -----------------------------------------------------------------------------------
 
 make_environment() {
@@ -166,6 +186,7 @@ fetch_jars() {
 }
 
 install_missing
+install_nats_server
 make_environment
 install_lock
 install_package
