@@ -158,7 +158,7 @@ class Host:
 
     @property
     def running(self) -> bool:
-        return self.process is not None and self.process.loop.alive
+        return self.process is not None and self.process.loop.life.alive
 
     async def start(self) -> None:
         """A new process; it ends at once where it cannot start."""

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logboom.sim.link_config import LinkConfig
 from logboom.sim.process import Process
 from logboom.sim.simulation import Simulation
-from logboom.sim.transport import LinkConfig
 
 Address = tuple[str, int]
 

@@ -86,7 +86,7 @@ def test_a_node_that_stops_closes_its_http_door_last() -> None:
             await get(node, "/readyz")
         await asyncio.gather(creating, return_exceptions=True)
         client.close()
-        assert process.loop.faults == []
+        assert process.loop.life.faults == []
 
     on_node(body)
 

@@ -33,7 +33,7 @@ _disks: "WeakKeyDictionary[Simulation, dict[str, SimDisk]]" = WeakKeyDictionary(
 def run(body: Callable[[], Awaitable[Result]], *, seed: int | None = None) -> Result:
     """Run one test's coroutine, bounded in simulated time."""
     simulation = Simulation(_seed() if seed is None else seed)
-    simulation.director.loop.host = "127.0.0.1"
+    simulation.director.loop.life.host = "127.0.0.1"
     _simulations[simulation.director.loop] = simulation
     _disks[simulation] = {}
 

@@ -11,10 +11,10 @@ from typing import Final
 
 from logboom.sim.coverage import BITS_FLIPPED, DISKS_WIPED
 from logboom.sim.faults import FAULTS, Fault, Trouble
+from logboom.sim.link_config import LinkConfig
 from logboom.sim.node import SimNode
 from logboom.sim.schedule import FaultKind, Lane
 from logboom.sim.simulation import Simulation
-from logboom.sim.transport import LinkConfig
 
 NETWORK_LANE: Final = "network"
 _LOOK_S: Final = 0.1

@@ -93,7 +93,7 @@ class Device:
         """Work for a disk that is used by the process of `loop`, until that is dead."""
 
         def before(operation: str, path: str) -> None:
-            if not loop.alive:
+            if not loop.life.alive:
                 raise Killed
             self._record(f"{operation} {path}")
             if current() is not None:

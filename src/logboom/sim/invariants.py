@@ -73,7 +73,7 @@ class Invariants:
             self._history.violated(text)
 
     def _after_step(self, loop: Loop) -> None:
-        node = self._nodes.get(loop.host)
+        node = self._nodes.get(loop.life.host)
         if node is None or node.process is None or node.process.loop is not loop:
             return
         broker = node.broker

@@ -4,7 +4,8 @@ It offers what the broker and its doors use of asyncio: callbacks, timers, futur
 connections. It has no selector, no socket and no signal. Callbacks run in the order of `call_soon`, as asyncio
 promises; `call_soon_threadsafe` is the same, since the threads of a simulation run one at a time (`threads`).
 
-A process is one loop, its threads and its connections. `kill` ends it as SIGKILL does: no callback of it runs again.
+A process is one loop, its threads and its connections; `life` says whether it runs, and what ends with it. `kill` ends
+it as SIGKILL does: no callback of it runs again.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
-from logboom.sim.coverage import STEPS_HELD
-from logboom.sim.scheduler import Scheduler, SimulationError, Step, callback_name, task_name
+from logboom.sim.life import Life
+from logboom.sim.scheduler import Scheduler, SimulationError, callback_name, task_name
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
@@ -76,20 +77,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     """The event loop of one simulated process."""
 
     def __init__(self, name: str, scheduler: Scheduler, network: Network) -> None:
-        self.process = name
-        self.host = name
-        """The address that peers see."""
+        self.life = Life(name, scheduler)
+        self.life.tell_waiting(self._unfinished)
         self._scheduler = scheduler
         self._network = network
-        self._alive = True
         self._running = False
-        self._held: list[Step] | None = None
         self._executor: Executor | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        self._on_kill: list[Callable[[], None]] = []
-        self._waiting: list[Callable[[], list[str]]] = []
-        self.faults: list[str] = []
-        """Errors that nobody caught; each of them is a fault of the code that is simulated."""
         scheduler.add(self)
 
     # --- the scheduler's side -----------------------------------------------------------------------------------
@@ -101,24 +95,6 @@ class SimLoop(asyncio.AbstractEventLoop):
     def exit(self) -> None:
         asyncio._set_running_loop(None)  # noqa: SLF001 - the same
         self._running = False
-
-    @property
-    def alive(self) -> bool:
-        return self._alive
-
-    def hold(self, step: Step) -> bool:
-        if self._held is None:
-            return False
-        self._held.append(step)
-        return True
-
-    def waiting(self) -> list[str]:
-        waits = [f"{self.process}: {_where(task)}" for task in self._tasks if not task.done()]
-        return waits + [f"{self.process}: {line}" for told in self._waiting for line in told()]
-
-    def tell_waiting(self, told: Callable[[], list[str]]) -> None:
-        """Have `told` asked for what else this process waits for."""
-        self._waiting.append(told)
 
     # --- callbacks and time -------------------------------------------------------------------------------------
 
@@ -176,6 +152,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.pop(task, None)
 
+    def _unfinished(self) -> list[str]:
+        return [_where(task) for task in self._tasks if not task.done()]
+
     def set_default_executor(self, executor: Executor) -> None:
         """Where `asyncio.to_thread` runs."""
         self._executor = executor
@@ -185,7 +164,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Future[Result]:
         chosen = executor or self._executor
         if chosen is None:
-            raise SimulationError(f"{self.process} has no executor for {callback_name(func)}")
+            raise SimulationError(f"{self.life.name} has no executor for {callback_name(func)}")
         return asyncio.wrap_future(chosen.submit(func, *args), loop=self)
 
     def run_until_complete(self, future: Any) -> Any:
@@ -223,29 +202,11 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     # --- life ---------------------------------------------------------------------------------------------------
 
-    def at_kill(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the process is killed: its connections and threads end with it."""
-        self._on_kill.append(callback)
-
-    def freeze(self) -> None:
-        """Run nothing until `thaw`, as a process does that got SIGSTOP; what arrives meanwhile waits. Idempotent."""
-        if self._held is None:
-            self._held = []
-
-    def thaw(self) -> None:
-        """Go on with all that has become due meanwhile, in its order. Idempotent."""
-        held, self._held = self._held or [], None
-        self._scheduler.trace.met[STEPS_HELD] += bool(held)
-        for step in held:
-            self._scheduler.soon(step)
-
     def kill(self) -> None:
         """End the process as SIGKILL does. Idempotent. Not from a callback of its own."""
-        if not self._alive:
+        if not self.life.alive:
             return
-        self._alive = False
-        for callback in self._on_kill:
-            callback()
+        self.life.end()
         # Closed here, in order, rather than at a moment of the garbage collector's choice.
         for task in tuple(self._tasks):
             _close(task)
@@ -255,7 +216,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._running
 
     def is_closed(self) -> bool:
-        return not self._alive
+        return not self.life.alive
 
     def close(self) -> None:
         self.kill()
@@ -280,10 +241,10 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """An error that nobody caught is kept, and fails the run."""
-        if self._alive:
+        if self.life.alive:
             error = context.get("exception")
-            text = f"{self.process}: {context.get('message')}: {error!r}"
-            self.faults.append(text)
+            text = f"{self.life.name}: {context.get('message')}: {error!r}"
+            self.life.faults.append(text)
             self._scheduler.record("fault", type(error).__name__)
             if isinstance(error, SimulationError):
                 self._scheduler.fail(error)

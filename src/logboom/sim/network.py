@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from logboom.sim.link_config import LinkConfig
 from logboom.sim.loop import SimLoop
 from logboom.sim.scheduler import Scheduler
-from logboom.sim.transport import Link, LinkConfig, SimTransport
+from logboom.sim.transport import Link, SimTransport
 
 _FIRST_FREE_PORT: Final = 20_000
 _DIAL_AGAIN_S: Final = 1.0
@@ -81,13 +82,13 @@ class SimNetwork:
 
     def listen(self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimServer:
         """A listener on a name and a port, or a free one. Raises OSError where somebody listens there."""
-        name = loop.host if host in _ANY_HOSTS else host
+        name = loop.life.host if host in _ANY_HOSTS else host
         if not port:
             port = self._free_port()
         if (name, port) in self._servers:
             raise OSError(98, "address already in use")
         server = self._servers[name, port] = SimServer(self, loop, factory, Address(name, port))
-        loop.at_kill(lambda: self.forget(server))
+        loop.life.at_end(lambda: self.forget(server))
         return server
 
     def _free_port(self) -> int:
@@ -123,7 +124,7 @@ class SimNetwork:
     def _machine(self, host: str, port: int) -> str:
         """The machine that a connection to an address reaches: a name need not be that of the machine."""
         server = self._servers.get((host, port))
-        return host if server is None else server.loop.host
+        return host if server is None else server.loop.life.host
 
     async def connect(
         self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -131,15 +132,15 @@ class SimNetwork:
         """Connect to the listener of a name and a port. Raises ConnectionRefusedError where there is none."""
         await asyncio.sleep(self.config.latency_s(self._chance))
         there = self._machine(host, port)
-        while not (self.passes(loop.host, there) and self.passes(there, loop.host)):
+        while not (self.passes(loop.life.host, there) and self.passes(there, loop.life.host)):
             await asyncio.sleep(_DIAL_AGAIN_S)
         server = self._servers.get((host, port))
         if server is None or not server.is_serving():
             raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
         self._connections += 1
-        name = f"{loop.process}-{self._connections}"
+        name = f"{loop.life.name}-{self._connections}"
         link = Link(name, self._scheduler, self._chance, self.config, self.links, self.passes)
-        near = SimTransport(link, loop, (loop.host, self._free_port()), (host, port))
+        near = SimTransport(link, loop, (loop.life.host, self._free_port()), (host, port))
         far = SimTransport(link, server.loop, (host, port), near.sockname)
         link.open(near, far)
         self.links.append(link)

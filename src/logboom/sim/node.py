@@ -86,7 +86,7 @@ class SimNode:
     @property
     def running(self) -> bool:
         """Whether its process lives."""
-        return self.process is not None and self.process.loop.alive
+        return self.process is not None and self.process.loop.life.alive
 
     async def start(self) -> None:
         """A new process on the disk as it is; returns when it serves. Raises what the broker raises."""

@@ -55,9 +55,9 @@ class Process:
     def _start_loop(self, name: str) -> "SecondLoop":
         """A loop beside the process's first, which ends with it. What it leaves uncaught is a fault of the process."""
         loop = SimLoop(f"{self.name}/{name}", self._scheduler, self._network)  # type: ignore[abstract]  # as above
-        loop.host = self.loop.host
-        loop.faults = self.loop.faults
-        self.loop.at_kill(loop.kill)
+        loop.life.host = self.loop.life.host
+        loop.life.faults = self.loop.life.faults
+        self.loop.life.at_end(loop.kill)
         self._loops.append(loop)
         return SecondLoop(loop)
 
@@ -69,7 +69,7 @@ class Process:
         self._scheduler.record("log", f"{self.name} {text}")
         if isinstance(error := event.get("exc_info"), BaseException):
             # The code logs with a stack what it holds for a fault of its own.
-            self.loop.faults.append(f"{self.name}: {event.get('event')}: {error!r}")
+            self.loop.life.faults.append(f"{self.name}: {event.get('event')}: {error!r}")
         return text
 
     def run(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Future[Result]":
@@ -84,7 +84,7 @@ class Process:
         def killed() -> None:
             caller.call_soon(_fail, result, ProcessEndedError(self.name))
 
-        self.loop.at_kill(killed)
+        self.loop.life.at_end(killed)
         self.loop.call_soon(begin)
         return result
 
@@ -92,13 +92,13 @@ class Process:
         """Stop it where it stands, as SIGSTOP does: nothing of it runs, its connections stay, and time goes on."""
         self._scheduler.record("pause", self.name)
         for loop in self._loops:
-            loop.freeze()
+            loop.life.freeze()
 
     def resume(self) -> None:
         """Let it go on, as SIGCONT does."""
         self._scheduler.record("resume", self.name)
         for loop in self._loops:
-            loop.thaw()
+            loop.life.thaw()
 
     def kill(self) -> None:
         """End it as SIGKILL does."""

@@ -27,27 +27,33 @@ class StuckError(SimulationError):
     """What was waited for can never happen, or not in the time it was given; the text names what waits."""
 
 
+class Life(Protocol):
+    """Whether the process of a loop runs."""
+
+    alive: bool
+    """False once it is dead: none of its callbacks runs any more."""
+    host: str
+    """The machine that it runs on."""
+
+    def hold(self, step: "Step") -> bool:
+        """Keep a step that is due, and True, while the process stands still."""
+
+    def waiting(self) -> list[str]:
+        """What it waits for, for people."""
+
+
 class Loop(Protocol):
     """The event loop of one simulated process."""
+
+    @property
+    def life(self) -> Life:
+        """That of its process."""
 
     def enter(self) -> None:
         """Called before a callback of the loop is run."""
 
     def exit(self) -> None:
         """Called after it."""
-
-    host: str
-    """The machine that the process runs on."""
-
-    @property
-    def alive(self) -> bool:
-        """False once the process is dead: none of its callbacks runs any more."""
-
-    def hold(self, step: "Step") -> bool:
-        """Keep a step that is due, and True, while the process is frozen."""
-
-    def waiting(self) -> list[str]:
-        """What the process waits for, for people."""
 
 
 class Step(Protocol):
@@ -124,7 +130,7 @@ class Scheduler:
     def _jump(self, deadline_s: float) -> None:
         """Move time to the next timer, and make all that are due ready."""
         timers = self._timers
-        while timers and (timers[0][2].cancelled() or not timers[0][2].loop.alive):
+        while timers and (timers[0][2].cancelled() or not timers[0][2].loop.life.alive):
             heappop(timers)
         if not timers:
             raise StuckError(f"nothing can happen any more at {self.now_s:.3f} s; {self._what_waits()}")
@@ -136,21 +142,22 @@ class Scheduler:
             self._ready.append(heappop(timers)[2])
 
     def _run(self, step: Step) -> None:
-        if step.cancelled() or not step.loop.alive or step.loop.hold(step):
+        loop = step.loop
+        if step.cancelled() or not loop.life.alive or loop.life.hold(step):
             return
         self._steps += 1
         if self._steps > _STEPS_WITHOUT_TIME_MAX:
             raise StuckError(f"{_STEPS_WITHOUT_TIME_MAX} steps without any time passing, the last: {step.name}")
         self.record("step", step.name)
-        step.loop.enter()
+        loop.enter()
         try:
             step.run()
         finally:
-            step.loop.exit()
-        self.after_step(step.loop)
+            loop.exit()
+        self.after_step(loop)
 
     def _what_waits(self) -> str:
-        waits = [line for loop in self.loops if loop.alive for line in loop.waiting()]
+        waits = [line for loop in self.loops if loop.life.alive for line in loop.life.waiting()]
         return "what waits: " + ("; ".join(waits) or "nothing")
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
+from logboom.sim.link_config import LinkConfig
 from logboom.sim.machine import SimClock
 from logboom.sim.network import SimNetwork
 from logboom.sim.process import Process
 from logboom.sim.scheduler import Scheduler, SimulationError
 from logboom.sim.trace import Trace
-from logboom.sim.transport import LinkConfig
 
 Result = TypeVar("Result")
 _RUN_MAX_S = 86_400.0
@@ -60,6 +60,6 @@ class Simulation:
         return result
 
     def _check_faults(self) -> None:
-        faults = [fault for process in self._processes for fault in process.loop.faults]
+        faults = [fault for process in self._processes for fault in process.loop.life.faults]
         if faults:
             raise FaultError("; ".join(faults))

@@ -102,7 +102,7 @@ class SimThread:
         self._back.acquire()
         self._killed = False
         self._joiners: list[Wait] = []
-        self._thread = threading.Thread(target=self._main, name=f"{loop.process} {name}", daemon=True)
+        self._thread = threading.Thread(target=self._main, name=f"{loop.life.name} {name}", daemon=True)
         self._thread.start()
         Wait(self, self.waits_for).end()
 
@@ -269,8 +269,8 @@ class SimWorkers:
         self._loop = loop
         self._chance = chance
         self._threads: list[SimThread] = []
-        loop.at_kill(self._kill)
-        loop.tell_waiting(self._waiting)
+        loop.life.at_end(self._kill)
+        loop.life.tell_waiting(self._waiting)
 
     def pool(self, name: str, threads: int) -> Executor:
         return SimPool(self, name, threads)
