@@ -9,6 +9,7 @@ import pytest
 from logboom.sim.administration import TASKS
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NODE_FAULTS
+from logboom.sim.schedule import PlannedFault
 
 SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "3"))
 SHORT = ClusterScenario(troubled_s=4.0, trouble_pause_max_s=2.0)
@@ -44,6 +45,16 @@ def test_a_broker_without_its_disk_is_refused_and_another_one_takes_its_place() 
     assert outcome.violations == ()
     met = outcome.met
     assert met["disks wiped"] == met["brokers with an empty disk that were refused"] == met["brokers removed"] > 0
+
+
+def test_where_a_lost_disk_alone_counts_another_copy_leads_once_somebody_says_so() -> None:
+    """Seed 21 of three nodes waited for the lost disk for ever: both others had died before they heard of the loss."""
+    faults = (("n1", "wipe", 1.0, 5.0), ("n2", "kill", 1.2, 0.5), ("n3", "kill", 1.4, 0.5))
+    schedule = tuple(PlannedFault(at_s, lane, name, length_s, 0) for lane, name, at_s, length_s in faults)
+    outcome = run_cluster_seed(1, replace(SHORT, schedule=schedule))
+    assert outcome.violations == ()
+    assert outcome.met["unclean elections"] > 0
+    assert "unclean elections that gave records up, and ended a run" not in outcome.met
 
 
 @pytest.mark.slow

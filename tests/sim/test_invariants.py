@@ -1,5 +1,6 @@
 """What must hold at every step: each check says so where it does not."""
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -11,11 +12,13 @@ import pytest
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, PartitionEpoch, StreamId, StreamName
 from logboom.metadata import Flush, Image, ImageDelta, Stream
 from logboom.metadata.assignment import Assignment
+from logboom.records import Record, build_batch
 from logboom.replication.leadership import Effect, HighWatermarkMoved, PartitionLeadership
 from logboom.sim.client import TopicPartition
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.disk import SimDisk, settled
 from logboom.sim.history import History
-from logboom.sim.invariants import Invariants
+from logboom.sim.invariants import GivenUpError, Invariants
 from logboom.sim.simulation import Simulation
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -42,6 +45,7 @@ class Watched:
     brokers: dict[int, Any] = field(default_factory=dict)
     watchers: dict[int, Any] = field(default_factory=dict)
     nodes: dict[BrokerId, Any] = field(default_factory=dict)
+    asked_uncleanly: set[tuple[str, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for number in (1, 2):
@@ -53,16 +57,18 @@ class Watched:
             )
             process = SimpleNamespace(loop=loop)
             broker_id, broker = BrokerId(number), self.brokers[number]
-            node = SimpleNamespace(name=f"n{number}", broker_id=broker_id, process=process, broker=broker)
+            node = SimpleNamespace(
+                name=f"n{number}", broker_id=broker_id, process=process, broker=broker, disk=SimDisk()
+            )
             self.nodes[broker_id] = node
-        Invariants(self.simulation, cast("Any", list(self.nodes.values())), self.history)
+        Invariants(self.simulation, cast("Any", list(self.nodes.values())), self.history, self.asked_uncleanly)
 
     def partition(self) -> Any:
         leader = SimpleNamespace(high_watermark=Offset(0), isr=frozenset((ONE, TWO)))
         return Held(
             stream=SimpleNamespace(id=ID, name=StreamName("s")),
             index=0,
-            log=SimpleNamespace(durable_end=Offset(0), log_end_offset=Offset(0)),
+            log=SimpleNamespace(durable_end=Offset(0), log_end_offset=Offset(0), log_start_offset=Offset(0)),
             role=SimpleNamespace(leads=False, epoch=Epoch(4), leader=leader),
             config=SimpleNamespace(flush=Flush.COMMIT),
         )
@@ -177,7 +183,7 @@ def test_brokers_that_have_applied_different_entries() -> None:
     ],
 )
 def test_assignments_that_are_wrong(wrong: dict[str, Any], says: str) -> None:
-    assert Watched().applies(1, 5, HELD, replace(HELD, **wrong)) == [says]
+    assert Watched(asked_uncleanly={("s", 0)}).applies(1, 5, HELD, replace(HELD, **wrong)) == [says]
 
 
 def test_changes_of_the_metadata_are_counted_once() -> None:
@@ -194,6 +200,47 @@ def test_changes_of_the_metadata_are_counted_once() -> None:
         "partitions without a leader": 1,
         "elections of partition leaders": 1,
     }
+
+
+WAITS = Assignment((ONE, TWO, THREE), (ONE,), NO_BROKER, Epoch(4), PartitionEpoch(9))
+"""Only a broker that is gone counts as having everything."""
+CHOSEN = replace(WAITS, isr=(TWO,), leader=TWO, leader_epoch=Epoch(5), partition_epoch=PartitionEpoch(10))
+
+
+def test_a_leader_that_was_not_eligible_must_have_been_asked_for() -> None:
+    says = "2 leads s-0, was not eligible, and nobody has asked for it"
+    assert Watched().applies(1, 5, WAITS, CHOSEN) == [says]
+    assert Watched(asked_uncleanly={("s", 0)}).applies(1, 5, WAITS, CHOSEN) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "gives_up"),
+    [((7, 8), False), ((7, 8, 9), False), ((7,), True), ((7, 9), True), ((), True)],
+    ids=["all", "more than all", "one less", "another one", "nothing"],
+)
+def test_a_chosen_copy_that_lacks_what_somebody_was_told_ends_the_run(held: tuple[int, ...], gives_up: bool) -> None:
+    """And only such a one: who has everything leads like any other."""
+    watched = Watched(asked_uncleanly={("s", 0)})
+    watched.history.seen = {(TopicPartition("s", 0), Offset(n)): value for n, value in enumerate((7, 8))}
+    records = [Record(Offset(n), 0, None, b"%d  " % value, ()) for n, value in enumerate(held)]
+    reserved = bytes(build_batch(records) if records else b"") + bytes(512)
+    watched.nodes[TWO].disk.nodes["streams/s-0/00000000000000000000.log"] = settled(reserved)
+    watched.applies(1, 5, WAITS, CHOSEN)
+    assert watched.led(2, end=len(held), mark=0, epoch=5) == []
+    met = watched.simulation.trace.met
+    assert met["unclean elections"] == 1
+    assert met["unclean elections that gave records up, and ended a run"] == gives_up
+    ended = asyncio.Event()
+
+    async def goes_on() -> None:
+        ended.set()
+
+    if gives_up:
+        with pytest.raises(GivenUpError, match="led by 2, which lacks"):
+            watched.simulation.run(goes_on())
+    else:
+        watched.simulation.run(goes_on())
+        assert ended.is_set()
 
 
 def advances_alone(leadership: PartitionLeadership) -> tuple[Effect, ...]:

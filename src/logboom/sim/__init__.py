@@ -43,5 +43,5 @@ systems. tests/faults has those with real processes.
 Rooms, each knowing only those before it: `trace`, `scheduler`, `coverage`, `loop`, `threads` and `machine`,
 `transport`, `network`, `process`, `simulation`, `schedule`, `outcome`, `disk`, `device`, `node`, `client`, `history`,
 `routing`, `session`, `sending`, `workload`, `members`, `streams`, `trimming`, `tables`, `probes`, `faults`, `scenario`,
-`invariants`, `cluster_faults`, `administration`, `cluster`, `shrinking`, `campaign`.
+`copies`, `invariants`, `cluster_faults`, `administration`, `cluster`, `shrinking`, `campaign`.
 """

@@ -33,7 +33,10 @@ _REASSIGN: Final[Api] = (45, 0)
 _UNREGISTER: Final[Api] = (64, 0)
 _STREAM_RESOURCE, _BROKER_RESOURCE = 2, 4
 _SET, _DELETE = 0, 1
-_PREFERRED: Final = 0
+_PREFERRED, _UNCLEAN = 0, 1
+_NOBODY: Final = -1
+_PATIENCE_S: Final = 10.0
+"""How long partitions may wait for a disk that is lost, before another copy has to do."""
 _TIMEOUT_MS: Final = 5_000
 _ASK_AGAIN_S: Final = 0.5
 _FEWER_REPLICAS_CHANCE: Final = 0.2
@@ -57,6 +60,8 @@ class Operator(Lane):
         self.replicas = min(len(nodes), 3)
         """Of each partition."""
         self.made = 0
+        self.asked_uncleanly: set[tuple[str, int]] = set()
+        """Partitions for which it was ever said that whoever has most shall lead."""
         self.joined_through = [peer_address(node) for node in nodes]
         self._addresses = [node.address for node in nodes]
 
@@ -80,15 +85,19 @@ class Operator(Lane):
         """Create a stream."""
         await self._as_client(lambda client: client.create_stream(name, partitions, {}, self.replicas))
 
-    async def placed(self) -> Placed:
-        """Who holds what, as some broker knows; nothing where none answers."""
-        answer = await self.ask(
+    async def _metadata(self) -> Any:
+        """What some broker knows of all streams; None where none answers."""
+        return await self.ask(
             _METADATA,
             topics=None,
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
+
+    async def placed(self) -> Placed:
+        """Who holds what, as some broker knows; nothing where none answers."""
+        answer = await self._metadata()
         return {
             (topic.name, one.partition_index): [int(broker) for broker in one.replica_nodes]
             for topic in (answer.topics if answer is not None else ())
@@ -126,6 +135,40 @@ class Operator(Lane):
             await self.evacuate(broker)
             await asyncio.sleep(_ASK_AGAIN_S)
 
+    async def _give_up(self, broker: BrokerId) -> None:
+        """What a broker held that lost its disk others hold; returns once none of it waits for that broker.
+
+        Where it alone counts as having everything, nobody else leads by himself, since nobody but a person knows that
+        the disk is gone.
+        """
+        loop = asyncio.get_running_loop()
+        patient_until_s = loop.time() + _PATIENCE_S
+        while not (placed := await self.placed()) or any(broker in replicas for replicas in placed.values()):
+            if loop.time() >= patient_until_s:
+                await self._elect_without(broker)
+            await self.evacuate(broker)
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _elect_without(self, broker: BrokerId) -> None:
+        """Where nobody leads what a broker held, whoever has most shall: once all others are there to be asked."""
+        answer = await self._metadata()
+        if answer is None or not {*self.members} <= {one.node_id for one in answer.brokers}:
+            return
+        waiting: dict[str, list[int]] = {}
+        for topic in answer.topics:
+            for one in topic.partitions:
+                if one.leader_id == _NOBODY and broker in one.replica_nodes:
+                    waiting.setdefault(topic.name, []).append(one.partition_index)
+        if waiting:
+            self.asked_uncleanly.update((name, index) for name, indexes in waiting.items() for index in indexes)
+            await self.elect(_UNCLEAN, waiting)
+
+    async def elect(self, kind: int, wanted: Mapping[str, Sequence[int]]) -> None:
+        """Ask for elections in these partitions of streams."""
+        topics = [{"topic": name, "partitions": tuple(indexes)} for name, indexes in wanted.items()]
+        timeout = milliseconds(_TIMEOUT_MS)
+        await self.ask(_ELECT_LEADERS, election_type=kind, topic_partitions=topics, timeout=timeout)
+
     async def remove(self, broker: BrokerId) -> None:
         """Have the cluster forget a broker that has ended; returns once it has."""
         gone = (ErrorCode.none, ErrorCode.broker_id_not_registered)
@@ -151,7 +194,7 @@ class Operator(Lane):
         del self.members[lost]
         await node.start()
         self.members[node.broker_id] = node
-        await self.give_away(lost)
+        await self._give_up(lost)
         await self.remove(lost)
 
     async def settle(self) -> None:
@@ -184,9 +227,7 @@ async def _cancel(operator: Operator) -> None:
 async def _elect(operator: Operator) -> None:
     """Preferred leaders shall lead again."""
     partitions = sorted(index for stream, index in await operator.placed() if stream == operator.stream)
-    topics = [{"topic": operator.stream, "partitions": tuple(partitions)}]
-    timeout = milliseconds(_TIMEOUT_MS)
-    await operator.ask(_ELECT_LEADERS, election_type=_PREFERRED, topic_partitions=topics, timeout=timeout)
+    await operator.elect(_PREFERRED, {operator.stream: partitions})
 
 
 async def _change_settings(operator: Operator) -> None:

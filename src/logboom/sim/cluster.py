@@ -19,7 +19,7 @@ from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
-from logboom.sim.invariants import Invariants
+from logboom.sim.invariants import GivenUpError, Invariants
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.node import SimNode
@@ -76,6 +76,7 @@ class ClusterScenario:
             "stream_defaults": {"segment_bytes": 64 * KIB},
             "checkpoint_interval_s": 1.0,
             "replica_lag_max_ms": 3_000,
+            "leader_rebalance_interval_ms": 5_000,
             "groups": {
                 "session_timeout_min_ms": SESSION_MS,
                 "initial_rebalance_delay_ms": 100,
@@ -117,6 +118,8 @@ def run_cluster_seed(
     violations: list[str] = []
     try:
         violations = simulation.run(run.main(), max_s=_RUN_MAX_S)
+    except GivenUpError:
+        violations = shortened(run.history.violations)
     except Exception as error:  # noqa: BLE001 - the outermost frame of a run: whatever ended it is its verdict
         told = f"{run.step}: {type(error).__name__}: {error} ({place_of(error)})"
         violations = shortened([*run.history.violations, told])
@@ -153,7 +156,8 @@ class _Run:
         self.observers = [self._node(self._operator.next_id + n, observer=True) for n in range(scenario.observers)]
         self._operator.next_id += scenario.observers
         self._operator.members.update({one.broker_id: one for one in self.observers})
-        Invariants(simulation, [*self.nodes, self._operator.spare, *self.observers], self.history)
+        watched = [*self.nodes, self._operator.spare, *self.observers]
+        Invariants(simulation, watched, self.history, self._operator.asked_uncleanly)
         self._addresses = [node.address for node in self.nodes]
         self._partitions = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
         self._group = GroupHistory(self.history)

@@ -78,7 +78,7 @@ async def _flip(trouble: Trouble) -> None:
 
 NODE_FAULTS: Final[dict[str, Fault]] = {
     **{name: replace(FAULTS[name], lasts_max_s=_DOWN_MAX_S) for name in ("kill", "power", "stop")},
-    **{name: FAULTS[name] for name in ("eio", "hang", "slow")},
+    **{name: FAULTS[name] for name in ("eio", "eio-once", "hang", "slow")},
     "full": replace(FAULTS["full"], lasts_max_s=_FULL_MAX_S),
     "pause": Fault(_pause, lasts_max_s=_PAUSE_MAX_S),
     "clock": Fault(_clock_jumps),

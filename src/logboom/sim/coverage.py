@@ -45,6 +45,8 @@ BELOW_MINIMUM: Final = "eligible leader replicas kept"
 LEADERLESS: Final = "partitions without a leader"
 REASSIGNED: Final = "replicas moved"
 BACK: Final = "brokers registered anew"
+UNCLEAN: Final = "unclean elections"
+UNCLEAN_LOSSES: Final = "unclean elections that gave records up, and ended a run"
 CONTROLLERS: Final = "controllers"
 
 OF_ONE_NODE: Final = (DISK_ERRORS, DISK_FULL, DISK_HANGS, UNSYNCED_LOST, CONNECTIONS_RESET)

@@ -78,6 +78,8 @@ class Device:
         self.timing = timing
         self.failing: frozenset[str] = frozenset()
         """Operations that fail with EIO, until it is mended."""
+        self.failing_once: frozenset[str] = frozenset()
+        """Operations of which the next one fails with EIO."""
         self.hanging: frozenset[str] = frozenset()
         """Operations that do not return until it is mended: `read`, `write`, `sync`, `sync_dir`."""
         self.slow = False
@@ -100,8 +102,7 @@ class Device:
                 self._take_time(operation, path)
             else:
                 self._on_loop(operation, path)
-            if _FAILS_WITH.get(operation, operation) in self.failing:
-                self._scheduler.trace.met[DISK_ERRORS] += 1
+            if self._fails(_FAILS_WITH.get(operation, operation)):
                 raise OSError(errno.EIO, "the simulated disk fails", path)
 
         def complete_later(path: str, ended: Callable[[OSError | None], None]) -> None:
@@ -113,9 +114,15 @@ class Device:
         disk.complete_later = complete_later
         disk.on_full = self._full
 
+    def _fails(self, operation: str) -> bool:
+        fails = operation in self.failing or operation in self.failing_once
+        self.failing_once -= {operation}
+        self._scheduler.trace.met[DISK_ERRORS] += fails
+        return fails
+
     def mend(self) -> None:
         """From now on the device works, and what hung goes on."""
-        self.failing, self.hanging, self.slow = frozenset(), frozenset(), False
+        self.failing, self.failing_once, self.hanging, self.slow = frozenset(), frozenset(), frozenset(), False
         hung, self._hung = self._hung, []
         for go_on in hung:
             go_on()
@@ -162,7 +169,6 @@ class Device:
             self._hung.append(partial(loop.call_soon, self._complete, loop, path, ended))
             return
         self.syncs_under_way -= 1
-        failed = "sync" in self.failing
-        self._scheduler.trace.met[DISK_ERRORS] += failed
+        failed = self._fails("sync")
         self._record(f"{'failed' if failed else 'ended'} sync beside the loop {path}")
         ended(OSError(errno.EIO, "the simulated disk fails", path) if failed else None)

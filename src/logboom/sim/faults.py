@@ -107,6 +107,22 @@ async def _disk_fails(trouble: Trouble) -> None:
     await trouble.start()
 
 
+async def _disk_fails_once(trouble: Trouble) -> None:
+    """One operation returns EIO, and whatever is tried after it works: what it was about is in doubt all the same.
+
+    A broker that says that its log dir is offline is started again, as whoever looks after it would do.
+    """
+    device = trouble.node.device
+    device.failing_once = frozenset((trouble.chance.choice(("sync", "write", "sync_dir")),))
+    await trouble.last()
+    device.failing_once = frozenset()
+    broker = trouble.node.broker
+    if broker is not None and broker.health.log_dir_failure is not None:
+        trouble.end()
+    if not trouble.node.running:
+        await trouble.start()
+
+
 async def _disk_full(trouble: Trouble) -> None:
     disk = trouble.node.disk
     used_bytes = disk.capacity_bytes - disk.free_bytes
@@ -156,6 +172,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "power": Fault(_cut_power),
     "stop": Fault(_stop),
     "eio": Fault(_disk_fails, lasts_max_s=1.0),
+    "eio-once": Fault(_disk_fails_once, lasts_max_s=3.0),
     "full": Fault(_disk_full, lasts_max_s=2.0),
     "hang": Fault(_disk_hangs, lasts_max_s=15.0),
     "reads": Fault(_reads_hang, lasts_max_s=8.0),

@@ -7,13 +7,18 @@
 - one leader: no two brokers lead a partition in one leader epoch;
 - the high-water mark never goes back in a leadership, is not above the log's end, and when it moves every member of the
   committed ISR has been durable up to there (design, rule 3);
+- nobody leads who was neither in the ISR nor eligible, unless the operator has asked for that;
 - nothing is acknowledged to a client that asked for acks=all before some leader's high-water mark is above it.
+
+An operator who has somebody lead that need not have everything may lose records by it; then nobody promises anything
+of records, offsets and sequences any more. So the run ends there, and what was found wrong until then counts. Where the
+chosen copy has all that anybody was told of, the run goes on as if nothing had been.
 
 Watching changes nothing: nothing is called that acts, and no chance is drawn.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,6 +28,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.metadata import Flush, Image, ImageDelta, Stream
 from logboom.metadata.assignment import Assignment
 from logboom.sim.client import TopicPartition
+from logboom.sim.copies import records_on
 from logboom.sim.coverage import (
     BACK,
     BELOW_MINIMUM,
@@ -32,20 +38,35 @@ from logboom.sim.coverage import (
     ISR_SHRINKS,
     LEADERLESS,
     REASSIGNED,
+    UNCLEAN,
+    UNCLEAN_LOSSES,
 )
 from logboom.sim.history import History
 from logboom.sim.node import SimNode
-from logboom.sim.scheduler import Loop
+from logboom.sim.scheduler import Loop, SimulationError
 from logboom.sim.simulation import Simulation
 
 _Key = tuple[StreamId, int]
 _IMAGES_MAX: Final = 10_000
 
 
+class GivenUpError(SimulationError):
+    """The operator has had a copy lead that lacks records which somebody was told of: the run ends, and held."""
+
+
 class Invariants:
     """The watch over one cluster. Life: from before its nodes start to the end of the run."""
 
-    def __init__(self, simulation: Simulation, nodes: Sequence[SimNode], history: History) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        nodes: Sequence[SimNode],
+        history: History,
+        asked_uncleanly: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """`asked_uncleanly`: partitions for which the operator has said so far that whoever has most shall lead."""
+        self._scheduler = simulation.scheduler
+        self._asked_uncleanly = asked_uncleanly
         self._met = simulation.trace.met
         self._history = history
         self._nodes = {node.name: node for node in nodes}
@@ -63,6 +84,8 @@ class Invariants:
         """How far a replica has ever been durable."""
         self._committed: defaultdict[TopicPartition, int] = defaultdict(int)
         """The highest high-water mark of any leader."""
+        self._unclean: set[tuple[_Key, Epoch]] = set()
+        """Leaderships of copies that need not have everything, until they begin."""
         self._told: set[str] = set()
         simulation.scheduler.after_step = self._after_step
         history.on_committed = self._acknowledged
@@ -144,6 +167,14 @@ class Invariants:
         for stream in delta.reassigned:
             for number, (old_one, new_one) in enumerate(_both(before.by_id[stream.id], stream)):
                 self._count_one(f"{stream.name}-{number}", old_one, new_one)
+                if new_one.leader not in (NO_BROKER, old_one.leader, *old_one.isr, *old_one.elr):
+                    self._elected_uncleanly(stream, number, new_one)
+
+    def _elected_uncleanly(self, stream: Stream, number: int, now: Assignment) -> None:
+        self._met[UNCLEAN] += 1
+        self._unclean.add(((stream.id, number), now.leader_epoch))
+        if (stream.name, number) not in self._asked_uncleanly:
+            self._violated(f"{now.leader} leads {stream.name}-{number}, was not eligible, and nobody has asked for it")
 
     def _count_one(self, name: str, old: Assignment, new: Assignment) -> None:
         met = self._met
@@ -170,6 +201,9 @@ class Invariants:
         leader = self._leaders.setdefault(leadership, broker_id)
         if leader != broker_id:
             self._violated(f"{leader} and {broker_id} lead {partition} in epoch {role.epoch}")
+        if leadership in self._unclean:
+            self._unclean.discard(leadership)
+            self._check_chosen(broker_id, partition)
         mark, known = role.leader.high_watermark, self._marks.get(leadership)
         if mark != known:
             self._marks[leadership] = mark
@@ -190,6 +224,21 @@ class Invariants:
             if self._durable[key, member] < mark:
                 durable = self._durable[key, member]
                 self._violated(f"{partition} is committed to {mark}, and {member} of its ISR durable to {durable}")
+
+    def _check_chosen(self, broker_id: BrokerId, partition: Partition) -> None:
+        """A copy begins to lead that need not have everything: whether anything is lost by that."""
+        where = TopicPartition(partition.stream.name, partition.index)
+        disk = next(node.disk for node in self._nodes.values() if node.broker_id == broker_id)
+        held = {record.offset: record.value for record in records_on(disk, where)}
+        start = partition.log.log_start_offset
+        lacks = [
+            offset
+            for (of, offset), value in self._history.seen.items()
+            if of == where and offset >= start and int(held.get(offset) or -1) != value
+        ]
+        if lacks or partition.log.log_end_offset < self._committed[where]:
+            self._met[UNCLEAN_LOSSES] += 1
+            self._scheduler.fail(GivenUpError(f"{where} is led by {broker_id}, which lacks {len(lacks)} known records"))
 
     def _acknowledged(self, where: TopicPartition, end: Offset) -> None:
         if end > self._committed[where]:
