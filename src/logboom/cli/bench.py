@@ -24,15 +24,14 @@ from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
 from logboom.cli import bench_cluster, bench_node
+from logboom.cli.bench_common import OUT, PREFIX, Out
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, fail, made_directory, note, print_json, print_table
 from logboom.host import keep_buffers
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
 ServerPid = Annotated[int | None, typer.Option("--server-pid", help="Process whose CPU time is reported, if local.")]
 Probe = Annotated[Path, typer.Option("--probe-dir", help="Directory on the disk that the plain write loop uses.")]
 Sink = Literal["stream", "parquet"]
-_OUT = Path("bench-out")
 
 bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.")
 
@@ -77,7 +76,7 @@ def produce(
         list[int] | None, typer.Option(help="Process whose CPU time is reported, if local; repeatable: their sum.")
     ] = None,
     probe_dir: Probe = Path(),
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Acked records a second, beside a plain loop of 1 MiB write + fdatasync on the same machine."""
@@ -112,7 +111,7 @@ def consume(
     max_bytes: Annotated[int, typer.Option(help="Bytes asked for in one fetch.")] = 1_048_576,
     rounds: Annotated[int, typer.Option(help="How often the stream is read, and copied beside it.")] = 5,
     server_pid: ServerPid = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Records a second that one consumer reads from the page cache, beside a plain loopback copy of the same bytes."""
@@ -147,7 +146,7 @@ def latency(
     alone: Annotated[
         bool, typer.Option(help="Also run against a server that only hands on: the client's share.")
     ] = False,
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """End-to-end latency by librdkafka with linger 0, from the intended send time of each message."""
@@ -185,7 +184,7 @@ def throughput(
     size_max_mib: Annotated[
         int, typer.Option(min=1, help="The most that one size writes; fewer messages are sent beyond it.")
     ] = 2_048,
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """A fixed number of messages of each size from 256 B to 1 MB, written and read back."""
@@ -219,7 +218,7 @@ def pipeline(
         Path | None, typer.Option(metavar="DIR", help="For checkpoint and archive meanwhile.", callback=made_directory)
     ] = None,
     server_pid: ServerPid = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Events a second through the router, or of an archive's delivery, out of a stream of four partitions."""
@@ -258,7 +257,7 @@ def compare(
     size_max_mib: Annotated[
         int | None, typer.Option(min=1, help="The most that one size of the throughput case writes.")
     ] = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Logboom beside Kafka and JetStream, in turns, with the same load: JSON, a table and pictures.
@@ -291,7 +290,7 @@ def soak(
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.", callback=made_directory)
     ] = Path(),
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Mixed load on a new broker that is stopped and killed meanwhile: nothing is lost, nothing grows.
@@ -317,7 +316,7 @@ def goals(
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the broker keeps its data meanwhile.", callback=made_directory)
     ] = Path(),
-    out: Out = _OUT,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """The goals of one broker that take minutes to check: goal, figure, wanted, met. Starts its own broker."""
@@ -333,7 +332,7 @@ def goals(
 
 def run_alone(load: LatencyLoad) -> dict[str, Any]:
     """A latency run against a relay without a log."""
-    with TemporaryDirectory(prefix="logboom-bench-") as directory:
+    with TemporaryDirectory(prefix=PREFIX) as directory:
         server = NothingServer(Path(directory))
         server.start()
         try:

@@ -1,60 +1,39 @@
 """`logboom bench cluster|processes|partitions|failover`: what several brokers need. Each starts its own."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from logboom.bench import plots, report
 from logboom.bench.cluster import (
     FailoverLoad,
-    ManyLoad,
-    QuietLoad,
-    SpreadLoad,
+    IdleClusterLoad,
+    PartitionsLoad,
+    ProcessesLoad,
     run_failover,
-    run_many,
-    run_quiet,
-    run_spread,
+    run_idle_cluster,
+    run_partitions,
+    run_processes,
 )
 from logboom.bench.compare import CLUSTERS, CompareLoad, run_compare, write_outcome
 from logboom.bench.servers import LogboomNodes
-from logboom.cli.common import AsJson, made_directory, note, print_json
+from logboom.cli.bench_common import HERE, OUT, PREFIX, Data, Out, own_server, write_result
+from logboom.cli.common import AsJson, note, print_json
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
-Data = Annotated[
-    Path,
-    typer.Option(
-        "--data", help="Directory in which the brokers' own is made, and removed again.", callback=made_directory
-    ),
-]
-_OUT = Path("bench-out")
-_HERE = Path()
 _LATENCY = ((256, 3_000),)
 _REPLICAS_MAX = 3
 _INTERNAL_MAX = 1_000
 """Room for the partitions of internal streams beside those that are created."""
 
 
-@contextmanager
-def _own_nodes(parent: Path, count: int, settings: dict[str, object] | None = None) -> Iterator[LogboomNodes]:
-    with TemporaryDirectory(prefix="logboom-bench-", dir=parent) as directory:
-        server = LogboomNodes(Path(directory), count, settings)
-        try:
-            yield server
-        finally:
-            server.kill9()
-
-
 def cluster(
     quick: Annotated[bool, typer.Option(help="A few minutes: one short round, JVMs that are hardly warm.")] = False,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each case for everybody.")] = None,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Three brokers with three replicas and fsync, beside one replica and beside three nodes of Kafka without fsync.
@@ -80,14 +59,14 @@ def processes(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the stream, spread over them.")] = 8,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of each measurement.")] = 5.0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each; the medians count.")] = 3,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """`serve --processes N` beside one process, in turns, under requests encoded beforehand over several partitions."""
-    load = SpreadLoad(count, partitions, seconds=seconds, rounds=rounds)
-    with TemporaryDirectory(prefix="logboom-bench-", dir=data) as directory:
-        result = run_spread(load, Path(directory), note)
+    load = ProcessesLoad(count, partitions, seconds=seconds, rounds=rounds)
+    with TemporaryDirectory(prefix=PREFIX, dir=data) as directory:
+        result = run_processes(load, Path(directory), note)
     lines, bars = [], {}
     for size, both in result["samples"].items():
         for name, samples in both.items():
@@ -97,14 +76,16 @@ def processes(
             lines.append(f"{size} B, {name}: {rate:,.0f} records/s, {cpu:.3g} CPU s per million")
         ratios = result["ratios"][size]
         lines.append(f"{size} B: {ratios['records_per_s']} times the rate, {ratios['cpu_s_per_million']} times the CPU")
-    _tell(lines, out, "processes", {"load": asdict(load), **result}, bars, "records/s", as_json=as_json)
+    write_result(
+        lines, out, "processes", {"load": asdict(load), **result}, as_json=as_json, bars=bars, unit="records/s"
+    )
 
 
 def idle(nodes: int, count: int, seconds: float, data: Path, out: Path, *, as_json: bool) -> None:
     """`bench idle --nodes`: what each broker of a cluster takes that has nothing to do."""
-    load = QuietLoad(count, min(nodes, _REPLICAS_MAX), seconds)
-    with _own_nodes(data, nodes) as server:
-        result = run_quiet(server, load, note)
+    load = IdleClusterLoad(count, min(nodes, _REPLICAS_MAX), seconds)
+    with own_server(data, lambda path: LogboomNodes(path, nodes)) as server:
+        result = run_idle_cluster(server, load, note)
     lines, bars = [], {}
     for name, what in (("empty", "nothing in it"), ("partitions", f"{count:,} partitions of {load.replicas} replicas")):
         for number, one in enumerate(result[name], 1):
@@ -113,21 +94,24 @@ def idle(nodes: int, count: int, seconds: float, data: Path, out: Path, *, as_js
                 f"{what}, broker {number}: {one['cpu_percent']} % of a core, {one['memory_mb']} MB, "
                 f"{one['wakeups_per_s']} wake-ups/s"
             )
-    _tell(lines, out, "idle-cluster", {"load": asdict(load), **result}, bars, "% of a core", as_json=as_json)
+    write_result(
+        lines, out, "idle-cluster", {"load": asdict(load), **result}, as_json=as_json, bars=bars, unit="% of a core"
+    )
 
 
 def partitions(
     count: Annotated[int, typer.Argument(min=1, help="How many.")] = 10_000,
     nodes: Annotated[int, typer.Option(min=1, help="Brokers.")] = 3,
     replicas: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = 3,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Seconds to create thousands of partitions, and to start a broker that has them, after a stop and a kill -9."""
-    load = ManyLoad(count, replicas=min(replicas, nodes))
-    with _own_nodes(data, nodes, {"broker.max_partitions": count + _INTERNAL_MAX}) as server:
-        result = run_many(server, load, note)
+    load = PartitionsLoad(count, replicas=min(replicas, nodes))
+    settings: dict[str, object] = {"broker.max_partitions": count + _INTERNAL_MAX}
+    with own_server(data, lambda path: LogboomNodes(path, nodes, settings)) as server:
+        result = run_partitions(server, load, note)
     bars = {"created": result["created_s"], "created, all in sync": result["created_in_sync_s"]}
     lines = [f"created in {result['created_s']} s, all in sync after {result['created_in_sync_s']} s"]
     for how in ("stop", "kill"):
@@ -138,37 +122,26 @@ def partitions(
             f"sync after {one['in_sync_s']} s"
         )
     lines.append(f"memory of each broker: {', '.join(map(str, result['memory_mb']))} MB")
-    _tell(lines, out, "partitions", {"load": asdict(load), **result}, bars, "s", as_json=as_json)
+    write_result(lines, out, "partitions", {"load": asdict(load), **result}, as_json=as_json, bars=bars, unit="s")
 
 
 def failover(
     count: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the stream.")] = 1,
     rate: Annotated[int, typer.Option(min=1, help="Messages a second over all of them.")] = 500,
     deaths: Annotated[int, typer.Option(min=1, help="How often each is killed.")] = 3,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Seconds without acks after kill -9 of a leader, and without decisions after that of the controller."""
     load = FailoverLoad(count, rate, deaths)
-    with _own_nodes(data, 3) as server:
+    with own_server(data, lambda path: LogboomNodes(path, 3)) as server:
         result = run_failover(server, load, note)
     leaders, controllers = result["leader_gap_s"], result["controller_gap_s"]
     bars = {f"leader {number}": each for number, each in enumerate(leaders, 1)}
     bars |= {f"controller {number}": each for number, each in enumerate(controllers, 1)}
     lines = [f"until all {count:,} partitions acked again: {leaders} s", f"until a stream was created: {controllers} s"]
-    _tell(lines, out, "failover", {"load": asdict(load), **result}, bars, "s", as_json=as_json)
-
-
-def _tell(
-    lines: list[str], out: Path, name: str, result: dict[str, Any], bars: dict[str, float], unit: str, *, as_json: bool
-) -> None:
-    target = report.write(out, name, {"result": result})
-    plots.bars(target, f"bench {name}", bars, unit)
-    if as_json:
-        print_json({**result, "folder": str(target)})
-    else:
-        typer.echo("\n".join([*lines, f"{target}/result.json", f"{target}/picture.png"]))
+    write_result(lines, out, "failover", {"load": asdict(load), **result}, as_json=as_json, bars=bars, unit="s")
 
 
 def register(bench: typer.Typer) -> None:

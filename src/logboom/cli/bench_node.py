@@ -1,7 +1,5 @@
 """`logboom bench fanout|idle|restart|collector|compact`: what one broker needs; each starts its own and removes it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from logboom.bench import plots, report
 from logboom.bench.collector import CollectorLoad, run_collector
 from logboom.bench.compact import BesideLoad, SpeedLoad, run_beside, run_speed, servers_of
 from logboom.bench.fanout import FanoutLoad, run_fanout
@@ -17,28 +14,10 @@ from logboom.bench.idle import IdleLoad, run_idle
 from logboom.bench.restart import RestartLoad, run_restart
 from logboom.bench.servers import LogboomServer
 from logboom.cli import bench_cluster
-from logboom.cli.common import AsJson, made_directory, note, print_json
+from logboom.cli.bench_common import HERE, OUT, PREFIX, Data, Out, own_server, write_result
+from logboom.cli.common import AsJson, note
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
-Data = Annotated[
-    Path,
-    typer.Option(
-        "--data", help="Directory in which the broker's own is made, and removed again.", callback=made_directory
-    ),
-]
 Peers = Literal["both", "logboom", "kafka"]
-_OUT = Path("bench-out")
-_HERE = Path()
-
-
-@contextmanager
-def _own_broker(parent: Path, settings: dict[str, object] | None = None) -> Iterator[LogboomServer]:
-    with TemporaryDirectory(prefix="logboom-bench-", dir=parent) as directory:
-        server = LogboomServer(Path(directory), settings)
-        try:
-            yield server
-        finally:
-            server.kill9()
 
 
 def fanout(
@@ -47,15 +26,15 @@ def fanout(
     total_mb: Annotated[int, typer.Option(help="Megabytes that one alone reads.")] = 512,
     rounds: Annotated[int, typer.Option(help="How often each is measured; the medians count.")] = 3,
     tail_seconds: Annotated[float, typer.Option(help="How long they wait at the end while batches come.")] = 3.0,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Broker CPU for each megabyte of one partition: read by one consumer, and by a thousand."""
     load = FanoutLoad(
         consumers=consumers, stream_mb=stream_mb, total_mb=total_mb, tail_seconds=tail_seconds, rounds=rounds
     )
-    with _own_broker(data) as server:
+    with own_server(data, LogboomServer) as server:
         server.start()
         result: dict[str, Any] = run_fanout(server, load, note)
     lines = [
@@ -63,7 +42,7 @@ def fanout(
         f"{consumers:,}: {result[key]['ratio_per_byte']:.2f} times"
         for name, key in (("catching up", "catching_up"), ("tailing", "tailing"))
     ]
-    _tell(lines, out, "fanout", {"load": asdict(load), **result}, as_json)
+    write_result(lines, out, "fanout", {"load": asdict(load), **result}, as_json=as_json)
 
 
 def idle(
@@ -74,8 +53,8 @@ def idle(
     nodes: Annotated[
         int, typer.Option(min=1, help="More than one: a cluster, whose partitions have up to three replicas.")
     ] = 1,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Memory and processor time of a broker that has little to do; and how long it takes to start."""
@@ -83,7 +62,7 @@ def idle(
         bench_cluster.idle(nodes, partitions, seconds, data, out, as_json=as_json)
         return
     load = IdleLoad(partitions, connections, trickle_partitions, seconds)
-    with _own_broker(data) as server:
+    with own_server(data, LogboomServer) as server:
         result: dict[str, Any] = run_idle(server, load, note)
     lines = [f"start {result['start_s']} s ({result['start_cpu_s']} s of processor time)"]
     for name in ("empty", "partitions", "connections", "trickle", "trickle_followed"):
@@ -93,27 +72,27 @@ def idle(
             f"{one['wakeups_per_s']} wake-ups/s"
         )
     lines.append(f"a connection takes {result['connection_bytes']:,} B")
-    _tell(lines, out, "idle", {"load": asdict(load), **result}, as_json)
+    write_result(lines, out, "idle", {"load": asdict(load), **result}, as_json=as_json)
 
 
 def restart(
     gigabytes: Annotated[float, typer.Option(help="Data in the log when the broker is killed.")] = 6.0,
     partitions: Annotated[int, typer.Option(help="Partitions that it lies in.")] = 1,
     kills: Annotated[int, typer.Option(help="How often it is killed and started again.")] = 3,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Seconds until a broker serves again after kill -9 under load, with real data; nothing acked may be missing."""
     load = RestartLoad(gigabytes, partitions, kills=kills)
-    with _own_broker(data) as server:
+    with own_server(data, LogboomServer) as server:
         result: dict[str, Any] = run_restart(server, load, note)
     after_kill = f"{result['after_kill_s']} s ({result['after_kill_cpu_s']} s of processor time)"
     lines = [
         f"{gigabytes} GB in {partitions:,} partitions: after kill -9 {after_kill}",
         f"after a clean stop {result['after_clean_stop_s']} s, with nothing in it {result['empty_s']} s",
     ]
-    _tell(lines, out, "restart", {"load": asdict(load), **result}, as_json)
+    write_result(lines, out, "restart", {"load": asdict(load), **result}, as_json=as_json)
 
 
 def collector(
@@ -122,13 +101,13 @@ def collector(
     ] = None,
     megabytes: Annotated[int, typer.Option(help="Megabytes of lines, for each size.")] = 300,
     rounds: Annotated[int, typer.Option(min=1, help="Turns that each client takes; the medians count.")] = 3,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Log lines a second out of a file into the broker: whole batches of our own beside librdkafka, in turns."""
     sizes = tuple(line_bytes) if line_bytes else CollectorLoad.line_bytes
-    with _own_broker(data) as server:
+    with own_server(data, LogboomServer) as server:
         server.start()
         result = run_collector(server, CollectorLoad(sizes, megabytes, rounds), note)
     lines, bars = [], {}
@@ -140,12 +119,8 @@ def collector(
                 f"million lines: collector {one['collector_cpu_s_per_million']:.2f} s, "
                 f"broker {one['broker_cpu_s_per_million']:.2f} s"
             )
-    target = report.write(out, "collector", {"result": result})
-    plots.bars(target, "Collector: lines of a file into the broker", bars, "MB/s")
-    if as_json:
-        print_json({**result, "folder": str(target)})
-    else:
-        typer.echo("\n".join([*lines, f"{target}/result.json"]))
+    title = "Collector: lines of a file into the broker"
+    write_result(lines, out, "collector", result, as_json=as_json, bars=bars, unit="MB/s", title=title)
 
 
 def compact(
@@ -163,8 +138,8 @@ def compact(
         bool, typer.Option("--beside", help="Measure clients with and without a compaction instead of its speed.")
     ] = False,
     seconds: Annotated[float, typer.Option(min=0.5, help="With --beside: length of each measurement.")] = 5.0,
-    data: Data = _HERE,
-    out: Out = _OUT,
+    data: Data = HERE,
+    out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Key compaction, beside Kafka's on the same records in turns; or what clients lose meanwhile."""
@@ -173,7 +148,7 @@ def compact(
     if beside:
         load = BesideLoad(max(1, int(megabytes * seconds)), seconds, rounds)
     with (
-        TemporaryDirectory(prefix="logboom-bench-", dir=data) as directory,
+        TemporaryDirectory(prefix=PREFIX, dir=data) as directory,
         servers_of(names, Path(directory), note) as (cleaners, left_out),
     ):
         run = run_speed(load, cleaners, note) if isinstance(load, SpeedLoad) else run_beside(load, cleaners, note)
@@ -181,14 +156,9 @@ def compact(
             name: {"version": one.server.version(), "settings": one.server.settings()} for name, one in cleaners.items()
         }
     result = {"load": asdict(load), "servers": servers, "left_out": left_out, **run}
-    target = report.write(out, "compact", {"result": result})
     lines, bars, unit = _beside_told(result) if beside else _speed_told(result)
     title = "Clients beside a compaction, as a multiple of without" if beside else "Key compaction"
-    plots.bars(target, title, bars, unit)
-    if as_json:
-        print_json({**result, "folder": str(target)})
-    else:
-        typer.echo("\n".join([*lines, f"{target}/result.json", f"{target}/picture.png"]))
+    write_result(lines, out, "compact", result, as_json=as_json, bars=bars, unit=unit, title=title)
 
 
 def _speed_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], str]:
@@ -215,14 +185,6 @@ def _beside_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], s
             told = ", ".join(f"{rate:,.0f} MB/s over {share:.0%} of the time" for share, rate in over)
             lines.append(f"  compacted meanwhile: {told}")
     return lines, bars, "times"
-
-
-def _tell(lines: list[str], out: Path, name: str, result: dict[str, Any], as_json: bool) -> None:
-    target = report.write(out, name, {"result": result})
-    if as_json:
-        print_json({**result, "folder": str(target)})
-    else:
-        typer.echo("\n".join([*lines, f"{target}/result.json"]))
 
 
 def register(bench: typer.Typer) -> None:

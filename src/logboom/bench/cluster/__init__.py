@@ -1,23 +1,23 @@
 """What a cluster costs and how it takes the death of a broker: each measurement starts its own nodes on this machine.
 
-spread      two processes of one machine beside one, under one load over several partitions
-quiet       memory and processor time of each broker of a cluster that has nothing to do
-many        thousands of partitions: how long to create them, and how long a broker then takes to start
+processes   two processes of one machine beside one, under one load over several partitions
+idle        memory and processor time of each broker of a cluster that has nothing to do
+partitions  thousands of partitions: how long to create them, and how long a broker then takes to start
 failover    how long nobody acks after kill -9 of a leader, and nobody decides after that of the controller
 """
 
 from logboom.bench.cluster.failover import FailoverLoad, run_failover
-from logboom.bench.cluster.many import ManyLoad, run_many
-from logboom.bench.cluster.quiet import QuietLoad, run_quiet
-from logboom.bench.cluster.spread import SpreadLoad, run_spread
+from logboom.bench.cluster.idle import IdleClusterLoad, run_idle_cluster
+from logboom.bench.cluster.partitions import PartitionsLoad, run_partitions
+from logboom.bench.cluster.processes import ProcessesLoad, run_processes
 
 __all__ = [
     "FailoverLoad",
-    "ManyLoad",
-    "QuietLoad",
-    "SpreadLoad",
+    "IdleClusterLoad",
+    "PartitionsLoad",
+    "ProcessesLoad",
     "run_failover",
-    "run_many",
-    "run_quiet",
-    "run_spread",
+    "run_idle_cluster",
+    "run_partitions",
+    "run_processes",
 ]

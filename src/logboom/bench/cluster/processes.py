@@ -14,7 +14,7 @@ from logboom.bench.streams import bench_stream
 
 
 @dataclass(frozen=True)
-class SpreadLoad:
+class ProcessesLoad:
     """The load of each turn: requests encoded beforehand, `connections` to each process, `in_flight` over all."""
 
     processes: int = 2
@@ -27,7 +27,7 @@ class SpreadLoad:
     rounds: int = 3
 
 
-def run_spread(load: SpreadLoad, directory: Path, progress: Callable[[str], None]) -> dict[str, Any]:
+def run_processes(load: ProcessesLoad, directory: Path, progress: Callable[[str], None]) -> dict[str, Any]:
     """For each size of a record: samples of one process and of several, and the medians of their quotients."""
     contestants: dict[str, Server] = {
         "one": LogboomServer(directory / "one"),
@@ -51,7 +51,7 @@ def run_spread(load: SpreadLoad, directory: Path, progress: Callable[[str], None
     return {"samples": samples, "ratios": {size: _ratios(both) for size, both in samples.items()}}
 
 
-def _sample(server: Server, record_bytes: int, load: SpreadLoad) -> dict[str, float]:
+def _sample(server: Server, record_bytes: int, load: ProcessesLoad) -> dict[str, float]:
     shape = ProduceLoad(
         record_bytes,
         connections=load.connections,

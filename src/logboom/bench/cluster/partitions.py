@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class ManyLoad:
+class PartitionsLoad:
     """`partitions` in all, in streams of `per_stream`, with `replicas` each."""
 
     partitions: int = 10_000
@@ -29,7 +29,7 @@ class ManyLoad:
     replicas: int = 3
 
 
-def run_many(server: LogboomNodes, load: ManyLoad, progress: Callable[[str], None]) -> dict[str, Any]:
+def run_partitions(server: LogboomNodes, load: PartitionsLoad, progress: Callable[[str], None]) -> dict[str, Any]:
     """Start the nodes, create the partitions, stop one broker in order and start it, kill it and start it.
 
     Seconds: until every stream was answered for, until all replicas were in sync, and after each start until the broker
@@ -62,11 +62,11 @@ def run_many(server: LogboomNodes, load: ManyLoad, progress: Callable[[str], Non
     return result
 
 
-def _created(admin: AdminClient, load: ManyLoad) -> tuple[float, float]:
+def _created(admin: AdminClient, load: PartitionsLoad) -> tuple[float, float]:
     began = time.perf_counter()
     word = uuid.uuid4().hex[:8]
     topics = [
-        NewTopic(f"many-{word}-{number}", num_partitions=load.per_stream, replication_factor=load.replicas)
+        NewTopic(f"partitions-{word}-{number}", num_partitions=load.per_stream, replication_factor=load.replicas)
         for number in range(-(-load.partitions // load.per_stream))
     ]
     try:
@@ -79,11 +79,11 @@ def _created(admin: AdminClient, load: ManyLoad) -> tuple[float, float]:
     return round(created_s, 2), round(time.perf_counter() - began, 2)
 
 
-def _await_in_sync(admin: AdminClient, load: ManyLoad) -> None:
+def _await_in_sync(admin: AdminClient, load: PartitionsLoad) -> None:
     deadline = time.monotonic() + _WHOLE_MAX_S
     while True:
         topics = admin.list_topics(timeout=60).topics.values()
-        ours = [topic for topic in topics if str(topic.topic).startswith("many-")]
+        ours = [topic for topic in topics if str(topic.topic).startswith("partitions-")]
         found = [len(one.isrs) for topic in ours for one in topic.partitions.values()]
         if len(found) >= load.partitions and min(found) >= load.replicas:
             return

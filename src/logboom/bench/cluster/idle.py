@@ -14,7 +14,7 @@ SETTLE_S = 10.0
 
 
 @dataclass(frozen=True)
-class QuietLoad:
+class IdleClusterLoad:
     """How many partitions, with how many replicas each, are looked at for how long."""
 
     partitions: int = 1_000
@@ -22,7 +22,7 @@ class QuietLoad:
     seconds: float = 20.0
 
 
-def run_quiet(server: LogboomNodes, load: QuietLoad, progress: Callable[[str], None]) -> dict[str, Any]:
+def run_idle_cluster(server: LogboomNodes, load: IdleClusterLoad, progress: Callable[[str], None]) -> dict[str, Any]:
     """Start the nodes, and measure each with nothing in it and with the partitions; they run afterwards."""
     start_s = server.start()
     progress("a cluster with nothing in it ...")

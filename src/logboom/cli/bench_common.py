@@ -1,0 +1,61 @@
+"""What the commands of `logboom bench` that start their own brokers share: options, the brokers' life, the outcome."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from logboom.bench import plots, report
+from logboom.bench.servers import Server
+from logboom.cli.common import made_directory, print_json
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data", help="Directory in which the brokers' own is made, and removed again.", callback=made_directory
+    ),
+]
+OUT: Final = Path("bench-out")
+HERE: Final = Path()
+PREFIX: Final = "logboom-bench-"
+"""Of the directories that are made for brokers."""
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+@contextmanager
+def own_server(parent: Path, make: Callable[[Path], AnyServer]) -> Iterator[AnyServer]:
+    """A server in a directory below `parent`, which is removed at the end. The server is not started here."""
+    with TemporaryDirectory(prefix=PREFIX, dir=parent) as directory:
+        server = make(Path(directory))
+        try:
+            yield server
+        finally:
+            server.kill9()
+
+
+def write_result(
+    lines: Sequence[str],
+    out: Path,
+    name: str,
+    result: dict[str, Any],
+    *,
+    as_json: bool,
+    bars: dict[str, float] | None = None,
+    unit: str = "",
+    title: str | None = None,
+) -> None:
+    """Write the result, and a picture where there are bars; print the lines, or the result as JSON."""
+    target = report.write(out, name, {"result": result})
+    files = ["result.json"]
+    if bars is not None:
+        plots.bars(target, title or f"bench {name}", bars, unit)
+        files.append("picture.png")
+    if as_json:
+        print_json({**result, "folder": str(target)})
+    else:
+        typer.echo("\n".join([*lines, *(f"{target}/{file}" for file in files)]))
