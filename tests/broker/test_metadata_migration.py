@@ -17,8 +17,8 @@ from logboom.base.ids import BrokerId, Epoch, Offset, StreamId, StreamName
 from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import METADATA_DIR, STREAMS_DIR
 from logboom.broker.raft import OpenedGroup
+from logboom.broker.raft.inspect import MemberView
 from logboom.broker.raft.migration import GROUP_DIR, GROUP_FORMAT, open_member, read_old_log
-from logboom.broker.raft.view import MemberView
 from logboom.host import OsDisk
 from logboom.metadata import (
     Image,

@@ -11,7 +11,7 @@ from tests.support.raft_groups import DIRECTORY, FAST, GroupNetwork, Member, lea
 
 from logboom.base.errors import NotControllerError, OutcomeUnknownError
 from logboom.broker.raft import ProposalRejectedError, RaftSettings
-from logboom.broker.raft.view import MemberView
+from logboom.broker.raft.inspect import MemberView
 from logboom.host import OsDisk
 from logboom.raft import ConfChangeSingle, ConfChangeType, ConfChangeV2, NodeId
 from logboom.sim.disk import SimDisk

@@ -11,8 +11,8 @@ from tests.broker.raft_lives import Life
 
 from logboom.broker.raft import ProposalLostError, RaftGroup, StateMachine
 from logboom.broker.raft.hard_state import HardStateFile
+from logboom.broker.raft.pending import Proposals, Reads, Waiter, answer
 from logboom.broker.raft.snapshots import Snapshots
-from logboom.broker.raft.waiting import Proposals, Reads, Waiter, answer
 from logboom.broker.raft.writer import Writer
 from logboom.raft import Entry, HardState, Index, NodeId, Persist, Role, Snapshot, Term
 

@@ -35,13 +35,13 @@ from logboom.broker.control.channel import ControlChannel
 from logboom.broker.control.clean_shutdown import read_marker, write_marker
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.controller import Controller
+from logboom.broker.control.controllership import Controllership
 from logboom.broker.control.membership import MembershipManager
 from logboom.broker.control.nodes import NodeDirectory, node_id_of
 from logboom.broker.control.partition_control import PartitionControl
-from logboom.broker.control.recovery import AskEnds
 from logboom.broker.control.registration import BrokerHooks, Registration
+from logboom.broker.control.unclean_recovery import AskEnds
 from logboom.broker.control.upkeep import Upkeep
-from logboom.broker.control.view import Controllership
 from logboom.broker.disk.data_dir import DataDirError, Identity
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metadata_state import MetadataState
@@ -148,8 +148,8 @@ class ClusterMember:
         """The group lives, and the image is what this broker knows to be committed."""
         await self._group.start(self.state)
         self._membership.start()
-        self._upkeep.start()
-        self.controller.recovery.start()
+        self._upkeep.loop.start()
+        self.controller.recovery.loop.start()
 
     async def register(self) -> None:
         """Return once this process is registered and the image says so. Waits for a controller as long as it takes.
@@ -209,8 +209,8 @@ class ClusterMember:
 
     async def drain(self) -> None:
         """Return once every change of the metadata that was begun here has ended."""
-        await self._upkeep.stop()
-        await self.controller.recovery.stop()
+        await self._upkeep.loop.stop()
+        await self.controller.recovery.loop.stop()
         await self.controller.drain(_DRAIN_S)
         await self._membership.stop()
 

@@ -15,7 +15,7 @@ from logboom.base.ids import BrokerId
 from logboom.broker.control.nodes import node_id_of
 from logboom.broker.disk.data_dir import DataDir, identity_of
 from logboom.broker.raft.migration import GROUP_FORMAT
-from logboom.broker.raft.rescue import Copy, found_group, read_copy, rejoin, without_lost
+from logboom.broker.raft.quorum_recovery import Copy, found_group, read_copy, rejoin, without_lost
 from logboom.broker.runtime import Runtime
 from logboom.cli.common import AsJson, fail, note, plural, print_json
 from logboom.host import OsDisk, ReadOnlyDisk

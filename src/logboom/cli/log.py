@@ -19,8 +19,8 @@ from logboom.base.ids import Offset
 from logboom.base.units import MIB
 from logboom.broker.disk.data_dir import METADATA_DIR, STREAMS_DIR, identity_of
 from logboom.broker.disk.ownership import DELETED_SUFFIX, directory_of
+from logboom.broker.raft.inspect import MemberView
 from logboom.broker.raft.migration import GROUP_DIR, GROUP_FORMAT
-from logboom.broker.raft.view import MemberView
 from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, print_table, text_or_base64
 from logboom.cli.moments import clock_text
 from logboom.host import ReadOnlyDisk

@@ -20,7 +20,7 @@ from logboom.base.ids import (
 from logboom.broker.control import commands
 from logboom.broker.control.commands import Proposal, Refusal, Registered
 from logboom.broker.control.context import ControlContext
-from logboom.broker.control.recovery import shown
+from logboom.broker.control.unclean_recovery import shown
 from logboom.metadata import MetadataRecord, apply_all
 from logboom.metadata.assignment import Election, Eligibility, PartitionChange, PartitionUpdate, decide
 from logboom.metadata.leadership import NO_ENDS, IsrProposal, LogEnd, change_isr, elect

@@ -17,7 +17,7 @@ from logboom.broker.control import broker_commands, commands, stream_commands
 from logboom.broker.control.commands import Answer, AnyCommand
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.liveness import Liveness
-from logboom.broker.control.recovery import AskEnds, Recovery
+from logboom.broker.control.unclean_recovery import AskEnds, UncleanRecovery
 
 Result = TypeVar("Result")
 _Command = Callable[[ControlContext, Any], Awaitable[object]]
@@ -47,9 +47,9 @@ class Controller:
     def __init__(
         self, context: ControlContext, confirm_leadership: Callable[[], Awaitable[object]], ask_ends: AskEnds
     ) -> None:
-        """`confirm_leadership` returns once this broker led the group after the call; `ask_ends`: see `recovery`."""
+        """`confirm_leadership` returns once this broker led the group after the call; `ask_ends` is for `recovery`."""
         self._context = context
-        self.recovery = Recovery(context, self.in_order, lambda: self._serving, ask_ends)
+        self.recovery = UncleanRecovery(context, self.in_order, lambda: self._serving, ask_ends)
         self._liveness = Liveness(context, confirm_leadership=confirm_leadership, in_order=self.in_order)
         self._serving = False
         self._lock = asyncio.Lock()

@@ -6,20 +6,19 @@
     leaderships        go back to preferred leaders that are in sync again, every `leader_rebalance_interval_ms`: else
                        brokers that restart one after the other leave all of them to a few
 
-Life: that of the broker, from `start` to `stop`; it acts while this broker is the controller.
+Life: that of its `loop`.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from logboom.base.errors import LogboomError
 from logboom.broker.control.context import ControlContext
+from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata.leadership import rebalance
 from logboom.metadata.observers import observe_all
 from logboom.metadata.reassignment import add_replicas
 
-_LOOK_S: Final = 2.0
+_INTERVAL_S: Final = 2.0
 _LEADERS_PER_COMMIT: Final = 100
 """Leaderships that move together: each asks its clients to look for the next leader."""
 InOrder = Callable[[Callable[[], Awaitable[int]]], Awaitable[int]]
@@ -32,34 +31,18 @@ class Upkeep:
     def __init__(self, context: ControlContext, in_order: InOrder, serving: Callable[[], bool]) -> None:
         self._context = context
         self._in_order = in_order
-        self._serving = serving
         self._balanced_s = context.clock.monotonic_s()
         self._observed_version = -1
         """Of the image in which observers were as they should be."""
-        self._task: asyncio.Task[None] | None = None
+        self.loop = ControllerLoop(
+            "upkeep of partitions", _INTERVAL_S, serving, work=self._work, idle=self._postpone, log=context.log
+        )
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.ensure_future(self._run())
+    def _postpone(self) -> None:
+        """A new controller lets brokers register before it moves leaderships."""
+        self._balanced_s = self._context.clock.monotonic_s()
 
-    async def stop(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            if not self._serving():
-                self._balanced_s = self._context.clock.monotonic_s()  # a new controller lets brokers come first
-                continue
-            try:
-                await self._look()
-            except LogboomError as error:
-                self._context.log.warning("upkeep of partitions is late", reason=str(error))
-
-    async def _look(self) -> None:
+    async def _work(self) -> None:
         if any(stream.internal for stream in self._context.image):
             await self._in_order(self._add_replicas)
         if self._context.image.version != self._observed_version:

@@ -52,7 +52,7 @@ class Identity:
     directory_id: DirectoryId
     """Tells two disks of one broker apart, also after one was swapped for an empty one."""
     generation: int = 0
-    """How often the cluster was founded anew after the majority of its voters was lost (`raft.rescue`)."""
+    """How often the cluster was founded anew after the majority of its voters was lost (`raft.quorum_recovery`)."""
     left: str = ""
     """The name of the generation that it has left to join the one after it; empty once it has."""
 

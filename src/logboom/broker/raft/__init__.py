@@ -10,7 +10,7 @@ ports, settings     the state machine and the transport, which others implement;
 files               what a `raft.Node` asks to be persisted, and its recovery at the start; waits for the disk
 writer              the order of writes: group commit for entries, jobs for the rest
 applier, snapshots  committed entries to the state machine, one by one; when a snapshot is due
-waiting, driver     who waits for what; events in, effects out, ticks
+pending, driver     who waits for what; events in, effects out, ticks
 group               all of it together
 """
 

@@ -34,6 +34,7 @@ from logboom.broker.group_commit import GroupCommit
 from logboom.broker.raft.applier import Applier, ApplierEvents
 from logboom.broker.raft.driver import Driver, now_ms
 from logboom.broker.raft.files import RaftFiles, Report
+from logboom.broker.raft.pending import Proposals, Reads, Waiter, answer, fail
 from logboom.broker.raft.ports import (
     GroupStatus,
     Leadership,
@@ -44,7 +45,6 @@ from logboom.broker.raft.ports import (
 )
 from logboom.broker.raft.settings import PROPOSAL_BYTES_MAX, PROPOSALS_MAX, RaftSettings
 from logboom.broker.raft.snapshots import Snapshots
-from logboom.broker.raft.waiting import Proposals, Reads, Waiter, answer, fail
 from logboom.broker.raft.writer import Writer, WriterEvents
 from logboom.broker.runtime import Runtime
 from logboom.raft import (

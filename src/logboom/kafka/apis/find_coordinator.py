@@ -15,8 +15,8 @@ from logboom.groups import partition_of_group
 from logboom.groups.errors import CoordinatorNotAvailableError
 from logboom.kafka.errors import NO_TRANSACTIONS, error_code
 from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.controller_wait import briefly
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
-from logboom.kafka.handlers.waiting import briefly
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.metadata import Stream
 

@@ -6,8 +6,8 @@ from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknown
 from logboom.groups.errors import CoordinatorLoadInProgressError
 from logboom.kafka.errors import NO_TRANSACTIONS, error_code
 from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.controller_wait import briefly
 from logboom.kafka.handlers.handler import Handler, Reply
-from logboom.kafka.handlers.waiting import briefly
 from logboom.kafka.wire.messages import make, milliseconds, response_class
 
 _API_KEY: Final = 22

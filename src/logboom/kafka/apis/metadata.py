@@ -25,8 +25,8 @@ from logboom.kafka.admin.metadata_cache import METADATA
 from logboom.kafka.admin.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from logboom.kafka.errors import LeaderNotAvailableError, error_code
 from logboom.kafka.handlers.context import RequestContext
+from logboom.kafka.handlers.controller_wait import briefly
 from logboom.kafka.handlers.handler import Handler, Reply
-from logboom.kafka.handlers.waiting import briefly
 from logboom.kafka.wire.encoded import EncodedResponse
 from logboom.kafka.wire.encoding import count
 from logboom.kafka.wire.error_counts import count_errors

@@ -1,4 +1,4 @@
-"""The majority of the voters is gone with its disks: one that is left founds the cluster anew (`raft.rescue`)."""
+"""The majority of the voters is gone with its disks: one that is left founds the cluster anew (`quorum_recovery`)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from logboom.broker.broker import Broker
 from logboom.broker.control.nodes import node_id_of
 from logboom.broker.disk.data_dir import DataDir, DataDirError
 from logboom.broker.partition.replica import Partition
-from logboom.broker.raft.rescue import found_group, read_copy, rejoin
+from logboom.broker.raft.quorum_recovery import found_group, read_copy, rejoin
 from logboom.sim.disk import SimDisk
 
 

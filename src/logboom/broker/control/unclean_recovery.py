@@ -1,27 +1,27 @@
-"""The controller's care for partitions that nobody may lead, where there is something to choose from (KIP-966).
+"""Unclean recovery of partitions without a leader (KIP-966): where it is allowed, the longest log leads.
 
-Members of the ISR and the eligible leaders lead as soon as they are back: that needs no choice, and the last of them is
-remembered whatever happened to it. Until then a partition waits, unless somebody asks for an unclean election, or its
-stream would lose records rather than wait (`unclean.leader.election.enable`): then the replica with the longest log
-leads, of all that can be asked. A stream is given a while first, in which brokers that merely restart come back.
+A partition whose ISR and eligible leader replicas are all away has no leader. The first of those replicas to come back
+leads, and no record is lost; so by default the partition waits. Two things end the wait earlier, and may lose records:
+an unclean election that somebody asks for, and `unclean.leader.election.enable` of the stream. Then the replica with
+the longest log leads, of those that answer. For the setting this waits for some seconds first, since brokers that are
+merely restarted come back within them.
 
-Life: that of the broker, from `start` to `stop`; it acts while this broker is the controller.
+Life: that of its `loop`.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-from logboom.base.errors import LogboomError
 from logboom.base.ids import NO_BROKER, BrokerId, PartitionIndex, StreamId, StreamName
 from logboom.broker.control.context import ControlContext
+from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata.leadership import LogEnd, recover
 from logboom.metadata.stream_config import takes_unclean_leaders
 
-_LOOK_S: Final = 1.0
-_PATIENCE_S: Final = 10.0
-_PARTITIONS_A_LOOK: Final = 1_000
+_INTERVAL_S: Final = 1.0
+_WAIT_S: Final = 10.0
+_PARTITIONS_AT_A_TIME: Final = 1_000
 Key: TypeAlias = tuple[StreamId, PartitionIndex]
 Ends: TypeAlias = Mapping[BrokerId, LogEnd]
 AskEnds: TypeAlias = Callable[[Sequence[Key], Collection[BrokerId]], Awaitable[Mapping[Key, Ends]]]
@@ -30,27 +30,23 @@ InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """Runs one change of the metadata after the other."""
 
 
-class Recovery:
+class UncleanRecovery:
     """See the module. On the loop."""
 
     def __init__(self, context: ControlContext, in_order: InOrder, serving: Callable[[], bool], ask: AskEnds) -> None:
         self._context = context
         self._in_order = in_order
-        self._serving = serving
         self._ask = ask
         self._since: dict[Key, float] = {}
         """Since when partitions have had no leader, on the monotonic clock."""
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.ensure_future(self._run())
-
-    async def stop(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self.loop = ControllerLoop(
+            "the recovery of partitions",
+            _INTERVAL_S,
+            serving,
+            work=self._recover_due,
+            idle=self._since.clear,
+            log=context.log,
+        )
 
     async def ends_of(self, name: str, index: int) -> Ends:
         """How far the logs of a partition's active replicas go; nothing where there is no such partition."""
@@ -62,18 +58,7 @@ class Recovery:
         active = [one for one in stream.assignments[index].replicas if image.is_active(one)]
         return (await self._ask([key], active)).get(key, {})
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            if not self._serving():
-                self._since.clear()
-                continue
-            try:
-                await self._look()
-            except LogboomError as error:
-                self._context.log.warning("the recovery of partitions is late", reason=str(error))
-
-    async def _look(self) -> None:
+    async def _recover_due(self) -> None:
         wanted = self._wanted()
         if wanted:
             ends = await self._ask(list(wanted), frozenset[BrokerId]().union(*wanted.values()))
@@ -90,8 +75,9 @@ class Recovery:
             for index, assignment in enumerate(stream.assignments)
             if assignment.leader == NO_BROKER
         }
-        self._since = since
-        due = [key for key, since_s in since.items() if now_s - since_s >= _PATIENCE_S][:_PARTITIONS_A_LOOK]
+        self._since.clear()
+        self._since.update(since)
+        due = [key for key, since_s in since.items() if now_s - since_s >= _WAIT_S][:_PARTITIONS_AT_A_TIME]
         return {key: active for key in due if (active := self._active(key))}
 
     def _active(self, key: Key) -> frozenset[BrokerId]:

@@ -1,13 +1,13 @@
-"""The majority of the voters is lost for good: a new group is founded from the copy of one that is left.
+"""Recovery of the metadata after the majority of the voters is lost for good: a remaining one founds a new group.
 
-    found     this member becomes the only voter of a new generation of the cluster, with all that its copy has heard,
-              committed or not: a change that was answered may be among what it took last
+    found     this member becomes the only voter of a new generation of the cluster, with every entry of its copy of the
+              log, committed or not: its last entries may be changes whose success was reported to a client
     rejoin    this member forgets the group it was in, to join the new generation with the records that it holds
 
-What the lost majority committed and this member never heard of is lost: nobody can know of it. So it is done on request
-alone, once, on the member that has heard most. The generation is part of the name by which brokers know their cluster
-(`Identity.as_peer`): members of an older one, also such as come back from the dead, are refused by those of the new
-one, and can elect nobody with them. Records of streams are not touched.
+Changes that the lost majority committed and that never reached this member are lost. So this is done on request alone,
+once, on the member whose copy goes furthest. The generation is part of the name by which brokers know their cluster
+(`Identity.as_peer`): members of an older generation, if they ever run again, are refused by those of the new one, and
+cannot elect a leader with them. Records of streams are not touched.
 
 The new copy is made beside the old one, which is kept under another name. A crash leaves the old copy, or the new one,
 or neither in its place; then the broker does not start, and the same command is given again. The broker is stopped; its
@@ -35,7 +35,7 @@ _BEFORE: Final = f"{GROUP_DIR}-before-"
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What one member has of the group's log."""
+    """One member's copy of the group's log."""
 
     image: Image
     """With every entry in it, committed or not."""
@@ -53,7 +53,7 @@ def read_copy(disk: Disk, report: Report) -> Copy:
     files, stored = found
     files.abandon()
     if stored.snapshot.is_empty:
-        raise StorageError("this broker has not heard anything of its cluster yet: there is nothing to found one from")
+        raise StorageError("this broker has received nothing from its cluster yet: it can found no new group")
     image = Image()
     if stored.snapshot.data:
         image = apply_all(image, decode_all(stored.snapshot.data))
@@ -78,7 +78,7 @@ def without_lost(image: Image, lost: Collection[BrokerId]) -> Image:
 
 
 def _all_replicas(stream: Stream) -> int:
-    """No ISR is so small that it forgets who is eligible: nothing is committed meanwhile."""
+    """As the minimum of each ISR, so that whoever leaves it stays eligible: nothing is committed meanwhile."""
     return max((len(one.replicas) for one in stream.assignments), default=1)
 
 
@@ -116,7 +116,7 @@ def _replace(data_dir: DataDir, disk: Disk, stored: Stored, *, joins: bool = Fal
     if disk.exists(GROUP_DIR):
         disk.rename(GROUP_DIR, f"{_BEFORE}{_latest(disk) + 1}")
         disk.sync_dir(METADATA_DIR)
-    # Without a copy in its place the broker does not start: neither the old group nor the new one has it half.
+    # Between the two renames there is no copy in its place, and the broker does not start: it is in no group by half.
     data_dir.begin_generation(joins=joins)
     disk.rename(_NEW_DIR, GROUP_DIR)
     disk.sync_dir(METADATA_DIR)
