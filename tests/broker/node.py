@@ -238,6 +238,9 @@ class FaultyFile:
     def read_cached(self, offset: int, length: int) -> bytes | memoryview | None:
         return self._file.read_cached(offset, length)
 
+    def forget(self, offset: int, length: int) -> None:
+        self._file.forget(offset, length)
+
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
         disk = self._disk
         with disk.standstill:

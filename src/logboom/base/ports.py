@@ -139,6 +139,10 @@ class File(Protocol):
         What it gives is read-only.
         """
 
+    def forget(self, offset: int, length: int) -> None:
+        """Drop these bytes from memory where they are synced, so that the next read asks the disk. A hint that may do
+        nothing."""
+
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
         """Write all buffers one behind the other at `offset`; a short write is carried on until done or an error."""
 

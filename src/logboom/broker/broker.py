@@ -30,6 +30,7 @@ from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_cleaner import LogCleaner
 from logboom.broker.disk.log_manager import LogManager
 from logboom.broker.disk.rejections import WriteRejections
+from logboom.broker.disk.scrubber import Scrubber
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
 from logboom.broker.log_ends import LogEnds
@@ -106,6 +107,9 @@ class Broker:
         self.replicas = self._new_replicas(ports)
         self.cleaner = LogCleaner(
             self.replicas.__iter__, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
+        )
+        self.scrubber = Scrubber(
+            self.replicas, disk, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
         )
         self.health = Health(self.replicas, self.flusher, self._readers, disk, data_dir.path, self._config)
         self.catalog = Catalog(
@@ -283,6 +287,7 @@ class Broker:
                 pause = maintenance.Pause(self._config, interval_s)
                 self._start_background(work(self.replicas.__iter__, self.flusher, pause, self.log))
             self._start_background(self.cleaner.run())
+            self._start_background(self.scrubber.run())
             pause = maintenance.Pause(self._config, lambda config: config.high_watermark_checkpoint_ms / SECOND_MS)
             self._start_background(high_watermarks.keep_saved(self._disk, self.replicas.__iter__, pause, self.log))
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
@@ -381,6 +386,7 @@ class Broker:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self.scrubber.stop()
         await self.replication.stop()
         self.replicas.refuse_appends(reason)
         await self.cluster.stop()

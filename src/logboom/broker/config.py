@@ -210,6 +210,21 @@ class CleanerConfig(Settings):
     """How long compaction waits where no log needs it, before it looks again."""
 
 
+class ScrubberConfig(Settings):
+    """The scrubber: everything durable in every log is read and checked in the background, one log at a time, so that
+    what a disk has lost is noticed while other replicas have it."""
+
+    interval_ms: Annotated[
+        Annotated[DurationMs, Field(ge=SECOND_MS)] | None, Dynamic("logboom.scrubber.interval.ms")
+    ] = 7 * DAY_MS
+    """How long one pass over all logs takes: the reads are spread over it. Null: nothing is scrubbed."""
+    max_io_bytes_per_s: Annotated[
+        SizeBytes, Field(ge=64 * KIB), Dynamic("logboom.scrubber.io.max.bytes.per.second")
+    ] = 8 * MIB
+    """How many bytes the scrubber reads in a second at most. Where that is not enough for all logs, a pass takes longer
+    than its interval."""
+
+
 class ConditionsConfig(Settings):
     """Conditional records: those that are taken only if the latest record of their key is the one their writer knows
     (header `logboom-expected-offset`)."""
@@ -350,6 +365,8 @@ class BrokerConfig(Settings):
     `follower.replication.throttled.replicas`; null sets no limit."""
     cleaner: CleanerConfig = CleanerConfig()
     """Key compaction."""
+    scrubber: ScrubberConfig = ScrubberConfig()
+    """Reading and checking all logs in the background."""
     conditions: ConditionsConfig = ConditionsConfig()
     """Conditional records."""
     groups: GroupsConfig = GroupsConfig()

@@ -18,6 +18,7 @@ from logboom.host.allocator import raw_buffer
 
 _IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_DONTNEED: Final[int | None] = getattr(os, "POSIX_FADV_DONTNEED", None)
 _NOWAIT_REFUSED: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _NO_PREALLOCATION: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
@@ -78,6 +79,10 @@ class OsFile:
         if offset + got >= os.fstat(self._fd).st_size:
             return memoryview(buffer)[:got].toreadonly()
         return None
+
+    def forget(self, offset: int, length: int) -> None:
+        if _DONTNEED is not None:
+            os.posix_fadvise(self._fd, offset, length, _DONTNEED)
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
         for start in range(0, len(buffers), _IOV_MAX):

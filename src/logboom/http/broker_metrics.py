@@ -6,9 +6,11 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from logboom.base.units import SECOND_MS
 from logboom.broker.broker import Broker
 from logboom.broker.disk.log_cleaner import CleanerState
 from logboom.broker.disk.log_manager import PartitionKey
+from logboom.broker.disk.scrubber import ScrubState
 from logboom.broker.partition.replica import Partition
 from logboom.http.replication_metrics import replication_metrics
 
@@ -42,6 +44,8 @@ _HELP: Final = {
     "compacted_read_bytes": "Bytes read by key compaction.",
     "compacted_written_bytes": "Bytes written by key compaction: those that stay.",
     "compacted_away_records": "Records removed by key compaction.",
+    "scrubbed_bytes": "Bytes that the scrubber read and checked.",
+    "scrub_damages": "Damaged places that the scrubber found; one that is still there, in each pass anew.",
 }
 
 
@@ -86,6 +90,7 @@ def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> I
         "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
     )
     yield from _cleaner_metrics(broker.cleaner.state)
+    yield from _scrubber_metrics(broker.scrubber.state)
     # `failed` could not be opened at the start: there is nothing to say of them but that they are offline.
     partitions, failed = list(broker.replicas), list(broker.replicas.failed)
     yield from replication_metrics(partitions)
@@ -104,6 +109,19 @@ def _cleaner_metrics(state: CleanerState) -> Iterator[Metric]:
         ("uncompactable_bytes", "Bytes in them that wait for compaction.", state.uncleanable_bytes),
     ):
         yield GaugeMetricFamily(f"logboom_{name}", text, value=value)
+
+
+def _scrubber_metrics(state: ScrubState) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "logboom_scrub_progress_ratio",
+        "The share of the pass under way in which the scrubber has read all logs.",
+        value=state.done_ratio,
+    )
+    yield GaugeMetricFamily(
+        "logboom_scrub_last_pass_timestamp_seconds",
+        "When the scrubber had read all logs last, in seconds since 1970; 0 where it never had.",
+        value=state.last_ended_ms / SECOND_MS,
+    )
 
 
 def _counter(name: str, help_text: str, value: float) -> Metric:

@@ -179,6 +179,9 @@ class SimFile:
             return None
         return bytes(self._node.data[offset : offset + length])
 
+    def forget(self, offset: int, length: int) -> None:
+        """Nothing: a bit that flips here does so in memory and on the disk at once."""
+
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
         self._write("write", offset, b"".join(buffers))
 

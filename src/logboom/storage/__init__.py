@@ -59,6 +59,7 @@ The modules, each using those above it only
     staging, plan                                batches placed and not written yet; where segments will end
     compaction/                                  key compaction of a state: two passes, and the swap of segments
     recovery, truncation, writing, reading       what is done with a state
+    scrubbing                                    everything durable read and checked, while the log is in use
     inline_writes                                small writes on the event loop, synced beside it
     search, retention                            offsets by time; which segments may go
     log                                          `PartitionLog`: who may call what, from which thread
@@ -78,6 +79,7 @@ from logboom.storage.log import PartitionLog
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
+from logboom.storage.scrubbing import Scrub, Scrubbed
 from logboom.storage.segment import Segment
 from logboom.storage.small_files import frame, read_whole, replace_whole, unframe
 from logboom.storage.staging import Batch, Staged, first_copy
@@ -104,6 +106,8 @@ __all__ = [
     "PartitionLog",
     "ProducerTable",
     "Retention",
+    "Scrub",
+    "Scrubbed",
     "Segment",
     "SegmentFacts",
     "Staged",

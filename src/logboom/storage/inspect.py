@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk, File
-from logboom.base.units import MIB
-from logboom.records import HEADER_BYTES, BatchHeader, read_header
+from logboom.records import BatchHeader
 from logboom.storage import checkpoint as checkpoints
 from logboom.storage import epochs as epoch_files
 from logboom.storage.checkpoint import Checkpoint
@@ -21,18 +20,16 @@ from logboom.storage.files import is_known, offset_in, replacement_in
 from logboom.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    SALVAGE_BYTES,
+    CheckedBatch,
     EpochAt,
+    SegmentCheck,
     SparseIndex,
-    batch_fault,
     file_stem,
-    salvage,
 )
 from logboom.storage.small_files import read_auxiliary
 from logboom.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from logboom.storage.snapshots import snapshot_is_good
 
-_WINDOW_BYTES: Final = MIB
 _SNAPSHOT_ATTEMPTS: Final = 10
 """How often checkpoint and names are read again while a running broker changes them."""
 
@@ -232,46 +229,11 @@ class LogView:
         return segment.base < newest and self.disk.exists(segment.path)
 
     def _walk(self, segment: SegmentView, file: File, position: int, expected: Offset) -> Iterator[Found]:
-        end = segment.durable_bytes
-        window = _Window(file, end)
-        while position < end:
-            fault, header = self._fault(window, position, expected, end)
-            if header is not None and fault is None:
-                yield BatchView(segment.path, position, header, window.read(position, header.size_bytes))
-                position, expected = position + header.size_bytes, header.next_offset
-                continue
-            valid = self._next_valid(file, position, expected, segment)
-            rest = "nothing good follows in this file" if valid is None else f"good again at byte {valid[0]}"
-            yield Damage(segment.path, position, expected, f"{fault}; {rest}")
-            if valid is None:
-                return
-            position, expected = valid
-        if expected < segment.limit:
-            yield Damage(segment.path, end, expected, f"the offsets from here to {segment.limit} are missing")
+        for found in self._check(segment, file, segment.durable_bytes).walk(position, expected):
+            yield found if isinstance(found, Damage) else _view(segment, found)
 
-    def _fault(
-        self, window: "_Window", position: int, expected: Offset, end: int
-    ) -> tuple[str | None, BatchHeader | None]:
-        data = window.read(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
-        if len(data) < HEADER_BYTES:  # a running broker may have cut preallocated space since the size was read
-            return "the file ends inside a batch", None
-        header = read_header(data)
-        size = header.size_bytes if HEADER_BYTES <= header.size_bytes <= end - position else HEADER_BYTES
-        fault = batch_fault(window.read(position, size), 0, header, expected, end - position, self._epoch_at)
-        return fault, header
-
-    def _next_valid(
-        self, file: File, position: int, expected: Offset, segment: SegmentView
-    ) -> tuple[int, Offset] | None:
-        start, end = position, segment.durable_bytes
-        while start < end:
-            data = file.read(start, min(SALVAGE_BYTES, end - start))
-            for at, header in salvage(data, expected, segment.limit, self._epoch_at):
-                return start + at, header.base_offset
-            if len(data) < SALVAGE_BYTES:
-                return None
-            start += SALVAGE_BYTES // 2
-        return None
+    def _check(self, segment: SegmentView, file: File, end: int) -> SegmentCheck:
+        return SegmentCheck(file, segment.path, end=end, limit=segment.limit, epoch_at=self._epoch_at)
 
     # --- above the durable end -----------------------------------------------------------------------------------
 
@@ -286,13 +248,13 @@ class LogView:
             except FileNotFoundError:  # retention has removed it meanwhile
                 continue
             try:
-                position, window = segment.durable_bytes, _Window(file, segment.size_bytes)
+                position, check = segment.durable_bytes, self._check(segment, file, segment.size_bytes)
                 while position < segment.size_bytes:
-                    fault, header = self._fault(window, position, expected, segment.size_bytes)
-                    if fault is not None or header is None:
+                    found = check.batch_at(position, expected)
+                    if isinstance(found, str):
                         break
-                    yield BatchView(segment.path, position, header, window.read(position, header.size_bytes))
-                    position, expected = position + header.size_bytes, header.next_offset
+                    yield _view(segment, found)
+                    position, expected = position + found.header.size_bytes, found.header.next_offset
             finally:
                 file.close()
 
@@ -325,19 +287,8 @@ def _segment_files(names: Sequence[str]) -> list[tuple[Offset, str]]:
     return sorted(files)
 
 
-class _Window:
-    """Bytes of a file up to `end`, with read-ahead."""
-
-    def __init__(self, file: File, end: int) -> None:
-        self._file, self._end = file, end
-        self._start, self._data = 0, b""
-
-    def read(self, position: int, length: int) -> bytes:
-        at = position - self._start
-        if at < 0 or at + length > len(self._data):
-            self._data = self._file.read(position, min(max(length, _WINDOW_BYTES), self._end - position))
-            self._start, at = position, 0
-        return self._data[at : at + length]
+def _view(segment: SegmentView, batch: CheckedBatch) -> BatchView:
+    return BatchView(segment.path, batch.position, batch.header, batch.data)
 
 
 class _IndexCheck:

@@ -11,6 +11,7 @@ from logboom.base.ids import Offset
 from logboom.storage import search
 from logboom.storage.config import TimedOffset
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
+from logboom.storage.scrubbing import Scrub
 from logboom.storage.segment import NotCachedError, Segment
 from logboom.storage.state import LogState
 
@@ -116,6 +117,10 @@ class LogReader:
 
     def _bytes_before(self, offset: Offset) -> int:
         return search.bytes_before(self._state.segments, offset, self._state.written_end)
+
+    def scrub(self, start: Offset) -> Scrub:
+        """A pass that reads and checks everything durable from `start` on."""
+        return Scrub(self._state, start)
 
     @property
     def index_is_behind(self) -> bool:

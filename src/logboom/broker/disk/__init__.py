@@ -10,6 +10,7 @@
     log_cleaner     key compaction: one log at a time, within a rate limit
     remote_passes, pass_process, pass_messages   its two passes over a log, in a process of their own
     cleaning_schedule   which log is compacted next
+    scrubber        reads and checks all logs, slowly, over and over
     data_dir        the lock, the format version and the identity of the data directory
     log_manager     the logs of partitions: opened, created, closed, deleted
     high_watermarks  how far replicated partitions are committed, saved every few seconds

@@ -5,6 +5,7 @@
     lock          locked by the running broker; its text is the process id, for people
     metadata/     this broker's copy of the cluster's metadata
     high-watermarks  how far replicated partitions were committed, as a start (`high_watermarks`)
+    scrub         how far the scrubber is (`scrubber`)
     streams/      one directory per partition, `<stream>-<partition>`; `*.deleted` ones wait for removal
 
 Knows these files, through the Disk port alone; not what is in the two directories, nor what a format holds (`storage`).
@@ -27,6 +28,7 @@ from logboom.storage import claim_format, read_whole, replace_whole
 METADATA_DIR: Final = "metadata"
 STREAMS_DIR: Final = "streams"
 HIGH_WATERMARKS_FILE: Final = "high-watermarks"
+SCRUB_FILE: Final = "scrub"
 _FORMAT_FILE: Final = "format.json"
 _NODE_FILE: Final = "node.json"
 _LOCK_FILE: Final = "lock"
@@ -34,7 +36,16 @@ _LOST_AND_FOUND: Final = "lost+found"
 _ASKS: Final = ""
 """The cluster id of a broker that does not know it yet."""
 _ENTRIES: Final = frozenset(
-    {METADATA_DIR, STREAMS_DIR, HIGH_WATERMARKS_FILE, _FORMAT_FILE, _NODE_FILE, _LOCK_FILE, _LOST_AND_FOUND}
+    {
+        METADATA_DIR,
+        STREAMS_DIR,
+        HIGH_WATERMARKS_FILE,
+        SCRUB_FILE,
+        _FORMAT_FILE,
+        _NODE_FILE,
+        _LOCK_FILE,
+        _LOST_AND_FOUND,
+    }
 )
 
 

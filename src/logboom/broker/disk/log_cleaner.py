@@ -302,7 +302,7 @@ class LogCleaner:
 
     async def _on_thread(self, partition: Partition, function: Callable[[], Result]) -> Result:
         """Run a step; the directory of the partition is not removed before it has ended."""
-        return await partition.reads.until_ended(self._thread.run(function))
+        return await partition.reads.on_threads(self._thread, function)
 
 
 def _what_dirt_depends_on(partition: Partition) -> tuple[object, ...] | None:

@@ -206,8 +206,12 @@ class CommittedReads:
 
     async def in_thread(self, function: Callable[[], Result]) -> Result:
         """Run a search or other long work on the readers' threads."""
+        return await self.on_threads(self._threads, function)
+
+    async def on_threads(self, threads: ReaderThreads, function: Callable[[], Result]) -> Result:
+        """The same on other threads."""
         self._check_open()
-        return await self.until_ended(self._threads.run(function))
+        return await self.until_ended(threads.run(function))
 
     async def until_ended(self, future: "asyncio.Future[Result]") -> Result:
         """The result of work on a thread; until it has ended the log's files stay where they are."""

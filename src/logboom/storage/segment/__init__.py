@@ -6,6 +6,7 @@ base of the next one) and never change; the last one is appended to. `Segment` p
 - `directory`: the place of its files, which is renamed when the stream is deleted
 - `file`: the `.log` file, its handle, its length in batches and the room reserved behind them
 - `scan`: walks from batch to batch by their headers; `walker` does so past damage and reports it
+- `checked`: reads from batch to batch with everything checked, for `logboom log verify` and for scrubbing
 - `sparse_index`, `index_file`: where batches lie, in memory and in the `.index` file; every entry is checked when used
 - `reader`: whole, checked batches from an offset or a position on
 
@@ -13,25 +14,26 @@ A segment knows positions in its own file. It must not know which other segments
 or which producers wrote to it: that is the log's.
 """
 
+from logboom.storage.segment.checked import Checked, CheckedBatch, SegmentCheck
 from logboom.storage.segment.directory import LogDirectory
-from logboom.storage.segment.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, salvage, walk_checked
+from logboom.storage.segment.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, walk_checked
 from logboom.storage.segment.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_stem
 from logboom.storage.segment.sparse_index import NO_TIME, SparseIndex
-from logboom.storage.segment.walker import SALVAGE_BYTES
 
 __all__ = [
     "INDEX_SUFFIX",
     "LOG_SUFFIX",
     "NO_TIME",
-    "SALVAGE_BYTES",
     "BadBatchError",
+    "Checked",
+    "CheckedBatch",
     "EpochAt",
     "LogDirectory",
     "NotCachedError",
     "Segment",
+    "SegmentCheck",
     "SparseIndex",
     "batch_fault",
     "file_stem",
-    "salvage",
     "walk_checked",
 ]

@@ -74,6 +74,10 @@ class SegmentFile:
         self.used = True
         return handle
 
+    def open_apart(self) -> File:
+        """A handle of its own for whoever reads the whole file once. Raises OSError."""
+        return self._directory.open(self.name)
+
     @property
     def path(self) -> str:
         return f"{self._directory.path}/{self.name}"
