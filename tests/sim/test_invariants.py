@@ -49,7 +49,7 @@ class Watched:
 
     def __post_init__(self) -> None:
         for number in (1, 2):
-            loop = SimpleNamespace(host=f"n{number}")
+            loop = SimpleNamespace(life=SimpleNamespace(host=f"n{number}"))
             state = SimpleNamespace(applied_index=1, image=Image(), watch=partial(self.watchers.__setitem__, number))
             view = SimpleNamespace(leadership=SimpleNamespace(leader=None, term=0))
             self.brokers[number] = SimpleNamespace(
@@ -183,7 +183,7 @@ def test_brokers_that_have_applied_different_entries() -> None:
     ],
 )
 def test_assignments_that_are_wrong(wrong: dict[str, Any], says: str) -> None:
-    assert Watched(asked_uncleanly={("s", 0)}).applies(1, 5, HELD, replace(HELD, **wrong)) == [says]
+    assert Watched().applies(1, 5, HELD, replace(HELD, **wrong)) == [says]
 
 
 def test_changes_of_the_metadata_are_counted_once() -> None:
@@ -211,6 +211,13 @@ def test_a_leader_that_was_not_eligible_must_have_been_asked_for() -> None:
     says = "2 leads s-0, was not eligible, and nobody has asked for it"
     assert Watched().applies(1, 5, WAITS, CHOSEN) == [says]
     assert Watched(asked_uncleanly={("s", 0)}).applies(1, 5, WAITS, CHOSEN) == []
+
+
+def test_who_joins_the_isr_and_leads_by_the_same_change_was_let_in() -> None:
+    """So a move ends: seed 3008 of five nodes was called broken for that."""
+    moving = replace(HELD, replicas=(THREE, TWO, ONE), isr=(ONE, TWO), adding=(THREE,), removing=(ONE,))
+    moved = Assignment((THREE, TWO), (TWO, THREE), THREE, Epoch(5), PartitionEpoch(10))
+    assert Watched().applies(1, 5, moving, moved) == []
 
 
 @pytest.mark.parametrize(

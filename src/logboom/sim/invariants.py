@@ -167,7 +167,7 @@ class Invariants:
         for stream in delta.reassigned:
             for number, (old_one, new_one) in enumerate(_both(before.by_id[stream.id], stream)):
                 self._count_one(f"{stream.name}-{number}", old_one, new_one)
-                if new_one.leader not in (NO_BROKER, old_one.leader, *old_one.isr, *old_one.elr):
+                if _is_unclean(old_one, new_one):
                     self._elected_uncleanly(stream, number, new_one)
 
     def _elected_uncleanly(self, stream: Stream, number: int, now: Assignment) -> None:
@@ -244,6 +244,14 @@ class Invariants:
         if end > self._committed[where]:
             committed = self._committed[where]
             self._violated(f"{where} was acknowledged up to {end}, and no leader had more than {committed} committed")
+
+
+def _is_unclean(old: Assignment, new: Assignment) -> bool:
+    """Whether a leader was elected that need not have everything.
+
+    One that has just joined the ISR, and leads since a move waited for that alone, is not alone in it.
+    """
+    return new.leader not in (NO_BROKER, *old.isr, *old.elr) and new.isr == (new.leader,)
 
 
 def _both(old: Stream, new: Stream) -> Sequence[tuple[Assignment, Assignment]]:
