@@ -1,4 +1,4 @@
-"""Conditional batches, and a `ConditionCheck` over a log without a broker."""
+"""Conditional batches, and what decides about appends to a log without a broker."""
 
 from collections.abc import Iterable
 from typing import NoReturn
@@ -10,6 +10,8 @@ from logboom.base.ports import Clock
 from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import ConditionCheck, WindowMemory
+from logboom.broker.partition.id_scan import IdLimits
+from logboom.broker.partition.message_ids import MessageIds
 from logboom.records import Codec, Headers, Record, build_batch
 from logboom.storage import PartitionLog
 
@@ -54,6 +56,18 @@ def check_without_reads(log: PartitionLog, clock: Clock, counters: Counters) -> 
         clock=clock,
         counters=counters,
         memory=WindowMemory(config),
+        read_soon=_nothing_to_read,
+        resume=_nothing_waits,
+    )
+
+
+def ids_without_reads(log: PartitionLog, clock: Clock, counters: Counters) -> MessageIds:
+    """The ids of a log's messages, where none is asked for."""
+    return MessageIds(
+        log,
+        IdLimits(window_ms=1_000, records_max=100, max_decompressed_bytes=1 << 20),
+        clock=clock,
+        counters=counters,
         read_soon=_nothing_to_read,
         resume=_nothing_waits,
     )

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.conditions import check_without_reads
+from tests.broker.conditions import check_without_reads, ids_without_reads
 from tests.broker.node import batch
 from tests.support.logs import Reports
 
@@ -63,7 +63,8 @@ class Bench:
         self.counters = Counters()
         clock, rules = FixedClock(), AppendRules.of(config, BrokerConfig())
         conditions = check_without_reads(self.log, clock, self.counters)
-        self.queue = AppendQueue(self.log, rules, conditions, clock, self.counters)
+        ids = ids_without_reads(self.log, clock, self.counters)
+        self.queue = AppendQueue(self.log, rules, conditions, ids, clock, self.counters)
         self.readable = Readable()
         minimum = config.min_insync_replicas
         self.leader = Leader(

@@ -6,6 +6,8 @@ an assertion, not one of these.
 
 from collections.abc import Sequence
 
+from logboom.base.ids import Offset
+
 
 class LogboomError(Exception):
     """Base of all; its text is one sentence for a person."""
@@ -159,6 +161,29 @@ class InvalidRecordError(LogboomError):
 
 class ConditionFailedError(InvalidRecordError):
     """The latest record of a key is not the one that the writer of a conditional record expects (INVALID_RECORD)."""
+
+
+class WrongLastOffsetError(InvalidRecordError):
+    """The partition does not end where the publisher of a message expects (INVALID_RECORD)."""
+
+    def __init__(self, end: Offset, expected: Offset) -> None:
+        super().__init__(f"The partition ends at offset {end}, and the publisher expects {expected}.")
+        self.end = end
+        """Where it ends."""
+
+
+class WrongLastMessageIdError(InvalidRecordError):
+    """The last message of a partition is not the one that the publisher of the next expects (INVALID_RECORD)."""
+
+    def __init__(self, last: bytes | None, expected: bytes) -> None:
+        found = "has no id" if last is None else f"is {last!r}"
+        super().__init__(f"The last message {found}, and the publisher expects {expected!r}.")
+        self.last = last
+        """Its id, None where it has none."""
+
+
+class OverloadedError(LogboomError):
+    """More comes than can be written now, or than a quota allows; nothing was taken (THROTTLING_QUOTA_EXCEEDED)."""
 
 
 class UnsupportedTransactionError(InvalidRecordError):

@@ -8,6 +8,7 @@ What a door calls. `Broker.start` gives an object with narrow parts, and a door 
 
     catalog        which streams exist, quotas, settings changed at run time; and the commands that change them
     replicas       the partitions: find one, then append, read, watch it
+    publishing     appends for doors whose publishers send messages and not batches; refuses where others wait
     groups         consumer groups: join, sync, heartbeat, commit, ...
     producer_ids   ids for idempotent producers
     quotas         what each client has used of its quotas, over all doors
@@ -95,5 +96,6 @@ Rooms, lowest first; each imports only those before it:
     groups/        coordinators of the consumer groups that this broker leads, on `__consumer_offsets`
     health         what is offline and why
     broker         wiring, start, stop
+    publishing     messages from doors without batches: quotas and back pressure, then a partition's publications
     limits         how near each limit is, for /metrics
 """

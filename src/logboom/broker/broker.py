@@ -1,8 +1,8 @@
 """One broker: composes the parts of this package, starts them in order and stops them in order.
 
 The doors call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `replicas` (the
-partitions), `groups`, `producer_ids`, `quotas`, `health`. This file has how they are wired, and in which order a
-committed change of metadata reaches them. Knows no protocol.
+partitions), `publishing`, `groups`, `producer_ids`, `quotas`, `health`. This file has how they are wired, and in which
+order a committed change of metadata reaches them. Knows no protocol.
 
 Life: `start` (recovers and leads everything), then any number of calls on the loop, then `stop`, once.
 """
@@ -40,6 +40,7 @@ from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.peers import NoPeers, Peers
+from logboom.broker.publishing import Publishing
 from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.raft.group import OpenedGroup
 from logboom.broker.replicas import Replicas
@@ -123,6 +124,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.catalog, self._config)
         self.quotas = self._quota_manager(config)
         self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
+        self.publishing = Publishing(self.quotas, self.flusher)
         self.groups = self._group_service()
         self.expulsion: LogboomError | None = None
         """Why the cluster takes no part of this process any more, if so."""

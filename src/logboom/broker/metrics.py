@@ -23,6 +23,10 @@ class Counters:
     """Those that did not hold, or could not be decided."""
     conditions_scanned_bytes: int = 0
     """Bytes that were read to decide them."""
+    duplicate_messages: int = 0
+    """Published messages that were in the log already, by their ids."""
+    message_ids_read_bytes: int = 0
+    """Bytes that were read for the ids of messages, which a new leader does before it takes the next one with an id."""
     reads_cached: int = 0
     """Reads answered from memory, on the loop."""
     reads_shared: int = 0

@@ -24,6 +24,8 @@ _HELP: Final = {
     "conditions_compared": "Conditions of records compared with the latest record of their key.",
     "conditions_failed": "Conditions that did not hold, or could not be decided.",
     "conditions_scanned_bytes": "Bytes read to decide conditions.",
+    "duplicate_messages": "Messages published again under an id that the log has; acknowledged and not appended.",
+    "message_ids_read_bytes": "Bytes read for the ids of published messages, after a change of leaders or a start.",
     "reads_cached": "Reads answered from memory.",
     "reads_shared": "Reads answered with what was just read for another consumer, or read ahead.",
     "reads_ahead": "Reads made ahead of requests.",

@@ -75,6 +75,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.MessageTooLargeError: ErrorCode.message_too_large,
     errors.RecordListTooLargeError: ErrorCode.record_list_too_large,
     errors.InvalidTimestampError: ErrorCode.invalid_timestamp,
+    errors.OverloadedError: ErrorCode.throttling_quota_exceeded,
     errors.OffsetOutOfRangeError: ErrorCode.offset_out_of_range,
     errors.OutOfOrderSequenceError: ErrorCode.out_of_order_sequence_number,
     errors.DuplicateSequenceError: ErrorCode.duplicate_sequence_number,

@@ -29,8 +29,8 @@ ISR, eligible leader replicas, leader, both epochs) and the rules by which it ch
 
 The controller alone calls what changes something (`broker.control`).
 
-`stream_config` is the one table of stream settings, with Kafka's names, defaults and rules; `setting_values` has the
-kinds of their values.
+`stream_config` is the one table of stream settings, with Kafka's names, defaults and rules; `named_settings` has those
+of its rows that are read by name or change nothing, `setting_values` the kinds of their values.
 """
 
 from logboom.metadata.commands import (
@@ -47,6 +47,7 @@ from logboom.metadata.commands import (
 from logboom.metadata.delta import ImageDelta, delta_of
 from logboom.metadata.image import BROKERS_OWN, BrokerConfigs, Image, Stream, apply, apply_all
 from logboom.metadata.limits import Limits
+from logboom.metadata.named_settings import StreamSetting
 from logboom.metadata.placement import replication_factor_max
 from logboom.metadata.quotas import (
     CLIENT_ID,
@@ -89,7 +90,6 @@ from logboom.metadata.stream_config import (
     Flush,
     ObserverReads,
     StreamConfig,
-    StreamSetting,
     TimestampType,
     refused_settings,
     stream_setting,

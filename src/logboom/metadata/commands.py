@@ -24,6 +24,7 @@ from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.metadata.assignment import Assignment, Replicas
 from logboom.metadata.image import Image, Stream
 from logboom.metadata.limits import Limits
+from logboom.metadata.named_settings import THROTTLED_REPLICAS
 from logboom.metadata.observers import OBSERVERS, check_enough, choose, copies
 from logboom.metadata.placement import Load, place, start
 from logboom.metadata.reassignment import check_replicas
@@ -42,7 +43,6 @@ from logboom.metadata.stream_config import (
     DEFAULT_STREAM_CONFIG,
     FAULTS_MAX,
     MINIMUM,
-    THROTTLED_REPLICAS,
     minimum_fault,
     stream_setting,
 )

@@ -5,7 +5,7 @@ it, the rule of its values and its description. What clients describe and alter,
 reference page and the checks all come from these declarations.
 
 All other settings that Kafka has for a topic are known by name too: those that change nothing here are checked and
-kept (`_WITHOUT_EFFECT`), the rest is refused with the reason (`_REFUSED`). Holds no knowledge of which part of the
+kept (`WITHOUT_EFFECT`), the rest is refused with the reason (`REFUSED`). Holds no knowledge of which part of the
 program acts on a setting.
 """
 
@@ -17,18 +17,15 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 from logboom.base.errors import InvalidConfigError
 from logboom.base.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS
+from logboom.metadata.named_settings import READ_BY_NAME, REFUSED, WITHOUT_EFFECT, StreamSetting
 from logboom.metadata.setting_values import (
     INT32_MAX,
     INT64_MAX,
     Choice,
     Choices,
-    Flag,
     Number,
     Ratio,
-    SettingType,
-    ThrottledReplicas,
     Unit,
-    Value,
     ValueRule,
 )
 
@@ -78,51 +75,6 @@ MINIMUM: Final = "min.insync.replicas"
 _DELETE: Final = "delete"
 _COMPACT: Final = "compact"
 _NO_LIMIT: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSetting:
-    """One row of the table."""
-
-    name: str
-    """Kafka's name, or one under `logboom.` where Kafka has none."""
-    broker_name: str | None
-    """Kafka's name of the broker's own setting that is the default of this one."""
-    rule: ValueRule
-    default_value: Value
-    doc: str
-    field: str | None = None
-    """The attribute of StreamConfig; None where the setting is none of its."""
-    acts: bool = False
-    """Whether it changes anything here."""
-
-    @property
-    def type(self) -> SettingType:
-        """The type in DescribeConfigs."""
-        return self.rule.type
-
-    def parse(self, text: str) -> Value:
-        """Parse a value. Raises InvalidConfigError that names the setting."""
-        try:
-            return self.rule.parse(text)
-        except ValueError as error:
-            raise InvalidConfigError(f"{self.name}={text!r}: expected {error}") from None
-
-    def text_in_force(self, config: "StreamConfig", overrides: Mapping[str, str]) -> str:
-        """The value that a stream has, as Kafka writes it. `config` are the settings in force, `overrides` its own."""
-        if self.field is not None:
-            return _text(getattr(config, self.field))
-        given = overrides.get(self.name)
-        return self.default if given is None else _text(self.rule.parse(given))
-
-    @property
-    def default(self) -> str:
-        """The table's own value, as text."""
-        return _text(self.default_value)
-
-
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Declared(NamedTuple):
@@ -415,6 +367,26 @@ class StreamConfig:
             "at an offset quicker and the index larger.",
         ),
     ] = 4 * KIB
+    nats_duplicate_window_ms: Annotated[
+        int,
+        Declared(
+            "logboom.nats.duplicate.window.ms",
+            "logboom.nats.duplicate.window.ms",
+            Number(0, DAY_MS, Unit.MS),
+            "How long the id of a published message (header Nats-Msg-Id) is remembered: the same id again is a "
+            "duplicate, which is acked and not stored. No longer than retention.ms. 0 ignores ids.",
+        ),
+    ] = 2 * MINUTE_MS
+    nats_duplicate_window_records: Annotated[
+        int,
+        Declared(
+            "logboom.nats.duplicate.window.records",
+            "logboom.nats.duplicate.window.records",
+            Number(1, 10_000_000),
+            "Of how many of the newest records of each partition the ids are remembered, at most. Each takes some 200 "
+            "bytes of the leader's memory.",
+        ),
+    ] = 500_000
 
     @property
     def compacts(self) -> bool:
@@ -456,87 +428,6 @@ class StreamConfig:
         return replace(self, **values)
 
 
-_NO_TIERS: Final = "Changes nothing: there is no tiered storage here, and all records are local."
-
-_UNCLEAN: Final = "unclean.leader.election.enable"
-
-_READ_BY_NAME: Final = (
-    StreamSetting(
-        _UNCLEAN,
-        None,
-        Flag(),
-        False,
-        "Whether a partition whose in-sync and eligible replicas stay away for 10 s is led by the longest log among "
-        "the others, although acked records may be lost. Otherwise it waits for them, or for a command (ElectLeaders).",
-        acts=True,
-    ),
-    StreamSetting(
-        "leader.replication.throttled.replicas",
-        None,
-        ThrottledReplicas(),
-        "",
-        "Which leaders send to replicas that are not in sync no faster than leader.replication.throttled.rate of their "
-        "broker, together.",
-        acts=True,
-    ),
-    StreamSetting(
-        "follower.replication.throttled.replicas",
-        None,
-        ThrottledReplicas(),
-        "",
-        "Which replicas, while they are not in sync, copy no faster than follower.replication.throttled.rate of their "
-        "broker, together.",
-        acts=True,
-    ),
-)
-"""Settings without a default of the broker, which whoever acts on them reads in the stream's own."""
-THROTTLED_REPLICAS: Final = frozenset(one.name for one in _READ_BY_NAME if isinstance(one.rule, ThrottledReplicas))
-
-_WITHOUT_EFFECT: Final = (
-    StreamSetting(
-        "file.delete.delay.ms",
-        None,
-        _MS,
-        MINUTE_MS,
-        "Changes nothing: a deleted segment leaves its directory at once, and reads that are under way keep its file.",
-    ),
-    StreamSetting(
-        "preallocate",
-        None,
-        Flag(),
-        False,
-        "Changes nothing: room is reserved ahead of the end of every segment, as much as it has, up to 16 MiB.",
-    ),
-    StreamSetting(
-        "segment.index.bytes",
-        None,
-        Number(4, INT32_MAX, Unit.BYTES),
-        10 * MIB,
-        "Changes nothing: an index is as large as its entries, and no segment ends because its index is full.",
-    ),
-    StreamSetting(
-        "remote.storage.enable",
-        None,
-        Flag(only=False, because="there is no tiered storage"),
-        False,
-        "Whether old segments move to another storage: only false, there is no tiered storage here.",
-    ),
-    StreamSetting("remote.log.copy.disable", None, Flag(), False, _NO_TIERS),
-    StreamSetting("remote.log.delete.on.disable", None, Flag(), False, _NO_TIERS),
-    StreamSetting("local.retention.ms", None, Number(-2, INT64_MAX, Unit.MS), -2, _NO_TIERS),
-    StreamSetting("local.retention.bytes", None, Number(-2, INT64_MAX, Unit.BYTES), -2, _NO_TIERS),
-)
-
-_REFUSED: Final[Mapping[str, str]] = {
-    "internal.segment.bytes": "Kafka has it for its own tests: segment.bytes takes 16 KiB and more here",
-    "message.downconversion.enable": "Kafka 4.0 removed it: batches are never converted to older formats",
-    "message.format.version": "Kafka 4.0 removed it: batches are stored in format 2, always",
-    "message.timestamp.difference.max.ms": (
-        "Kafka 4.0 removed it: use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
-    ),
-}
-"""Names that Kafka has or had, and why they are refused."""
-
 DEFAULT_STREAM_CONFIG: Final = StreamConfig()
 
 _HINTS: Final = get_type_hints(StreamConfig, include_extras=True)
@@ -549,8 +440,8 @@ def _row(field: str, default: Any, hint: Any) -> StreamSetting:
 
 STREAM_SETTINGS: Final[tuple[StreamSetting, ...]] = (
     *(_row(one.name, one.default, hint) for one, hint in zip(fields(StreamConfig), _HINTS.values(), strict=True)),
-    *_READ_BY_NAME,
-    *_WITHOUT_EFFECT,
+    *READ_BY_NAME,
+    *WITHOUT_EFFECT,
 )
 
 _BY_NAME: Final = {setting.name: setting for setting in STREAM_SETTINGS}
@@ -558,7 +449,7 @@ _BY_NAME: Final = {setting.name: setting for setting in STREAM_SETTINGS}
 
 def refused_settings() -> Mapping[str, str]:
     """Kafka's settings that are refused by name, and why."""
-    return _REFUSED
+    return REFUSED
 
 
 def minimum_fault(overrides: Mapping[str, str], replicas: int) -> str | None:
@@ -575,18 +466,13 @@ def minimum_fault(overrides: Mapping[str, str], replicas: int) -> str | None:
     )
 
 
-def takes_unclean_leaders(overrides: Mapping[str, str]) -> bool:
-    """Whether a stream with these own settings would lose records rather than wait."""
-    return overrides.get(_UNCLEAN, "").strip().lower() == "true"
-
-
 def stream_setting(name: str) -> StreamSetting:
     """The row of a name. Raises InvalidConfigError: why it is refused, or which name is the most similar."""
     try:
         return _BY_NAME[name]
     except KeyError:
-        if name in _REFUSED:
-            raise InvalidConfigError(f"the setting {name} is refused: {_REFUSED[name]}") from None
+        if name in REFUSED:
+            raise InvalidConfigError(f"the setting {name} is refused: {REFUSED[name]}") from None
         nearest = get_close_matches(name, _BY_NAME, 1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(_BY_NAME)}"
         raise InvalidConfigError(f"unknown setting {name!r} ({hint})") from None

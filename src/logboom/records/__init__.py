@@ -15,13 +15,23 @@ a batch is stored and given out as its producer sent it, and three things make t
 docs/bad-input.md), `walk` and `columns` the walk, `codec` compression with a limit on what comes out, `record` single
 records for what needs them: groups, tools, tests, searches by time. `keys` and `rewrite` are for key compaction: they
 read the keys of a batch, and make batches from which records are missing. `conditions` takes the headers of
-conditional records out of a batch.
+conditional records out of a batch. `contents` makes batches of what came through other doors than Kafka's, one
+content after another, and finds one header in many records.
 
 It knows bytes. It must not know partitions, files, or what the wire around a batch looks like.
 """
 
 from logboom.records.codec import compress, decompress
 from logboom.records.conditions import EXPECTED_OFFSET, READ_TO, STREAM_ID, ConditionHeaders, take_conditions
+from logboom.records.contents import (
+    MESSAGE_ID,
+    HeaderFields,
+    batch_bytes_max,
+    batch_of,
+    has_key,
+    header_values,
+    record_content,
+)
 from logboom.records.header import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -70,6 +80,7 @@ __all__ = [
     "MAGIC",
     "MAX_OFFSET_DELTA",
     "MAX_SEQUENCE",
+    "MESSAGE_ID",
     "MIN_BATCH_LENGTH",
     "NO_TIMESTAMP",
     "READ_TO",
@@ -77,18 +88,23 @@ __all__ = [
     "BatchHeader",
     "Codec",
     "ConditionHeaders",
+    "HeaderFields",
     "Headers",
     "KeyedRecord",
     "Produced",
     "Record",
     "RecordLimits",
     "add_to_sequence",
+    "batch_bytes_max",
+    "batch_of",
     "build_batch",
     "check_timestamps",
     "compress",
     "crc_ok",
     "decompress",
     "gap_batch",
+    "has_key",
+    "header_values",
     "holds_records",
     "is_gap",
     "iter_batches",
@@ -97,6 +113,7 @@ __all__ = [
     "patch_batch",
     "read_header",
     "recompress",
+    "record_content",
     "record_value",
     "records_body",
     "records_without_key",

@@ -17,7 +17,7 @@ from logboom.base.ids import NO_BROKER, BrokerId, PartitionIndex, StreamId, Stre
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata.leadership import LogEnd, recover
-from logboom.metadata.stream_config import takes_unclean_leaders
+from logboom.metadata.named_settings import takes_unclean_leaders
 
 _INTERVAL_S: Final = 1.0
 _WAIT_S: Final = 10.0

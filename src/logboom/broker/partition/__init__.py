@@ -7,6 +7,12 @@
     key_window       the latest record of each key in the newest part of a partition
     condition_scan   the same of an older part, read in slices on reader threads
     condition_check  puts these together: whether the conditions of a batch can be decided now, and whether they hold
+    publications     messages that come without a batch, what their publishers ask for, and what came of them
+    id_window        the ids of the newest messages, by which one that is sent again is recognised
+    id_scan          the same from the log, read in slices on reader threads
+    message_ids      puts these together: whether ids are known now, and which message is in the log already
+    publish_stage    decides about published messages in the order of the log, and makes batches of those it takes
+    append_notes     tells the counters and the windows above of each append
     waiters          acks in the order of offsets, watchers; callbacks and nothing else
     replication_port what a partition asks of the replication between brokers
     leader           performs the effects of the replication core where this broker leads: HW, epochs, acks, proposals
@@ -34,7 +40,7 @@ An append passes through these states. It leaves each by exactly one of the arro
      error              error              error
 
 A batch with conditions that memory cannot decide waits between enqueued and staged, with all that are behind it, until
-the log has been read (`condition_check`).
+the log has been read (`condition_check`); so does the first message with an id of a leadership (`message_ids`).
 
 acks=0 is answered when it is staged, acks=1 when it is safe here, acks=-1 (all) when it is committed. "Safe here" is
 synced, or written for streams with `logboom.flush=none`. What fails at the flush for want of room is taken back, with

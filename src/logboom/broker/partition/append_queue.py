@@ -1,11 +1,13 @@
 """Batches on their way into one log: enqueued, staged at the end of the loop's turn, answered once they are safe.
 
+Messages that doors publish without a batch come as they are, and become batches here (`publish_stage`).
+
 Everything that arrives in one turn is staged together, one write for all where that can be: none is of an idempotent
 producer and all fit into the segment. Acks come in the order of the appends.
 
 Batches with a condition that has to be looked up in the log first are held, and so is everything behind them: a
 producer's batches keep their order, which idempotent ones are refused without, and a condition is compared with what
-lies right before its batch.
+lies right before its batch. The same goes for messages with ids, until those of the log are known.
 
 Knows the log, the rules of appends and the clock; not the flusher, nor what commits an offset: `drain`,
 `local_end_moved` and `committed` are called when those have something to say. On the loop alone.
@@ -13,20 +15,22 @@ Knows the log, the rules of appends and the clock; not the flusher, nor what com
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
 from logboom.base.errors import InvalidProducerEpochError, LogboomError, OutOfOrderSequenceError, StorageError
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
+from logboom.broker.partition.append_notes import AppendNotes
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.conditions import ConditionalBatch
+from logboom.broker.partition.message_ids import MessageIds
+from logboom.broker.partition.publications import PublishRun
+from logboom.broker.partition.publish_stage import PublishStage
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
 from logboom.records import NO_TIMESTAMP, BatchHeader
-from logboom.storage import Appended, Batch, ProducerTable, Staged, first_copy
+from logboom.storage import Appended, Batch, LogConfig, ProducerTable, Staged, first_copy
 
 ACKS_ALL = -1
 
@@ -61,6 +65,8 @@ class Log(Protocol):
     def durable_end(self) -> Offset: ...
     @property
     def producers(self) -> ProducerTable: ...
+    @property
+    def config(self) -> LogConfig: ...
 
     def append(
         self,
@@ -86,8 +92,10 @@ class AppendQueue:
         "_conditions",
         "_counters",
         "_held",
+        "_ids",
         "_log",
-        "_staged_bytes",
+        "_notes",
+        "_stage",
         "commit_refusal",
         "doubt",
         "leader_epoch",
@@ -96,7 +104,13 @@ class AppendQueue:
     )
 
     def __init__(
-        self, log: Log, rules: AppendRules, conditions: ConditionCheck, clock: Clock, counters: Counters
+        self,
+        log: Log,
+        rules: AppendRules,
+        conditions: ConditionCheck,
+        ids: MessageIds,
+        clock: Clock,
+        counters: Counters,
     ) -> None:
         self.rules = rules
         self.leader_epoch: Epoch = NO_EPOCH
@@ -109,11 +123,13 @@ class AppendQueue:
         """Why what this broker knows of producers may be out of date, if so: the answer where it would refuse them."""
         self._log = log
         self._conditions = conditions
+        self._ids = ids
+        self._notes = AppendNotes(conditions, ids, counters)
+        self._stage = PublishStage(log, ids, self._notes)
         self._clock = clock
         self._counters = counters
-        self._arrived: list[_Run] = []
-        self._held: _Held | None = None
-        self._staged_bytes = 0
+        self._arrived: list[_Run | PublishRun] = []
+        self._held: _Held | PublishRun | None = None
         self._committed = Offset(0)
         self._at_commit = AckWaiters()
         self._at_leader = AckWaiters()
@@ -127,6 +143,7 @@ class AppendQueue:
         """A leadership begins: its epoch, and up to where the log is committed. Nothing waits."""
         self.leader_epoch = epoch
         self._committed = committed
+        self._ids.forget()  # another leader may have written meanwhile
 
     # --- staging ------------------------------------------------------------------------------------------------
 
@@ -134,13 +151,21 @@ class AppendQueue:
         """Take batches that came together; `drain` stages them."""
         self._arrived.append((run, acks, done))
 
+    def publish(self, run: PublishRun) -> None:
+        """Take messages that came together; `drain` stages them."""
+        self._arrived.append(run)
+
     def drain(self) -> int:
         """Stage all that was enqueued; the bytes that were staged. Batches that raise stay enqueued."""
         arrived = self._arrived
-        self._staged_bytes = 0
+        self._notes.staged_bytes = 0
         if self._held is not None:
             self._append_held(self._held)
         while arrived and self._held is None:
+            if isinstance(arrived[0], PublishRun):
+                self._publish(arrived[0])
+                del arrived[0]
+                continue
             runs = _with_equal_acks(arrived)
             acks = runs[0][1]
             if len(runs) == 1:
@@ -148,7 +173,7 @@ class AppendQueue:
             else:
                 self._append([records for run, _, _ in runs for records in run], acks, partial(_split, runs))
             del arrived[: len(runs)]
-        return self._staged_bytes
+        return self._notes.staged_bytes
 
     def _append(self, batches: Sequence[bytearray | memoryview], acks: int, done: RunDone) -> None:
         if self._is_refused(batches, acks, done):
@@ -178,9 +203,11 @@ class AppendQueue:
         done(_nothing_taken(batches, refusal))
         return True
 
-    def _append_held(self, held: _Held) -> None:
-        """Append a run with conditions, if they can be decided."""
-        if self._is_refused(held.checked, held.acks, held.done):
+    def _append_held(self, held: _Held | PublishRun) -> None:
+        """Append a run that was held, if it can be decided."""
+        if isinstance(held, PublishRun):
+            self._publish(held)
+        elif self._is_refused(held.checked, held.acks, held.done):
             self._held = None
         elif self._conditions.ready(held.conditional):
             self._append_each(held.checked, held.now_ms, held.acks, held.done)
@@ -199,9 +226,7 @@ class AppendQueue:
         if staged is None:
             return None
         offsets = [offset for offset, _, _ in staged.batches]
-        self._count(len(batches), staged.next_offset - offsets[0], staged.size_bytes)
-        if self._conditions.follows:
-            self._conditions.appended(batches, offsets[0])
+        self._notes.batches(batches, offsets[0], staged.next_offset)
         return offsets
 
     def _append_each(self, checked: Sequence[Checked], now_ms: int, acks: int, done: RunDone) -> None:
@@ -216,12 +241,32 @@ class AppendQueue:
             else:
                 needed = max(needed, appended.last_offset + 1)
                 outcomes.append(appended.base_offset)
-        result = self._result(outcomes, now_ms)
+        self._answer_at(needed, before, acks, done, self._result(outcomes, now_ms))
+
+    def _answer_at(self, needed: int, before: int, acks: int, done: RunDone, result: RunResult) -> None:
+        """Answer a run of which everything lies below `needed`, where the log ended at `before` when it came."""
         # Where all are duplicates, the batches they repeat may have been safe for long, and no flush is to come.
         if acks == 0 or needed < 0 or (needed <= before and needed <= self._reached(acks)):
             done(result)
         else:
             self._waiters(acks).add(needed, done, result)
+
+    def _publish(self, run: PublishRun) -> None:
+        """Stage messages, or hold them until the ids of those that are in the log are known."""
+        self._held = None
+        if self._is_refused(run.contents, run.acks, run.answer):
+            return
+        if run.asks_for_ids and not self._ids.ready():
+            self._held = run
+            return
+        before, now_ms = self._log.log_end_offset, self._clock.wall_ms()
+        outcomes = self._stage.stage(run, self.rules, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self._ids.settled()
+        self._counters.duplicate_messages += len(run.duplicates)
+        taken = [one for one in outcomes if not isinstance(one, LogboomError)]
+        self._counters.refused_appends += len(outcomes) - len(taken)
+        needed = max(taken, default=Offset(-2)) + 1
+        self._answer_at(needed, before, run.acks, run.answer, self._result(outcomes, now_ms))
 
     def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
         if isinstance(one, LogboomError):
@@ -244,19 +289,11 @@ class AppendQueue:
         if appended.duplicate:
             self._counters.duplicate_batches += 1
             return appended
-        self._count(1, header.last_offset_delta + 1, len(records))
         if isinstance(one, ConditionalBatch):
-            self._conditions.noted(one.keys, appended.base_offset, self._log.log_end_offset)
-        elif self._conditions.follows:
-            self._conditions.appended((batch,), appended.base_offset)
+            self._notes.conditional(one, appended.base_offset, self._log.log_end_offset)
+        else:
+            self._notes.batches((batch,), appended.base_offset, self._log.log_end_offset)
         return appended
-
-    def _count(self, batches: int, records: int, size_bytes: int) -> None:
-        counters = self._counters
-        counters.appended_batches += batches
-        counters.appended_records += records
-        counters.appended_bytes += size_bytes
-        self._staged_bytes += size_bytes
 
     def _result(self, outcomes: Sequence[Offset | LogboomError], now_ms: int) -> RunResult:
         time_ms = now_ms if self.rules.stamps_append_time else NO_TIMESTAMP
@@ -273,7 +310,9 @@ class AppendQueue:
     def local_end_moved(self, end: Offset) -> None:
         """This broker's own copy is safe below `end`: answer acks=1."""
         self._at_leader.answer(end)
-        if self._held is not None:
+        if isinstance(self._held, PublishRun):
+            self._ids.written()
+        elif self._held is not None:
             self._conditions.written()
 
     def committed(self, end: Offset) -> None:
@@ -293,11 +332,11 @@ class AppendQueue:
         """Answer all that wait and all that was enqueued with `error`, as everything from now on."""
         self.refusal = error
         self._conditions.forget()
+        self._ids.forget()
         arrived, self._arrived = self._arrived, []
         held, self._held = self._held, None
-        unstaged = [(done, _nothing_taken(run, error)) for run, _, done in arrived]
-        if held is not None:
-            unstaged.insert(0, (held.done, _nothing_taken(held.checked, error)))
+        waiting = arrived if held is None else [held, *arrived]
+        unstaged = [_untaken(one, error) for one in waiting]
         tell_all([*self._refused_staged(error), *self._counted(unstaged, error)])
 
     def _refused_staged(self, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
@@ -316,10 +355,14 @@ def _no_doubt() -> None:
     return None
 
 
-def _with_equal_acks(arrived: Sequence[_Run]) -> list[_Run]:
-    """The runs at the head of the queue that ask for the same acks."""
-    _, alike = next(groupby(arrived, itemgetter(1)))
-    return list(alike)
+def _with_equal_acks(arrived: Sequence[_Run | PublishRun]) -> list[_Run]:
+    """The runs of batches at the head of the queue that ask for the same acks."""
+    alike: list[_Run] = []
+    for one in arrived:
+        if isinstance(one, PublishRun) or (alike and one[1] != alike[0][1]):
+            break
+        alike.append(one)
+    return alike
 
 
 def _split(runs: Sequence[_Run], result: RunResult) -> None:
@@ -330,6 +373,15 @@ def _split(runs: Sequence[_Run], result: RunResult) -> None:
         answers.append((done, RunResult(outcomes[at : at + len(run)], time_ms, start)))
         at += len(run)
     tell_all(answers)
+
+
+def _untaken(one: _Run | PublishRun | _Held, error: LogboomError) -> tuple[RunDone, RunResult]:
+    """The answer to a run that was not staged."""
+    if isinstance(one, PublishRun):
+        return one.answer, _nothing_taken(one.contents, error)
+    if isinstance(one, _Held):
+        return one.done, _nothing_taken(one.checked, error)
+    return one[2], _nothing_taken(one[0], error)
 
 
 def _nothing_taken(batches: Sequence[object], error: LogboomError) -> RunResult:

@@ -19,13 +19,16 @@ from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.deletion import RecordDeletion
 from logboom.broker.partition.follower import Follower
+from logboom.broker.partition.id_scan import IdLimits
 from logboom.broker.partition.leader import Leader
+from logboom.broker.partition.message_ids import MessageIds
+from logboom.broker.partition.publications import Publications
 from logboom.broker.partition.reads import CommittedReads
 from logboom.broker.partition.role import Role
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.partition.validation import AppendRules
 from logboom.broker.partition.waiters import AppendResult, Done, RunDone, RunResult, single
-from logboom.metadata import Stream
+from logboom.metadata import Stream, StreamConfig
 from logboom.storage import LogConfig, PartitionLog
 
 __all__ = ["AppendResult", "Partition", "RunDone", "RunResult", "log_config"]
@@ -49,12 +52,22 @@ def log_config(stream: Stream, index: PartitionIndex, broker: BrokerConfig) -> L
     )
 
 
+def _id_limits(config: StreamConfig, broker: BrokerConfig) -> IdLimits:
+    """How far back the ids of messages are remembered: records that may be deleted sooner are not, so that a new leader
+    knows what the one before it knew."""
+    window_ms = config.nats_duplicate_window_ms
+    if config.deletes and config.retention_ms >= 0:
+        window_ms = min(window_ms, config.retention_ms)
+    return IdLimits(window_ms, config.nats_duplicate_window_records, broker.max_decompressed_bytes)
+
+
 class Partition:
     """See the module. `broker.group_commit.FlushTarget`."""
 
     __slots__ = (
         "_conditions",
         "_follower",
+        "_ids",
         "_leader",
         "_queue",
         "_services",
@@ -62,6 +75,7 @@ class Partition:
         "deletion",
         "index",
         "log",
+        "publications",
         "reads",
         "role",
         "stream",
@@ -89,7 +103,17 @@ class Partition:
             read_soon=self.reads.start,
             resume=partial(services.flusher.enqueue, self, 0),
         )
-        self._queue = AppendQueue(log, rules, self._conditions, services.clock, services.counters)
+        self._ids = MessageIds(
+            log,
+            _id_limits(self.config, broker),
+            clock=services.clock,
+            counters=services.counters,
+            read_soon=self.reads.start,
+            resume=partial(services.flusher.enqueue, self, 0),
+        )
+        self._queue = AppendQueue(log, rules, self._conditions, self._ids, services.clock, services.counters)
+        self.publications = Publications(self._queue, services.clock, partial(services.flusher.enqueue, self))
+        """Appends of messages, of which this broker makes the batches."""
         self._leader = self._new_leader()
         self._follower = Follower(
             self,
@@ -134,6 +158,7 @@ class Partition:
         self.stream = stream
         self.config = config = broker.stream_config(stream)
         self._queue.rules = AppendRules.of(config, broker)
+        self._ids.configure(_id_limits(config, broker))
         self.log.configure(log_config(stream, self.index, broker))
         self._leader.minimum_changed(config.min_insync_replicas)
 

@@ -1,5 +1,6 @@
 """The rules by which a partition takes a client's batch. Pure: one batch and the time in, the batch or an error out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -11,6 +12,7 @@ from logboom.records import (
     BatchHeader,
     Codec,
     RecordLimits,
+    batch_of,
     check_timestamps,
     read_header,
     recompress,
@@ -101,6 +103,19 @@ class AppendRules:
         except LogboomError as error:
             return error
         return (records, header) if conditional is None else replace(conditional, batch=(records, header))
+
+    def batch_of(self, contents: Sequence[bytes], received_ms: int, now_ms: int) -> Batch:
+        """What this broker has packed itself, as one batch the way the stream stores it."""
+        records: bytearray = batch_of(contents, received_ms)
+        header = read_header(records)
+        if self.codec is not None and self.codec is not Codec.NONE:
+            packed = recompress(records, header, self.codec, self.codec_level, self.limits.max_decompressed_bytes)
+            if len(packed) < len(records):
+                records, header = packed, read_header(packed)
+        if self.stamps_append_time:
+            stamp_append_time(records, 0, now_ms)
+            header = read_header(records)
+        return records, header
 
     def _check_keys(self, records: bytearray | memoryview, header: BatchHeader) -> None:
         """Raises InvalidRecordError where a record has no key, as Kafka's LogValidator."""

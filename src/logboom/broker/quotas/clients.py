@@ -66,6 +66,15 @@ class ClientQuotas:
             throttle_ms = max(throttle_ms, produce_throttle_ms)
         return throttle_ms
 
+    def charge_published(self, size_bytes: int) -> int:
+        """Charge messages of a publisher that cannot be made to wait. Returns the milliseconds until they can be taken;
+        if that is not 0, nothing was charged and they are to be refused."""
+        if self._produce is None:
+            return 0
+        throttle_ms = self._produce.charge_unless_above(size_bytes, self._manager.now_ms())
+        self._manager.count(PRODUCER_BYTE_RATE, throttle_ms)
+        return throttle_ms
+
     def charge_time(self, spent_ns: int) -> None:
         """Charge loop time after the throttle time was computed: it counts towards the next request's."""
         if self._request is not None:

@@ -1,0 +1,93 @@
+"""Reading the newest part of a log for the ids of its messages, in slices that are short enough for a reader thread.
+
+A new leader does this once, and a broker after its start: what it then knows is what any leader of this log would know.
+"""
+
+from typing import Final, NamedTuple, Protocol
+
+from logboom.base.ids import Offset
+from logboom.base.units import MIB, SECOND_MS
+from logboom.broker.partition.id_window import IdWindow
+from logboom.records import MESSAGE_ID, header_values, iter_batches, records_body
+from logboom.storage import TimedOffset
+
+_SLICE_BYTES: Final = MIB
+
+
+class Reader(Protocol):
+    """The part of a `storage.LogReader` that is used here. All of it may wait for the disk."""
+
+    def read_with_next_offset(
+        self, offset: Offset, max_bytes: int, *, ceiling: Offset
+    ) -> tuple[bytes | memoryview, Offset] | None: ...
+
+    def offset_for_time(self, timestamp_ms: int, *, ceiling: Offset) -> TimedOffset | None: ...
+
+
+class Moment(NamedTuple):
+    """One moment by both clocks."""
+
+    wall_ms: int
+    monotonic_s: float
+
+
+class IdLimits(NamedTuple):
+    """How far back ids are remembered."""
+
+    window_ms: int
+    records_max: int
+    max_decompressed_bytes: int
+
+    @property
+    def window_s(self) -> float:
+        """In seconds."""
+        return self.window_ms / SECOND_MS
+
+
+class IdScan:
+    """All records of the log are written. `read_slice` is called until it says that it is done, in threads, one at a
+    time; then `window` is the loop's."""
+
+    def __init__(self, reader: Reader, start: Offset, end: Offset, now: Moment, limits: IdLimits) -> None:
+        """`start`, `end`: of the log."""
+        self.window = IdWindow(end, limits.window_s, limits.records_max)
+        self.read_bytes = 0
+        self._reader = reader
+        self._start = start
+        self._end = end
+        self._now = now
+        self._limits = limits
+        self._at: Offset | None = None
+
+    def read_slice(self) -> bool:
+        """Read on; whether there is no more to read. Raises LogboomError where the log cannot be read."""
+        if self._at is None:
+            self._at = self._first()
+        if self._at >= self._end:
+            return True
+        found = self._reader.read_with_next_offset(self._at, _SLICE_BYTES, ceiling=self._end)
+        assert found is not None, "only a read of what is in memory alone gives nothing"
+        data, behind = found
+        assert behind > self._at, "a batch holds each offset below the ceiling"
+        self._at = behind
+        self.read_bytes += len(data)
+        self._take(data)
+        return self._at >= self._end
+
+    def _first(self) -> Offset:
+        """The first record that counts, and the last one in any case: messages may have to follow it."""
+        first = self._reader.offset_for_time(self._now.wall_ms - self._limits.window_ms, ceiling=self._end)
+        wanted = self._end - 1 if first is None else min(first.offset, self._end - 1)
+        return Offset(max(wanted, self._end - self._limits.records_max, self._start))
+
+    def _take(self, data: bytes | memoryview) -> None:
+        now, note = self._now, self.window.note
+        for position, header in iter_batches(data):
+            if header.is_control:
+                continue
+            body = records_body(data, position, header, self._limits.max_decompressed_bytes)
+            base_ms = header.base_timestamp
+            for delta, later_ms, message_id in header_values(body, header.records_count, MESSAGE_ID):
+                time_ms = header.max_timestamp if header.uses_append_time else base_ms + later_ms
+                age_s = max(now.wall_ms - time_ms, 0) / SECOND_MS
+                note(message_id, header.base_offset + delta, now.monotonic_s - age_s)
