@@ -4,7 +4,8 @@ The one place that knows the broker and all doors. `node` starts them in this or
 
     HTTP      first, so that /healthz and /readyz answer while logs are recovered
     broker    recovers the data directory; this may take minutes after a crash
-    Kafka     last, so that no client connects before it can be served
+    Kafka     so that no client connects before it can be served
+    NATS      last: messages come as soon as something is subscribed to
 
 A stop (SIGTERM, SIGINT) closes the listeners, answers the requests that were accepted, flushes and closes the logs, all
 within a bound of time; a second signal ends the process at once, which is as safe as a crash. `process` has the signals

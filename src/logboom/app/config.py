@@ -14,6 +14,7 @@ from logboom.base.settings import Problem, Settings, SettingsError, YamlDocument
 from logboom.broker.config import BrokerConfig
 from logboom.http.config import HttpConfig
 from logboom.kafka.config import KafkaConfig
+from logboom.nats.config import NatsConfig
 from logboom.peer.config import PeerConfig
 
 ENVIRONMENT_PREFIX: Final = "LOGBOOM_"
@@ -60,6 +61,7 @@ class NodeConfig(Settings):
     kafka: KafkaConfig = KafkaConfig()
     http: HttpConfig = HttpConfig()
     peer: PeerConfig = PeerConfig()
+    nats: NatsConfig = NatsConfig()
     log: LogConfig = LogConfig()
 
 

@@ -2,9 +2,9 @@
 
 Start: HTTP first, so that `/readyz` can say what the start waits for; then the door to other brokers, which a broker
 may need while it starts; then the broker, which recovers; then Kafka, so that no client connects before it can be
-served. Stop goes the other way: no new connections, accepted requests are answered, everything is flushed and closed.
-Knows the parts and their order; nothing of processes, signals, protocols or logs on disk. What the parts run on is
-handed in, so that `sim` runs a whole node.
+served; then NATS, from which messages come as soon as something is subscribed to. Stop goes the other way: no new
+connections, accepted requests are answered, everything is flushed and closed. Knows the parts and their order; nothing
+of processes, signals, protocols or logs on disk. What the parts run on is handed in, so that `sim` runs a whole node.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from logboom.app.config import LogLevel, NodeConfig
 from logboom.app.kafka_metrics import kafka_metrics
 from logboom.app.limit_metrics import limit_metrics
+from logboom.app.nats_metrics import nats_metrics
 from logboom.app.peer_metrics import peer_metrics
 from logboom.base.errors import LogboomError
 from logboom.base.ports import Disk
@@ -35,11 +36,15 @@ from logboom.http.broker_metrics import broker_metrics
 from logboom.http.door import HttpDoor, Source
 from logboom.kafka.cluster.view import LISTENER as KAFKA_LISTENER
 from logboom.kafka.server.door import KafkaDoor, advertised_address
+from logboom.nats.door import NatsDoor
 from logboom.peer.door import PeerDoor
 from logboom.peer.key import ClusterKeys, read_cluster_keys
 
 ANSWER_GRACE_S: Final = 2.5
 """How long accepted requests may take to be answered; with the flush that follows, a stop takes less than 5 s."""
+
+STOP_MAX_S: Final = 20.0
+"""The longest time for a stop, which a hanging disk could block. After it the process exits, as in a crash."""
 
 
 class StartError(LogboomError):
@@ -51,6 +56,8 @@ class Ready:
     """The addresses and the data directory of a node that is ready."""
 
     kafka: str
+    nats: str | None
+    """Where publishers reach NATS; None where nothing is taken from there."""
     http: str | None
     """None where the HTTP server is turned off."""
     peer: str | None
@@ -87,6 +94,7 @@ class Node:
         self.broker: Broker | None = None
         """None before it has recovered, and after the stop."""
         self._kafka: KafkaDoor | None = None
+        self._nats: NatsDoor | None = None
         self._phase: str | None = "starting"
 
     async def start(self) -> Ready:
@@ -99,12 +107,14 @@ class Node:
             version = importlib.metadata.version("logboom")
             self._sources.append(lambda: broker_metrics(broker, version, self._config.http.max_partition_series))
             kafka = await self._start_kafka(broker)
+            self._start_nats(broker)
         except BaseException:  # a cancelled start too: what was begun is stopped before the error goes on
             await self.stop()
             raise
         self._phase = None
         return Ready(
             kafka=kafka,
+            nats=",".join(self._config.nats.servers) or None,
             http=self._http.address if self._http else None,
             peer=self._peer.listening if self._peer else None,
             data=str(self._config.broker.data_dir.absolute()),
@@ -175,10 +185,18 @@ class Node:
         self._sources.append(lambda: self._limit_metrics(broker, door))
         return join_address(host, port)
 
+    def _start_nats(self, broker: Broker) -> None:
+        if not self._config.nats.servers:
+            return
+        door = NatsDoor(broker, self._config.nats, self._log)
+        door.start()
+        self._nats = door
+        self._sources.append(lambda: nats_metrics(door.metrics))
+
     def _limit_metrics(self, broker: Broker, kafka: KafkaDoor) -> Iterable[Metric]:
         usages = [*broker_limits(broker), *kafka.limits()]
         hits = {**broker_limit_hits(broker), **kafka.limit_hits()}
-        for door in (self._http, self._peer):
+        for door in (self._http, self._peer, self._nats):
             if door is not None:
                 usages += door.limits()
                 hits |= door.limit_hits()
@@ -195,6 +213,8 @@ class Node:
         if self.broker is not None:
             await self.broker.leave()
             self.broker.groups.resign()
+        if self._nats is not None:
+            await self._nats.stop(ANSWER_GRACE_S)
         if self._kafka is not None:
             await self._kafka.stop(ANSWER_GRACE_S)
         self._sources.clear()
@@ -204,7 +224,7 @@ class Node:
             await self._peer.stop()
         if self._http is not None:
             await self._http.stop()
-        self._kafka = self.broker = self._peer = self._http = None
+        self._kafka = self._nats = self.broker = self._peer = self._http = None
 
 
 @contextlib.contextmanager

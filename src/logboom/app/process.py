@@ -19,12 +19,12 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.app.config import NodeConfig
 from logboom.app.log import open_log, set_level
-from logboom.app.node import Node, Ready
+from logboom.app.node import STOP_MAX_S, Node, Ready
 from logboom.app.notify import notify_systemd
+from logboom.app.supervisor.nats_server import EmbeddedNats
+from logboom.broker.disk.data_dir import NATS_SERVER_FILE
 from logboom.host import keep_buffers
-
-STOP_MAX_S: Final = 20.0
-"""The longest time for a stop, which a hanging disk could block. After it the process exits, as in a crash."""
+from logboom.nats.config import EMBEDDED
 
 START_CANCEL_MAX_S: Final = 1.0
 """How long an interrupted start may take to clean up. It has no requests to answer, so the process exits then."""
@@ -69,6 +69,21 @@ async def _start_or_stop(work: Coroutine[Any, Any, Ready], stop_requested: async
 
 async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None]) -> None:
     signals = _Signals(log)
+    nats = None
+    if config.nats.servers == [EMBEDDED]:
+        nats = EmbeddedNats(config.nats.embedded_listen, config.broker.data_dir / NATS_SERVER_FILE, log)
+        await nats.start()
+        config = config.model_copy(update={"nats": config.nats.model_copy(update={"servers": [nats.url]})})
+    try:
+        await _live_node(config, log, announce, signals)
+    finally:
+        if nats is not None:
+            await nats.stop()
+
+
+async def _live_node(
+    config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None], signals: _Signals
+) -> None:
     collectors = (ProcessCollector(registry=None), GCCollector(registry=CollectorRegistry()))
     node = Node(config, log, process_metrics=collectors, set_log_level=set_level)
     ready = await _start_or_stop(node.start(), signals.stop_requested)

@@ -74,6 +74,10 @@ class Catalog:
         """The quotas of every entity that has some. The mapping never changes; ask again for a later one."""
         return self._state.image.quotas
 
+    def watch(self, callback: Callable[[ImageDelta], None]) -> None:
+        """Call `callback` on the loop with every change of the image, once this broker has followed it."""
+        self._state.watch(callback)
+
     def watch_quotas(self, callback: Callable[[], None]) -> None:
         """Call `callback` on the loop whenever quotas changed."""
 

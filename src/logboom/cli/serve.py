@@ -19,6 +19,14 @@ Join = Annotated[
         "--join", metavar="HOST:PORT", help="Where a broker of the cluster to join takes in others; repeatable."
     ),
 ]
+Nats = Annotated[
+    str | None,
+    typer.Option(
+        "--nats",
+        metavar="URL",
+        help="Take messages from NATS: nats://HOST:PORT[,...], or `embedded` for a nats-server started here.",
+    ),
+]
 Processes = Annotated[
     int | None,
     typer.Option(
@@ -59,6 +67,7 @@ def serve(
         typer.Option("--key", metavar="FILE", help="The cluster's key; `logboom cluster key` makes one."),
     ] = None,
     join: Join = None,
+    nats: Nats = None,
     rack: Annotated[
         str | None, typer.Option("--rack", metavar="NAME", help="Where it stands: replicas are spread over racks.")
     ] = None,
@@ -84,6 +93,7 @@ def serve(
         "http.listen": http,
         "peer.listen": peer,
         "peer.key_file": key and str(key),
+        "nats.servers": nats,
     }
     if processes is None:
         run_node(node_config(config, settings, flags), _announce_json if as_json else _announce)
@@ -104,6 +114,8 @@ def _announce(ready: Ready) -> None:
     typer.echo("Logboom is ready.")
     typer.echo(f"  Kafka  {ready.kafka}")
     typer.echo(f"  HTTP   http://{ready.http}/metrics" if ready.http else "  HTTP   none")
+    if ready.nats:
+        typer.echo(f"  NATS   {ready.nats}")
     if ready.peer:
         typer.echo(f"  peers  {ready.peer}")
     typer.echo(f"  data   {ready.data}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from logboom.app.process import STOP_MAX_S
+from logboom.app.node import STOP_MAX_S
 from logboom.app.supervisor.child import Child, NodeStartError, how_it_ended
 from logboom.base.errors import LogboomError
 

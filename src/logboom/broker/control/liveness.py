@@ -1,11 +1,11 @@
-"""Leases of brokers on the controller: it answers heartbeats, and fences brokers whose leases have ended.
+"""The controller's care for who is alive: it answers heartbeats, and fences brokers whose leases are over.
 
 A lease is given only by a controller that led the group at some time after the heartbeat had come
 (`confirm_leadership`): then any other controller begins later, and gives every broker a whole lease before it fences
 one. So a broker's own view of its lease always ends first (`metadata.leases`).
 
-A fenced broker gets none, and is unfenced only once it has applied the entry that took its leaderships away: a broker
-whose disk hangs may still send heartbeats, while it applies no entry.
+A fenced broker gets none, and is unfenced only once it has applied what took its leaderships away: one whose disk hangs
+sends heartbeats, and hears of no change.
 
 Life: that of the broker; `begin` and `end` with each controllership.
 """
@@ -23,9 +23,9 @@ from logboom.metadata.leases import BrokerLeases
 from logboom.metadata.membership import begin_shutdown, checked_epoch, fence, unfence
 
 _RETRY_S: Final = 0.1
-_PAUSED: Final = 0.5
-"""A timer that is late by this share of a lease means that this process, or its machine, was paused: heartbeats that
-came meanwhile are not read yet."""
+_STOOD_STILL: Final = 0.5
+"""A timer that is late by this share of a lease says that this process, or its machine, stood still: what others sent
+meanwhile is not read yet."""
 InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """Runs one change of the metadata after the other."""
 
@@ -90,8 +90,7 @@ class Liveness:
         )
 
     def _has_followed(self, broker: BrokerId, applied: int) -> bool:
-        """Whether a fenced broker has applied everything up to its fencing: what was applied here at its first
-        heartbeat."""
+        """Whether a fenced broker knows that it was fenced: what was applied here when it was first heard of."""
         return applied >= self._to_apply.setdefault(broker, self._context.writer.applied_index)
 
     async def _unfence(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
@@ -132,11 +131,8 @@ class Liveness:
         if leases is None:
             return
         late_s = self._now_s() - self._due_s
-        if late_s > _PAUSED * self._context.config.now.lease_ms / 1_000:
-            self._context.log.warning(
-                "this controller was paused, so every broker gets a whole lease before it may be fenced",
-                seconds=round(late_s, 3),
-            )
+        if late_s > _STOOD_STILL * self._context.config.now.lease_ms / 1_000:
+            self._context.log.warning("this controller stood still, so it fences nobody yet", seconds=round(late_s, 3))
             leases.begin_anew(self._now_s())
         expired = leases.expired(self._now_s())
         if self._fencing is not None and not self._fencing.done():
@@ -147,7 +143,7 @@ class Liveness:
             self._set_timer()
 
     async def _fence(self, leases: BrokerLeases, expired: tuple[BrokerId, ...]) -> None:
-        """Fence brokers, except those whose heartbeat arrives before."""
+        """Fence brokers, unless one of them is heard of before its turn."""
         try:
             for broker in expired:
                 await self._in_order(partial(self._fence_one, leases, broker))
@@ -169,7 +165,7 @@ class Liveness:
         leases.drop(broker)
 
     def _is_alone(self) -> bool:
-        """Whether nobody else could lead anything: a single node that was paused continues as before."""
+        """Whether nobody else could lead anything: a single node that stood still goes on where it was."""
         return all(one.id == self._context.identity.broker_id for one in self._context.image.brokers.values())
 
     def _now_s(self) -> float:

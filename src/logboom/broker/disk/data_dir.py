@@ -6,6 +6,7 @@
     metadata/     this broker's copy of the cluster's metadata
     high-watermarks  how far replicated partitions were committed, as a start (`high_watermarks`)
     scrub         how far the scrubber is (`scrubber`)
+    nats-server.conf  of the nats-server beside the broker, where it runs one (`app` writes it anew at each start)
     streams/      one directory per partition, `<stream>-<partition>`; `*.deleted` ones wait for removal
 
 Knows these files, through the Disk port alone; not what is in the two directories, nor what a format holds (`storage`).
@@ -33,6 +34,7 @@ _FORMAT_FILE: Final = "format.json"
 _NODE_FILE: Final = "node.json"
 _LOCK_FILE: Final = "lock"
 _LOST_AND_FOUND: Final = "lost+found"
+NATS_SERVER_FILE: Final = "nats-server.conf"
 _ASKS: Final = ""
 """The cluster id of a broker that does not know it yet."""
 _ENTRIES: Final = frozenset(
@@ -45,6 +47,7 @@ _ENTRIES: Final = frozenset(
         _NODE_FILE,
         _LOCK_FILE,
         _LOST_AND_FOUND,
+        NATS_SERVER_FILE,
     }
 )
 
@@ -174,7 +177,7 @@ def _lock(path: Path, disk: Disk) -> Lock:
 def _check_unknown_entries(path: Path, disk: Disk) -> None:
     """A directory without a format file must be empty but for what an interrupted first start leaves."""
     found = [name for name in disk.list(".") if not name.startswith(_FORMAT_FILE)]
-    unknown = [name for name in found if name not in (_LOCK_FILE, _LOST_AND_FOUND)]
+    unknown = [name for name in found if name not in (_LOCK_FILE, _LOST_AND_FOUND, NATS_SERVER_FILE)]
     if unknown and not disk.exists(_FORMAT_FILE):
         raise DataDirError(
             f"{path} holds other things ({', '.join(unknown[:3])}) and no {_FORMAT_FILE}: "

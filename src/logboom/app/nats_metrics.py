@@ -1,0 +1,51 @@
+"""The counters of the way to NATS as Prometheus metrics.
+
+It is here because the NATS and HTTP packages do not import each other.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from logboom.nats.metrics import NatsMetrics
+
+_GAUGES: Final = {
+    "connected": "1 while a server of NATS takes what this broker says.",
+    "subscriptions": "Subscriptions of this broker.",
+    "inflight_bytes": "Memory of messages that have arrived and are not stored yet.",
+}
+_COUNTERS: Final = {
+    "connections": "Connections to NATS that were made.",
+    "failed_connections": "Attempts to connect that failed.",
+    "reading_pauses": "Times that the connection was not read for a moment, because a limit was reached.",
+    "received": "Messages received.",
+    "received_bytes": "Bytes of payloads and headers received.",
+    "stored": "Messages stored, duplicates not among them.",
+    "duplicates": "Messages that were stored before, by their ids.",
+    "elsewhere": "Messages received that another broker stores, since it leads their partition.",
+    "acks": "Answers sent to reply subjects, errors among them.",
+    "lost_acks": "Answers for which there was no connection.",
+    "handovers": "Leaderships taken over from a broker that was alive.",
+    "handed_over": "Messages passed on to the next leader of their partition.",
+    "slow_consumer": "Times that the embedded nats-server cut off a client that did not read.",
+}
+_BY_REASON: Final = {
+    "disconnects": "Connections lost, by what was the matter; plain messages published meanwhile are lost.",
+    "errors": "Errors that servers of NATS told, by kind.",
+    "refused": "Messages not stored whose publisher was told so, by reason.",
+    "dropped": "Messages not stored whose publisher asked for no answer, by reason.",
+}
+
+
+def nats_metrics(metrics: NatsMetrics) -> Iterator[Metric]:
+    """All metrics of the way to NATS."""
+    for name, text in _GAUGES.items():
+        yield GaugeMetricFamily(f"logboom_nats_{name}", text, value=getattr(metrics, name))
+    for name, text in _COUNTERS.items():
+        yield CounterMetricFamily(f"logboom_nats_{name}", text, value=getattr(metrics, name))
+    for name, text in _BY_REASON.items():
+        family = CounterMetricFamily(f"logboom_nats_{name}", text, labels=("reason",))
+        for reason, count in getattr(metrics, name).items():
+            family.add_metric((reason,), count)
+        yield family

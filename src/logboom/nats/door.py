@@ -1,0 +1,71 @@
+"""The way to NATS of one broker: a connection that is kept up, and the subscriptions of what this broker leads."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from logboom.base.limits import LimitUsage
+from logboom.broker.rate_limited_log import RateLimitedLog
+from logboom.nats.config import NatsConfig
+from logboom.nats.ingress.budget import Budget
+from logboom.nats.ingress.ingress import Ingress
+from logboom.nats.ingress.services import IngressServices
+from logboom.nats.link.link import Link
+from logboom.nats.metrics import NatsMetrics
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from logboom.broker.broker import Broker
+
+_POLL_S: Final = 0.01
+
+
+class NatsDoor:
+    """`start`, once; `stop`, once, while the broker still works."""
+
+    def __init__(self, broker: "Broker", config: NatsConfig, log: "FilteringBoundLogger") -> None:
+        """`config.servers` names servers. Raises LogboomError where a file with a secret cannot be used."""
+        self._hits: Counter[str] = Counter()
+        self.metrics = NatsMetrics()
+        limited = RateLimitedLog(log, broker.clock, self._hits)
+        name = f"logboom-{broker.identity.broker_id}"
+        self._link = Link(config, name, ids=broker.runtime.ids, log=limited, metrics=self.metrics)
+        self._budget = Budget(
+            config.max_inflight_bytes,
+            lambda: broker.publishing.is_backpressured,
+            self._link.hold,
+            self._link.release,
+            self.metrics,
+        )
+        services = IngressServices(self._link, broker.replicas, broker.publishing, self._budget, self.metrics, limited)
+        self._ingress = Ingress(services, broker.catalog)
+
+    def limits(self) -> Iterator[LimitUsage]:
+        """How much of each limit is used."""
+        yield LimitUsage("nats.max_inflight_bytes", self._budget.limit_bytes, self.metrics.inflight_bytes)
+
+    def limit_hits(self) -> dict[str, int]:
+        """How often each limit was reached."""
+        return dict(self._hits)
+
+    def start(self) -> None:
+        """Begin to connect, and to subscribe. Where NATS is not there yet, it is tried until it is."""
+        self._link.start()
+        self._ingress.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Subscribe to nothing any more; answer what has arrived, within `grace_s` seconds; then say no more."""
+        self._ingress.stop()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._link.ended()
+                while self.metrics.inflight_bytes:
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            pass
+        self._budget.close()
+        await self._link.stop()

@@ -1,0 +1,66 @@
+"""Which subscriptions a broker should have: those of the partitions that it leads. Pure.
+
+    one partition            its leader subscribes to the stream's subjects
+    `{partition}` in one     each leader subscribes to the subject of its partition
+    a partitioner            each broker that leads a partition subscribes once, and drops what others lead
+    round robin              each leader subscribes in one queue, of which the server chooses a member for each message
+
+A stream of a group subscribes in the queue of the group. With a partitioner that cannot be: the server would choose one
+broker for a message, and the partitioner another.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from logboom.base.ids import StreamId
+
+PARTITION_TOKEN: Final = "{partition}"  # noqa: S105  # of a subject
+_QUEUE_PREFIX: Final = "logboom."
+
+
+class Wish(NamedTuple):
+    """One subscription."""
+
+    stream_id: StreamId
+    subject: str
+    queue: str | None
+    partition: int | None
+    """Where its messages go; None: the partitioner decides for each."""
+
+
+class Attached(NamedTuple):
+    """What the plan has to know of a stream."""
+
+    stream_id: StreamId
+    name: str
+    subjects: Sequence[str]
+    group: str | None
+    partitions: int
+    is_chosen_by_server: bool
+    """Whether the server chooses among the partitions (round robin)."""
+
+
+def wishes(stream: Attached, led: Iterable[int]) -> set[Wish]:
+    """The subscriptions of a broker that leads these partitions of a stream."""
+    indexes = sorted(led)
+    found = set()
+    for subject in stream.subjects:
+        if PARTITION_TOKEN in subject:
+            found |= {
+                Wish(stream.stream_id, subject.replace(PARTITION_TOKEN, str(index)), stream.group, index)
+                for index in indexes
+            }
+        elif stream.partitions == 1 or stream.is_chosen_by_server:
+            queue = stream.group
+            if stream.partitions > 1:
+                queue = queue or f"{_QUEUE_PREFIX}{stream.name}"
+            found |= {Wish(stream.stream_id, subject, queue, index) for index in indexes}
+        elif indexes and stream.group is None:
+            found.add(Wish(stream.stream_id, subject, None, None))
+    return found
+
+
+def cannot_be_grouped(stream: Attached) -> bool:
+    """Whether the stream is in a group, and has more partitions than a group can be split over."""
+    plain = any(PARTITION_TOKEN not in subject for subject in stream.subjects)
+    return stream.group is not None and stream.partitions > 1 and plain and not stream.is_chosen_by_server

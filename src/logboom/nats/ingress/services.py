@@ -1,0 +1,22 @@
+"""What all intakes of a broker share."""
+
+from dataclasses import dataclass
+
+from logboom.broker.publishing import Publishing
+from logboom.broker.rate_limited_log import RateLimitedLog
+from logboom.broker.replicas import Replicas
+from logboom.nats.ingress.budget import Budget
+from logboom.nats.link.link import Link
+from logboom.nats.metrics import NatsMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class IngressServices:
+    """See the module. On one loop."""
+
+    link: Link
+    replicas: Replicas
+    publishing: Publishing
+    budget: Budget
+    metrics: NatsMetrics
+    log: RateLimitedLog

@@ -1,0 +1,29 @@
+"""What a client says to a NATS server. Pure; subjects and queue names are checked by whoever has them from outside."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+PING: Final = b"PING\r\n"
+PONG: Final = b"PONG\r\n"
+
+
+def connect(options: Mapping[str, object]) -> bytes:
+    """The log-in."""
+    return b"CONNECT %b\r\n" % json.dumps(options, separators=(",", ":")).encode()
+
+
+def subscribe(sid: int, subject: str, queue: str | None) -> bytes:
+    """From now on messages of a subject come with this `sid`; of a queue, each goes to one of its members."""
+    words = [subject] if queue is None else [subject, queue]
+    return f"SUB {' '.join(words)} {sid}\r\n".encode()
+
+
+def unsubscribe(sid: int) -> bytes:
+    """No more messages with this `sid`; those that are on their way still come."""
+    return b"UNSUB %d\r\n" % sid
+
+
+def publish(subject: bytes, payload: bytes) -> bytes:
+    """A message."""
+    return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)

@@ -1,0 +1,227 @@
+"""One connection to a NATS server, as a client.
+
+    GREETING   connected; the server is to say what it is
+    LOGGING IN TLS where it is spoken, then the log-in, until the server answers a ping
+    UP         messages come in, acks and subscriptions go out
+    LOST       told once
+
+What is sent in one turn of the loop leaves in one write. The connection is not read while a limit asks for that, or
+while the server does not read what it is sent.
+"""
+
+import asyncio
+import json
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, cast
+
+from logboom.base.errors import LogboomError
+from logboom.nats.link import commands
+from logboom.nats.link.frames import Delivery, FrameError, FrameReader, Info, Ping, Pong, Refusal
+
+_PINGS_UNANSWERED_MAX: Final = 2
+_UNSENT: Final = "unsent"
+
+
+class ConnectionLostError(LogboomError):
+    """A connection to NATS is not there any more, or was never made."""
+
+
+class ConnectionUser(Protocol):
+    """Who uses a connection."""
+
+    def delivered(self, run: list[Delivery]) -> None:
+        """Messages that came one behind the other, all of this read up to the next notice."""
+
+    def told(self, info: Mapping[str, Any]) -> None:
+        """What the server says of itself, once more."""
+
+    def refused(self, text: str) -> None:
+        """An error of the server, which may close the connection or not."""
+
+    def paused(self) -> None:
+        """The connection is not read from now on."""
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone; nothing is told after this."""
+
+
+class Connection(asyncio.Protocol):
+    """See the module. Life: made by `create_connection`; `log_in`; until `lost` was told."""
+
+    def __init__(self, user: ConnectionUser, *, max_unsent_bytes: int, ping_interval_s: float) -> None:
+        self._user = user
+        self._max_unsent_bytes = max_unsent_bytes
+        self._ping_interval_s = ping_interval_s
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._info: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
+        self._pongs: deque[asyncio.Future[None]] = deque()
+        self._pings_unanswered = 0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._outgoing: list[bytes] = []
+        self._holds: set[str] = set()
+        self._reason: str | None = None
+        self._is_up = False
+
+    # --- asyncio ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._max_unsent_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        if self._reason is not None:
+            return
+        try:
+            for event in self._reader.feed(data):
+                if isinstance(event, list):
+                    self._user.delivered(event)
+                else:
+                    self._noticed(event)
+        except FrameError as error:
+            self.end(str(error))
+
+    def eof_received(self) -> None:
+        self._reason = self._reason or "closed by the server"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+        reason = self._reason or (f"broken: {exc}" if exc is not None else "closed by the server")
+        self._reason = reason
+        self._transport = None
+        waiting: list[asyncio.Future[Any]] = [self._info, *self._pongs]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionLostError(reason))
+                future.exception()  # nobody needs to be waiting
+        if self._is_up:
+            self._is_up = False
+            self._user.lost(reason)
+
+    def pause_writing(self) -> None:
+        self.hold(_UNSENT)
+
+    def resume_writing(self) -> None:
+        self.release(_UNSENT)
+
+    # --- log-in -------------------------------------------------------------------------------------------------
+
+    async def greeting(self) -> Mapping[str, Any]:
+        """What the server says of itself first. Raises ConnectionLostError."""
+        return await asyncio.shield(self._info)
+
+    async def log_in(
+        self, options: Callable[[Mapping[str, Any]], Mapping[str, object]], tls: ssl.SSLContext | None, host: str
+    ) -> Mapping[str, Any]:
+        """Speak TLS where `tls` is given, then log in with what `options` makes of the greeting.
+
+        What the server said of itself. Raises ConnectionLostError; OSError where TLS fails.
+        """
+        info = await self.greeting()
+        if tls is not None:
+            assert self._transport is not None
+            transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
+            if transport is None:
+                raise ConnectionLostError(self._reason or "closed by the server")
+            self.connection_made(transport)
+        self.send(commands.connect({**options(info), "tls_required": tls is not None}))
+        await self.round_trip()
+        self._is_up = True
+        self._ticker = self._loop.call_later(self._ping_interval_s, self._tick)
+        return info
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(self._ping_interval_s, self._tick)
+        if self._holds:
+            return  # an answer could not be read
+        if self._pings_unanswered >= _PINGS_UNANSWERED_MAX:
+            self.end("the server does not answer")
+            return
+        self._pings_unanswered += 1
+        self.round_trip()
+
+    # --- receiving ----------------------------------------------------------------------------------------------
+
+    def _noticed(self, notice: Info | Refusal | Ping | Pong) -> None:
+        match notice:
+            case Ping():
+                self.send(commands.PONG)
+            case Pong():
+                self._pings_unanswered = 0
+                if self._pongs and not (pong := self._pongs.popleft()).done():
+                    pong.set_result(None)
+            case Refusal(text):
+                if not self._is_up:
+                    self._reason = text
+                self._user.refused(text)
+            case Info(text=text):
+                self._told(text)
+
+    def _told(self, text: bytes) -> None:
+        try:
+            info = json.loads(text)
+        except ValueError:
+            info = None
+        if not isinstance(info, dict):
+            raise FrameError("an INFO line that is no JSON object")
+        if self._info.done():
+            self._user.told(info)
+        else:
+            self._info.set_result(info)
+
+    def hold(self, why: str) -> None:
+        """Do not read until every reason was taken back."""
+        if not self._holds and self._transport is not None:
+            self._transport.pause_reading()
+            self._user.paused()
+        self._holds.add(why)
+
+    def release(self, why: str) -> None:
+        """Take a reason back. Idempotent."""
+        if why in self._holds:
+            self._holds.remove(why)
+            if not self._holds and self._transport is not None:
+                self._transport.resume_reading()
+
+    # --- sending ------------------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Send at the end of this turn of the loop; nothing once the connection is lost."""
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(data)
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if self._transport is not None:
+            self._transport.write(b"".join(outgoing))
+
+    def round_trip(self) -> asyncio.Future[None]:
+        """Done once the server has handled all that was sent so far, and what it sent before was received; with
+        ConnectionLostError where that will not be known."""
+        pong: asyncio.Future[None] = self._loop.create_future()
+        if self._transport is None:
+            pong.set_exception(ConnectionLostError(self._reason or "not connected"))
+            pong.exception()  # nobody needs to be waiting
+            return pong
+        self._pongs.append(pong)
+        self.send(commands.PING)
+        return pong
+
+    def end(self, reason: str) -> None:
+        """Close the connection, with what was sent. Idempotent."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            if self._outgoing:
+                self._flush()
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection at once."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,48 @@
+"""What the way to NATS counts, for `/metrics` to read. On the event loop alone."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class NatsMetrics:
+    """Plain ints that only grow, or gauges where it says so."""
+
+    connected: int = 0
+    """Gauge: 1 while a server takes what this broker says, else 0."""
+    connections: int = 0
+    """Connections that were made, log-in included."""
+    failed_connections: int = 0
+    """Attempts that failed."""
+    disconnects: Counter[str] = field(default_factory=Counter)
+    """Connections that were lost, by what was the matter. Plain messages that were published meanwhile are lost."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Errors that servers told (-ERR), by kind."""
+    reading_pauses: int = 0
+    """Times that the connection was not read for a moment, because a limit was reached."""
+    subscriptions: int = 0
+    """Gauge: subscriptions that this broker holds or asks for."""
+    received: int = 0
+    """Messages."""
+    received_bytes: int = 0
+    """Payloads and headers of them."""
+    stored: int = 0
+    """Messages that were stored, duplicates not among them."""
+    duplicates: int = 0
+    """Messages that were stored before, by their ids."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Messages that were not stored and whose publisher was told so, by reason."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Messages that were not stored, and whose publisher asked for no answer, by reason."""
+    elsewhere: int = 0
+    """Messages that another broker stores, since it leads their partition."""
+    acks: int = 0
+    """Answers that were sent, errors among them."""
+    lost_acks: int = 0
+    """Answers for which there was no connection."""
+    inflight_bytes: int = 0
+    """Gauge: memory of messages that have arrived and are not stored yet."""
+    handovers: int = 0
+    """Leaderships that this broker took over from one that was alive, messages under way included."""
+    handed_over: int = 0
+    """Messages that this broker passed on to the next leader of their partition."""
