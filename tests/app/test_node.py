@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from prometheus_client.parser import text_string_to_metric_families
 from tests.app.running import get
 from tests.peer.doors import KEY, Door
+from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess, BrokerStartError, free_port
 
 from logboom.app.config import load_node_config
@@ -315,6 +316,7 @@ def test_other_brokers_come_in_with_the_clusters_key_alone(tmp_path: Path) -> No
     key.write_text(format_cluster_key(KEY))
     key.chmod(0o600)
     flags = ("--set", "peer.listen=127.0.0.1:0", "--set", f"peer.key_file={key}")
+    assert run_logboom(["cluster", "found", "--data", str(tmp_path / "data")], timeout_s=60).returncode == 0
     with BrokerProcess(tmp_path / "data", *flags) as broker:
         host, port = split_address(str(broker.ready["peer"]))
 

@@ -46,6 +46,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Until all three are there, with a stream that has a replica on each."""
+        self.nodes[0].found_cluster()
         await self.nodes[0].start()
         await asyncio.gather(*(node.start() for node in self.nodes[1:]))
         first = self.nodes[0]

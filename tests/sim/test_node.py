@@ -88,6 +88,7 @@ def test_a_simulated_node_lets_other_brokers_in() -> None:
 
     async def main() -> None:
         node = SimNode(simulation, "n1", peer={})
+        node.found_cluster()
         await node.start()
         runtime, log = simulation.director.runtime, simulation.director.log
         door = PeerDoor(PeerConfig(listen="director:0", key_file=Path("simulated")), (KEY,), runtime=runtime, log=log)

@@ -14,9 +14,11 @@ from typing import Self, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess, free_port
 
 REQUEST_S = 5
+FOUND_TIMEOUT_S = 60
 SETTLED_S = 90
 
 T = TypeVar("T")
@@ -82,6 +84,9 @@ class ClusterBrokers:
 
     def __enter__(self) -> Self:
         try:
+            found = ["cluster", "found", "--data", str(self.brokers[1].data), "--node-id", "1"]
+            founded = run_logboom(found, timeout_s=FOUND_TIMEOUT_S)
+            assert founded.returncode == 0, founded
             self.brokers[1].start()
             self.start(*(number for number in self.brokers if number != 1))
         except BaseException:

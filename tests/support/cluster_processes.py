@@ -24,6 +24,9 @@ def cluster_of(
     everywhere = [*racks, *observers]
     peers = [f"127.0.0.1:{free_port()}" for _ in everywhere]
     brokers = []
+    found = ["cluster", "found", "--data", str(directory / "node-1"), "--node-id", "1"]
+    founded = run_logboom(found, timeout_s=WAIT_S)
+    assert founded.returncode == 0, founded
     with ExitStack() as running:
         for number, (rack, peer) in enumerate(zip(everywhere, peers, strict=True), 1):
             join = peers[:1] if number > 1 else []

@@ -7,6 +7,7 @@ connections, accepted requests are answered, everything is flushed and closed. K
 of processes, signals, protocols or logs on disk. What the parts run on is handed in, so that `sim` runs a whole node.
 """
 
+import asyncio
 import contextlib
 import importlib.metadata
 import os
@@ -161,6 +162,7 @@ class Node:
                 open_disk=self._open_disk,
                 peers=self._peer or NoPeers(),
                 listeners=self._listeners(),
+                founds=self._peer is None,
             )
         except OSError as error:
             where = config.data_dir.absolute()
@@ -207,11 +209,17 @@ class Node:
             return self._phase
         return self.broker.health.unready_reason()
 
+    async def expelled(self) -> LogboomError:
+        """Return once the cluster takes no part of this process any more; why. After the start."""
+        assert self.broker is not None
+        return await asyncio.shield(self.broker.expelled)
+
     async def stop(self) -> None:
         """Accept no connections, answer accepted requests, flush, close."""
         self._phase = "stopping"
         if self.broker is not None:
-            await self.broker.leave()
+            if not self.broker.expelled.done():
+                await self.broker.leave()
             self.broker.groups.resign()
         if self._nats is not None:
             await self._nats.stop(ANSWER_GRACE_S)

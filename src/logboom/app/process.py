@@ -22,6 +22,7 @@ from logboom.app.log import open_log, set_level
 from logboom.app.node import STOP_MAX_S, Node, Ready
 from logboom.app.notify import notify_systemd
 from logboom.app.supervisor.nats_server import EmbeddedNats
+from logboom.base.errors import LogboomError
 from logboom.broker.disk.data_dir import NATS_SERVER_FILE
 from logboom.host import keep_buffers
 from logboom.nats.config import EMBEDDED
@@ -95,13 +96,24 @@ async def _live_node(
     gc.freeze()
     announce(ready)
     notify_systemd("READY=1")
-    await signals.stop_requested.wait()
+    expulsion = await _expelled_or_stopped(node, signals.stop_requested)
     notify_systemd("STOPPING=1")
     try:
         await asyncio.wait_for(node.stop(), STOP_MAX_S)
     except TimeoutError:
         log.critical("the stop did not end in time; the next start recovers", seconds=STOP_MAX_S)
         _end_now(1)
+    if expulsion is not None:
+        raise expulsion
+
+
+async def _expelled_or_stopped(node: Node, stop_requested: asyncio.Event) -> LogboomError | None:
+    """Why the cluster has expelled the node; None where a stop was requested before."""
+    expelled, waiting = asyncio.create_task(node.expelled()), asyncio.create_task(stop_requested.wait())
+    await asyncio.wait([expelled, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    expelled.cancel()
+    return expelled.result() if expelled.done() else None
 
 
 def _end_now(code: int) -> NoReturn:
@@ -122,7 +134,8 @@ def _check_file_limit(config: NodeConfig, most_files: int, log: FilteringBoundLo
 
 
 def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
-    """Run a node until a signal stops it. Raises LogboomError or OSError where it cannot start."""
+    """Run a node until a signal stops it. Raises LogboomError or OSError where it cannot start, LogboomError once it
+    has stopped since its cluster takes no part of it any more."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -86,6 +86,8 @@ Rooms, lowest first; each imports only those before it:
     raft/          the consensus group of the metadata on this broker: its files, and the driver of its node
     control/       the controller and the way to it: commands, registration, leases, members of the group
     metadata_state the image, made of the group's committed entries; what follows it
+    joining        which cluster a data directory belongs to: founded on request, or joined
+    registrar      how a process gets registered, through the controller or any other broker
     cluster        this broker as a member of its cluster: how the group, control and the registration are wired
     catalog        the image and the commands as doors see them, producer ids
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these

@@ -20,7 +20,7 @@ from logboom.base.ids import NO_BROKER, BrokerId, Epoch, PartitionIndex, StreamN
 from logboom.base.ports import Disk
 from logboom.base.units import SECOND_MS
 from logboom.broker.catalog import Catalog, ProducerIds
-from logboom.broker.cluster import ClusterMember, ClusterParts, check_cluster, discover_cluster, open_group
+from logboom.broker.cluster import ClusterMember, ClusterParts
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control.registration import BrokerHooks
 from logboom.broker.control.stream_commands import settings_layers
@@ -33,6 +33,7 @@ from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.disk.scrubber import Scrubber
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
+from logboom.broker.joining import check_cluster, discover_cluster, open_group
 from logboom.broker.log_ends import LogEnds
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
@@ -126,8 +127,8 @@ class Broker:
         self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
         self.publishing = Publishing(self.quotas, self.flusher)
         self.groups = self._group_service()
-        self.expulsion: LogboomError | None = None
-        """Why the cluster takes no part of this process any more, if so."""
+        self.expelled: asyncio.Future[LogboomError] = asyncio.get_running_loop().create_future()
+        """Why the cluster takes no part of this process any more, once that is so: it has to end."""
         self._background: list[asyncio.Task[None]] = []
         self._config.subscribe(self._settings_changed)
 
@@ -236,14 +237,17 @@ class Broker:
         open_disk: Callable[[str], Disk] = OsDisk,
         peers: Peers = _NO_PEERS,
         listeners: Mapping[str, tuple[str, int]] = _NO_LISTENERS,
+        founds: bool = True,
     ) -> "Broker":
         """Take the data directory, find the controller, recover what is in the directory, lead and follow.
 
-        `peers`: the way to other brokers. `listeners`: where clients reach this one, by name. Waits for a controller as
-        long as it takes.
+        `peers`: the way to other brokers. `listeners`: where clients reach this one, by name. `founds`: whether an
+        empty directory becomes that of a new cluster, where no broker to join is named. Waits for a controller as long
+        as it takes.
 
         Raises DataDirError (in use, another's, no data directory), FormatVersionError, StorageError, OSError, and what
-        the controller says to a broker that cannot be part of the cluster.
+        others say to a broker that cannot be part of their cluster: PeerRefusedError, DuplicateBrokerError,
+        UnknownBrokerError where it was removed.
         """
         disk = open_disk(str(config.data_dir))
         data_dir = await asyncio.to_thread(
@@ -253,6 +257,7 @@ class Broker:
             broker_id=BrokerId(config.broker_id),
             cluster_id=config.cluster_id,
             joins=bool(config.join),
+            founds=founds,
             ids=runtime.ids,
         )
         if data_dir.unknown_entries:
@@ -263,7 +268,7 @@ class Broker:
                 cluster_name = await discover_cluster(peers, config, log)
                 await asyncio.to_thread(data_dir.join_cluster, cluster_name)
                 peers.identify(data_dir.identity.as_peer)
-            opened = await asyncio.to_thread(open_group, disk, data_dir.identity, runtime, config, log)
+            opened = await asyncio.to_thread(open_group, disk, data_dir.identity, log, joins=bool(config.join))
             if config.join and opened.is_alone:
                 await check_cluster(peers, data_dir.identity, config)
             broker = cls(config, data_dir, disk, opened, peers=peers, listeners=listeners, runtime=runtime, log=log)
@@ -358,11 +363,9 @@ class Broker:
         self.groups.lease_changed(held=held)
 
     def _expelled(self, error: LogboomError) -> None:
-        self.log.critical(
-            "the cluster does not know this process any more: restart it, or remove it", reason=str(error)
-        )
+        self.log.critical("the cluster does not know this process any more", reason=str(error))
         self.replicas.refuse_appends(NotLeaderError(str(error)))
-        self.expulsion = error
+        self.expelled.set_result(error)
 
     def _led_here(self, name: StreamName, index: PartitionIndex) -> Epoch:
         """The epoch in which this broker leads a partition; that of no leadership where it cannot be opened."""

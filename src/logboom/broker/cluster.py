@@ -3,7 +3,7 @@
 How these are wired, and in which order they start and end. A single node is a cluster of one: the only voter of its
 group, its own controller.
 
-    open        the group's files, off the loop; a new data directory founds a cluster, or waits to join one
+    (`joining` has opened the group's files: of a member, of a broker that joins, of one that founds)
     start       the group lives: the image is what was committed here
     register    the controller knows this process, and the image has its registration
     (the broker recovers its partitions)
@@ -17,17 +17,16 @@ Knows no partition. On the loop, but for `open`.
 import asyncio
 import importlib.metadata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current, DynamicSettings
-from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError, StorageError
+from logboom.base.errors import LogboomError, NotControllerError, StorageError
 from logboom.base.ids import NO_BROKER, BrokerId, DirectoryId, Epoch, Offset, PartitionIndex, StreamName
 from logboom.base.ports import Disk
-from logboom.base.settings import split_address
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control import commands
 from logboom.broker.control.broker_commands import PEER_LISTENER
@@ -42,27 +41,22 @@ from logboom.broker.control.partition_control import PartitionControl
 from logboom.broker.control.registration import BrokerHooks, Registration
 from logboom.broker.control.unclean_recovery import AskEnds
 from logboom.broker.control.upkeep import Upkeep
-from logboom.broker.disk.data_dir import DataDirError, Identity
+from logboom.broker.disk.data_dir import Identity
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metadata_state import MetadataState
 from logboom.broker.metrics import Counters
-from logboom.broker.peers import Address, FrameKind, PeerIdentity, Peers, PeerUnavailableError
+from logboom.broker.peers import Address, FrameKind, PeerIdentity, Peers
 from logboom.broker.quorum import UNKNOWN_MS, QuorumMember, QuorumView
 from logboom.broker.raft.group import OpenedGroup, RaftGroup
-from logboom.broker.raft.migration import open_member
 from logboom.broker.raft.ports import GroupStatus, Leadership
 from logboom.broker.raft.settings import RaftSettings
+from logboom.broker.registrar import Registrar
 from logboom.broker.runtime import Runtime
 from logboom.metadata import ImageDelta
 from logboom.metadata.records import PartitionsPlaced, Placed
 from logboom.raft import NodeId
-from logboom.storage import Damage, Notice
 
-_RETRY_S: Final = 0.5
-_JOIN_ANSWER_S: Final = 10.0
-_CHECK_ANSWER_S: Final = 2.0
 _DESCRIBE_ANSWER_S: Final = 2.0
-_LOG_EVERY_S: Final = 5.0
 _ADOPTED_PER_COMMIT: Final = 500
 _DRAIN_S: Final = 5.0
 """How long changes that wait for a majority, or for room on the disk, are waited for at the end."""
@@ -126,6 +120,16 @@ class ClusterMember:
             cluster_name=parts.identity.cluster_name,
             timeout_s=lambda: parts.config.now.command_timeout_ms / 1_000,
         )
+        self._registrar = Registrar(
+            parts.identity.broker_id,
+            self.channel,
+            parts.peers,
+            parts.config,
+            image=lambda: self.state.image,
+            joins=self._joins,
+            clock=parts.runtime.clock,
+            log=parts.log,
+        )
         self.registration = Registration(
             parts.identity,
             parts.config,
@@ -135,6 +139,7 @@ class ClusterMember:
             log=parts.log,
             is_sole_voter=self._is_sole_voter,
             applied=lambda: self.state.applied_index,
+            ask_another=self._registrar.ask_another,
             hooks=hooks,
         )
         self.partitions = PartitionControl(parts.identity.broker_id, self.channel, self.registration)
@@ -154,46 +159,22 @@ class ClusterMember:
     async def register(self) -> None:
         """Return once this process is registered and the image says so. Waits for a controller as long as it takes.
 
-        Raises DuplicateBrokerError and the like: then this broker cannot be part of the cluster.
+        Raises DuplicateBrokerError, UnknownBrokerError, PeerRefusedError and the like: then this broker cannot be part
+        of the cluster.
         """
         clean_epoch = await asyncio.to_thread(read_marker, self._parts.disk)
         listeners = dict(self._parts.listeners)
         if self._parts.peers.address is not None:
             listeners[PEER_LISTENER] = self._parts.peers.address
-        command = self.registration.command(listeners, importlib.metadata.version("logboom"), clean_epoch)
-        answer = await self._registered(command)
+        software = importlib.metadata.version("logboom")
+        returning = not self._joins and bool(self.state.image.brokers)
+        command = self.registration.command(listeners, software, clean_epoch, returning=returning)
+        answer = await self._registrar.registered(command)
         self.registration.registered(answer)
         self._learn(answer)
         while (broker := self.state.image.brokers.get(BrokerId(command.id))) is None or broker.epoch != answer.epoch:
             await self.state.changed()
         self.registration.start()
-
-    async def _registered(self, command: commands.RegisterBroker) -> commands.Registered:
-        addresses = join_addresses(self._parts.config.now) if self._joins else []
-        clock = self._parts.runtime.clock
-        logged_s = clock.monotonic_s()
-        while True:
-            try:
-                if not addresses:
-                    answer: commands.Registered = await self.channel.submit(command, commands.Registered)
-                    return answer
-                addresses.append(addresses.pop(0))
-                return await self._asked_to_join(addresses[-1], command)
-            except (PeerUnavailableError, NotControllerError, OutcomeUnknownError) as error:
-                if clock.monotonic_s() - logged_s > _LOG_EVERY_S:
-                    logged_s = clock.monotonic_s()
-                    self._parts.log.warning(
-                        "waiting for the controller of the cluster",
-                        reason=str(error),
-                        if_removed="a broker that was removed from its cluster joins anew with an empty data directory",
-                    )
-            await asyncio.sleep(_RETRY_S)
-
-    async def _asked_to_join(self, address: Address, command: commands.RegisterBroker) -> commands.Registered:
-        answer: commands.Registered = await self.channel.ask_address(
-            address, command, commands.Registered, timeout_s=_JOIN_ANSWER_S
-        )
-        return answer
 
     async def serve(self) -> None:
         """This broker has recovered; returns when the controller lets it take part."""
@@ -368,73 +349,3 @@ class ClusterMember:
     def _raft_message(self, peer: PeerIdentity, body: memoryview) -> None:
         self._nodes.learn([peer])
         self._group.received(body, node_id_of(peer.broker_id, peer.directory_id))
-
-
-def join_addresses(config: BrokerConfig) -> list[Address]:
-    """Where to ask for a cluster to join."""
-    return [Address(*split_address(one)) for one in config.join]
-
-
-async def discover_cluster(peers: Peers, config: BrokerConfig, log: FilteringBoundLogger) -> str:
-    """The name of the cluster that a new broker is to join. Asks until somebody answers.
-
-    Raises DataDirError where nobody is named to be asked.
-    """
-    addresses = join_addresses(config)
-    if not addresses:
-        raise DataDirError(f"the data directory {config.data_dir} belongs to no cluster yet: say where with --join")
-    attempt = 0
-    while True:
-        address = addresses[attempt % len(addresses)]
-        try:
-            body = commands.encode(commands.Request(command=commands.Discover()))
-            _, data = await peers.call_address(address, FrameKind.CONTROL, (body,), timeout_s=_JOIN_ANSWER_S)
-            found: str = commands.value_of(commands.decode_answer(data), str)
-        except PeerUnavailableError as error:
-            if attempt % 20 == 0:
-                log.warning(
-                    "waiting for the cluster to join", address=f"{address.host}:{address.port}", reason=str(error)
-                )
-        else:
-            return found
-        attempt += 1
-        await asyncio.sleep(_RETRY_S)
-
-
-async def check_cluster(peers: Peers, identity: Identity, config: BrokerConfig) -> None:
-    """A broker that has founded a cluster is told to join one: where it finds another one there, it is not both.
-
-    Who cannot be reached is not waited for: it may be this cluster's own. Raises DataDirError.
-    """
-    peers.identify(replace(identity.as_peer, cluster_id=""))  # as a stranger, to whom it is told which one it is
-    body = commands.encode(commands.Request(command=commands.Discover()))
-    for address in join_addresses(config):
-        try:
-            _, data = await peers.call_address(address, FrameKind.CONTROL, (body,), timeout_s=_CHECK_ANSWER_S)
-            found: str = commands.value_of(commands.decode_answer(data), str)
-        except LogboomError:
-            continue
-        if found != identity.cluster_name:
-            raise DataDirError(
-                f"the data directory {config.data_dir} belongs to cluster {identity.cluster_name}, and the broker at "
-                f"{address.host}:{address.port} to cluster {found}: correct broker.join, or join with an empty one"
-            )
-        break
-    peers.identify(identity.as_peer)
-
-
-def open_group(
-    disk: Disk, identity: Identity, runtime: Runtime, config: BrokerConfig, log: FilteringBoundLogger
-) -> OpenedGroup:
-    """Recover this broker's copy of the cluster's log, or make it. On a thread that may wait for the disk.
-
-    Raises StorageError, FormatVersionError.
-    """
-    node_id = node_id_of(identity.broker_id, identity.directory_id)
-    report = partial(_report, log)
-    program = f"Logboom {importlib.metadata.version('logboom')}"
-    return open_member(disk, node_id, program=program, joins=bool(config.join), report=report)
-
-
-def _report(log: FilteringBoundLogger, found: Damage | Notice) -> None:
-    log.warning("recovery of the cluster's log", notice=str(found))

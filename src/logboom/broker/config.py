@@ -249,8 +249,9 @@ class BrokerConfig(Settings):
     """The cluster's id in the Kafka protocol; by default random, chosen when the data directory is created."""
     join: Annotated[tuple[Annotated[str, AfterValidator(_address)], ...], BeforeValidator(_split)] = ()
     """Addresses (HOST:PORT of `peer.listen`, as a list or with commas between them) of brokers of a cluster that a new
-    broker joins. Without any, a new data directory founds a cluster of its own. A broker that belongs to one needs them
-    no more."""
+    broker joins; its own among them is left out. Without any, a new data directory is that of a broker that is alone;
+    one that listens for others (`peer.listen`) does not start with it. A broker that belongs to a cluster needs them no
+    more."""
     rack: Annotated[str | None, Static("broker.rack")] = None
     """Where the broker stands: replicas are spread over racks, and consumers may read from the replica in theirs."""
     observer: bool = False

@@ -80,6 +80,11 @@ class PeerUnavailableError(LogboomError):
     known (NETWORK_EXCEPTION)."""
 
 
+class PeerRefusedError(PeerUnavailableError):
+    """The other broker was reached, and one of the two refuses the other for good: another key, another cluster, a
+    version that it does not speak, or no broker at all. Waiting does not help; the text says what does."""
+
+
 RequestHandler: TypeAlias = Callable[[PeerIdentity, memoryview], Awaitable[Sequence[Bytes]]]
 """Answers a request: the body in, the answer's buffers out. A LogboomError that it raises is raised at the caller, with
 its class, text and fields.

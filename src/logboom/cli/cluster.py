@@ -7,7 +7,7 @@ import typer
 
 from logboom.app.supervisor.folder import FOLDER_DEFAULT
 from logboom.app.supervisor.remote import ask_supervisor
-from logboom.cli import cluster_admin, cluster_key, cluster_recover
+from logboom.cli import cluster_admin, cluster_found, cluster_key, cluster_recover
 from logboom.cli.cluster_status import Data, status
 from logboom.cli.cluster_up import up
 from logboom.cli.common import AsJson, print_json
@@ -17,6 +17,7 @@ cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine;
 cluster.command("up")(up)
 cluster.command("status")(status)
 cluster_key.register(cluster)
+cluster_found.register(cluster)
 cluster_admin.register(cluster)
 cluster_recover.register(cluster)
 

@@ -8,6 +8,7 @@ import typer
 from logboom.app.supervisor.folder import FOLDER_DEFAULT, Doors, Folder
 from logboom.app.supervisor.run import Plan
 from logboom.cli import cluster_nodes
+from logboom.cli.cluster_found import found_in
 from logboom.cli.cluster_nodes import Common, Shown
 from logboom.cli.common import fail
 from logboom.cli.configuring import ConfigFile, Setting, node_config
@@ -63,6 +64,8 @@ def up(
         node_ids = range(1, count + 1)
         folder.lay_out(node_ids, doors, keep=keep)
         cluster_nodes.check_ports(folder.places)
+        if not folder.founded:
+            found_in(folder, node_ids[0], checked.broker, checked.log)
     except BaseException:
         folder.close()
         raise

@@ -12,6 +12,7 @@ from logboom.app.supervisor.folder import Doors, Folder
 from logboom.app.supervisor.run import Plan
 from logboom.base.settings import join_address, split_address
 from logboom.cli import cluster_nodes
+from logboom.cli.cluster_found import found_in
 from logboom.cli.cluster_nodes import Common, Shown
 from logboom.cli.configuring import node_config
 
@@ -33,6 +34,8 @@ def serve_processes(
         folder.lay_out(node_ids, doors, keep=False)
         places = [folder.place(node_id) for node_id in node_ids]
         cluster_nodes.check_ports(places)
+        if not folder.founded and not config.broker.join:
+            found_in(folder, node_ids[0], config.broker, config.log)
     except BaseException:
         folder.close()
         raise

@@ -55,16 +55,24 @@ class Registration:
     """Whether it only observes."""
     clean_epoch: BrokerEpoch | None = None
     """The epoch under which its last process was shut down cleanly; None where it was not, or never ran."""
+    returning: bool = False
+    """Whether it was registered before with this directory, as far as it knows."""
 
 
 def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
     """A process of a broker begins. Its epoch is `image.next_broker_epoch`, and it is fenced.
 
     A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
-    has ended. Raises DuplicateBrokerError where the id belongs to another directory, InvalidRequestError where a broker
-    would become an observer or cease to be one.
+    has ended. Raises DuplicateBrokerError where the id belongs to another directory, UnknownBrokerError where a broker
+    comes back that was removed, InvalidRequestError where a broker would become an observer or cease to be one.
     """
     before = image.brokers.get(wanted.id)
+    if before is None and wanted.returning:
+        # What it has was given up when it was removed, and its vote too.
+        raise UnknownBrokerError(
+            f"broker {wanted.id} was removed from this cluster, and does not come back with its old disk: it joins "
+            "anew, with --join and an empty data directory"
+        )
     if before is not None and before.incarnation == wanted.incarnation:
         return ()  # the answer to the first request was lost
     if before is not None and before.directory_id != wanted.directory_id:

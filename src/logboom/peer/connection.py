@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from logboom.base.units import KIB, MIB
 from logboom.peer.frames import PREFIX_BYTES, Frame, FrameError, FrameReader, FrameWriter, What, length
-from logboom.peer.handshake import DiallerHandshake, HandshakeError, ListenerHandshake, Session
+from logboom.peer.handshake import DiallerHandshake, HandshakeError, ListenerHandshake, MisdirectedError, Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._silence = _Silence()
         self._reason = ""
         self._ended = False
+        self.refused = False
+        """Whether it ended since one side does not take the other."""
         self.remote = ""
         """The address at the other end, for messages."""
 
@@ -104,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._take(nbytes, self._reader.received(nbytes))
         except HandshakeError as error:
+            self.refused = not isinstance(error, MisdirectedError)
             self.end(str(error))
         except FrameError as error:
             self._services.metrics.broken += 1

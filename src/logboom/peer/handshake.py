@@ -58,6 +58,10 @@ class HandshakeError(LogboomError):
     """The other side is not a broker of this cluster, or not the one that was meant; the text says what to do."""
 
 
+class MisdirectedError(HandshakeError):
+    """A broker of this cluster listens there, and not the one that was meant: addresses may be older than brokers."""
+
+
 class _Hello(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     oldest_version: Annotated[int, Meta(ge=0, le=65_535)]
     newest_version: Annotated[int, Meta(ge=0, le=65_535)]
@@ -169,7 +173,7 @@ def _check(own: Introduction, hello: _Hello) -> Introduction:
             "give the broker that is to move an empty data directory (broker.data_dir)"
         )
     if (hello.broker_id, hello.directory_id) == (own.identity.broker_id, own.identity.directory_id):
-        raise HandshakeError(f"this is the address of broker {hello.broker_id} itself")
+        raise MisdirectedError(f"this is the address of broker {hello.broker_id} itself")
     return other
 
 
@@ -242,7 +246,7 @@ class DiallerHandshake:
         if hello.lane != self._lane:
             raise HandshakeError("it speaks of another connection")
         if self._expected not in (ANY_BROKER, hello.broker_id):
-            raise HandshakeError(f"broker {hello.broker_id} listens there, and not broker {self._expected}")
+            raise MisdirectedError(f"broker {hello.broker_id} listens there, and not broker {self._expected}")
         keys = _frame_keys(self._key, self._hello, message)
         self.session = Session(other, self._lane, send_key=keys[0], receive_key=keys[1])
         return _framed(_mac(self._key, "proof of the dialler", self._hello, message))

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logboom.base.errors import InvalidRequestError
 from logboom.base.ids import BrokerId
-from logboom.broker.peers import BODY_BYTES_MAX, Address, FrameKind, Lane, PeerIdentity, PeerUnavailableError
+from logboom.broker.peers import (
+    BODY_BYTES_MAX,
+    Address,
+    FrameKind,
+    Lane,
+    PeerIdentity,
+    PeerRefusedError,
+    PeerUnavailableError,
+)
 from logboom.peer.connection import UNSENT_BYTES_MAX, Connection
 from logboom.peer.failures import decode_failure
 from logboom.peer.frames import NUMBER_MAX, TIMEOUT_MS_MAX, Frame, FrameError, What, length
@@ -165,15 +173,15 @@ class Link:
     def _expire(self, number: int, timeout_s: float) -> None:
         self._fail(number, f"{self._name} did not answer within {timeout_s:g} s")
 
-    def _fail(self, number: int, reason: str) -> None:
+    def _fail(self, number: int, reason: str, kind: type[PeerUnavailableError] = PeerUnavailableError) -> None:
         answer = self._answers.get(number)
         if answer is not None and not answer.done():
             self._counts.failed_calls += 1
-            answer.set_exception(PeerUnavailableError(reason))
+            answer.set_exception(kind(reason))
 
-    def _fail_all(self, reason: str) -> None:
+    def _fail_all(self, reason: str, kind: type[PeerUnavailableError] = PeerUnavailableError) -> None:
         for number in tuple(self._answers):
-            self._fail(number, reason)
+            self._fail(number, reason, kind)
 
     # --- dialling -----------------------------------------------------------------------------------------------
 
@@ -230,13 +238,13 @@ class Link:
         handshake = DiallerHandshake(self._services.keys[0], own, self._services.nonce(), self._lane, expected)
         return Connection(self._services, self, handshake)
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, reason: str, kind: type[PeerUnavailableError]) -> None:
         """An attempt has failed: so do the requests that wait, and the next attempt waits longer."""
         self._services.metrics.failed_dials += 1
         self._services.log.warning(f"dial {self._to}", "another broker cannot be reached", why=reason)
         self._not_before_s = self._loop.time() + self._pause_s * self._jitter()
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
-        self._fail_all(reason)
+        self._fail_all(reason, kind)
 
     def _jitter(self) -> float:
         """Between a half and one."""
@@ -275,7 +283,8 @@ class Link:
         self._closed(connection)
         if connection is self._shaking:
             self._shaking = None
-            self._failed(f"{self._name}: {reason}")
+            kind = PeerRefusedError if connection.refused else PeerUnavailableError
+            self._failed(f"{self._name}: {reason}", kind)
         elif connection is self._up:
             self._up = None
             self._not_before_s = self._loop.time() + PAUSE_MIN_S * self._jitter()

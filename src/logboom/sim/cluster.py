@@ -207,6 +207,7 @@ class _Run:
 
     async def main(self) -> list[str]:
         """The run; what was wrong with it."""
+        self.nodes[0].found_cluster()
         async with asyncio.timeout(_START_MAX_S):
             await asyncio.gather(*(node.start() for node in (*self.nodes, *self.observers)))
             await self._as_client(self._create)

@@ -13,10 +13,11 @@ from logboom.app.node import Node
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId
 from logboom.broker.broker import Broker
+from logboom.broker.joining import found_cluster
 from logboom.sim.coverage import UNSYNCED_LOST
 from logboom.sim.device import Device, DiskTiming
 from logboom.sim.disk import SimDisk
-from logboom.sim.machine import SimClock
+from logboom.sim.machine import SimClock, SimIds
 from logboom.sim.process import Process
 from logboom.sim.simulation import Simulation
 
@@ -106,6 +107,19 @@ class SimNode:
         except (LogboomError, OSError):
             process.kill()  # as a real one ends when its broker cannot start
             raise
+
+    def found_cluster(self) -> None:
+        """Make its empty disk that of the first broker of a new cluster, as `logboom cluster found` does."""
+        config = self._config.broker
+        chance = self._simulation.fork(f"{self.name}/founding")
+        found_cluster(
+            config.data_dir,
+            self.disk,
+            broker_id=self.broker_id,
+            cluster_id=config.cluster_id,
+            ids=SimIds(chance),
+            log=self._simulation.director.log,
+        )
 
     async def stop(self) -> None:
         """Stop in good order; the process ends."""

@@ -52,6 +52,7 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
         software=command.software,
         clean_epoch=None if clean is None else BrokerEpoch(clean),
         observer=command.observer,
+        returning=command.returning,
     )
     if wanted.observer and not context.image.brokers and wanted.id == context.identity.broker_id:
         raise InvalidRequestError(

@@ -123,6 +123,8 @@ class RegisterBroker(Command, frozen=True, kw_only=True, tag="register_broker"):
     software: str = ""
     clean_epoch: int | None = None
     observer: bool = False
+    returning: bool = False
+    """Whether it was registered before with this directory: if it is not any more, it was removed."""
 
 
 class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):

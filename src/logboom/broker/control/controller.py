@@ -49,6 +49,7 @@ class Controller:
     ) -> None:
         """`confirm_leadership` returns once this broker led the group after the call; `ask_ends` is for `recovery`."""
         self._context = context
+        self._confirm_leadership = confirm_leadership
         self.recovery = UncleanRecovery(context, self.in_order, lambda: self._serving, ask_ends)
         self._liveness = Liveness(context, confirm_leadership=confirm_leadership, in_order=self.in_order)
         self._serving = False
@@ -85,6 +86,8 @@ class Controller:
             )
         if function is None:
             raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
+        if isinstance(command, commands.RegisterBroker):
+            await self._confirm_leadership()  # who is refused ends: no word of a controller that is none any more
         value = await self.in_order(lambda: function(self._context, command))
         return commands.answer(self._context.writer.applied_index, value)
 

@@ -69,9 +69,9 @@ class Liveness:
             await asyncio.gather(self._fencing, return_exceptions=True)
 
     async def heartbeat(self, command: Heartbeat) -> Lease:
-        """Renew the lease of a broker. Raises UnknownBrokerError, StaleBrokerEpochError, NotControllerError."""
+        """Renew the lease of a broker. Raises NotControllerError; and UnknownBrokerError or StaleBrokerEpochError, upon
+        which the broker ends, so only what is certain at some time after the call."""
         broker, epoch = BrokerId(command.broker), BrokerEpoch(command.epoch)
-        checked_epoch(self._context.image, broker, epoch)
         received_s = self._now_s()
         await self._confirm_leadership()
         found = checked_epoch(self._context.image, broker, epoch)

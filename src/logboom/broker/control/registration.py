@@ -11,7 +11,7 @@ recovered; `leave` before the doors close; `stop`.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +28,9 @@ from logboom.broker.disk.data_dir import Identity
 from logboom.metadata.leases import BrokerLease
 
 _NO_EPOCH: Final = BrokerEpoch(-1)
+_UNANSWERED_S: Final = 5.0
+"""After so long without an answer of the controller, another broker is asked to pass a heartbeat on. Who was removed
+while it was cut off hears of no controller any more, and would never learn why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,18 @@ class BrokerHooks:
     """Whether this broker may act as a leader from now on."""
     expelled: Callable[[LogboomError], None]
     """The cluster does not know this process any more: it was removed, or another one runs under its id."""
+
+
+def _explained(error: LogboomError) -> LogboomError:
+    """With what to do about it."""
+    if isinstance(error, UnknownBrokerError):
+        return UnknownBrokerError(
+            f"{error}: it was removed from the cluster. It joins anew, with --join and an empty data directory"
+        )
+    return StaleBrokerEpochError(
+        f"another process has started as this broker, with a copy of its data directory: {error}. Stop one of the two; "
+        "if both are wanted, give the other one an id of its own and an empty data directory"
+    )
 
 
 class Registration:
@@ -54,9 +69,11 @@ class Registration:
         log: FilteringBoundLogger,
         is_sole_voter: Callable[[], bool],
         applied: Callable[[], int],
+        ask_another: Callable[[commands.AnyCommand], Awaitable[None]],
         hooks: BrokerHooks,
     ) -> None:
-        """`applied`: the last entry of the metadata that this broker has applied."""
+        """`applied`: the last entry of the metadata that this broker has applied. `ask_another` has one of the other
+        brokers pass a command on to the controller, and raises what that raises."""
         self._identity = identity
         self._config = config
         self._channel = channel
@@ -64,6 +81,7 @@ class Registration:
         self._log = log
         self._is_sole_voter = is_sole_voter
         self._applied = applied
+        self._ask_another = ask_another
         self._to_apply = 0
         self._hooks = hooks
         self.incarnation = str(ids.uuid())
@@ -86,9 +104,14 @@ class Registration:
         return None if self.epoch == _NO_EPOCH else self.epoch
 
     def command(
-        self, listeners: Mapping[str, tuple[str, int]], software: str, clean_epoch: BrokerEpoch | None
+        self,
+        listeners: Mapping[str, tuple[str, int]],
+        software: str,
+        clean_epoch: BrokerEpoch | None,
+        *,
+        returning: bool,
     ) -> commands.RegisterBroker:
-        """What this process says of itself."""
+        """What this process says of itself. `returning`: whether it was registered before, with this directory."""
         config = self._config.now
         return commands.RegisterBroker(
             id=self._identity.broker_id,
@@ -100,6 +123,7 @@ class Registration:
             software=software,
             clean_epoch=clean_epoch,
             observer=config.observer,
+            returning=returning,
         )
 
     def registered(self, answer: commands.Registered) -> None:
@@ -159,27 +183,35 @@ class Registration:
     # --- heartbeats ----------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
+        answered_s = self._clock.monotonic_s()
         while True:
             interval_s = self._config.now.heartbeat_ms / 1_000
             sent_s = self._clock.monotonic_s()
             try:
+                if sent_s - answered_s > _UNANSWERED_S:
+                    answered_s = sent_s
+                    await self._ask_another(self._beat_now())
                 await self._heartbeat(sent_s)
+                answered_s = sent_s
             except (StaleBrokerEpochError, UnknownBrokerError) as error:
-                self._hooks.expelled(error)
+                self._hooks.expelled(_explained(error))
                 return
             except LogboomError as error:
                 self._log.debug("heartbeat not answered", reason=str(error))
             self._look()
             await self._pause(max(sent_s + interval_s - self._clock.monotonic_s(), interval_s / 10))
 
-    async def _heartbeat(self, sent_s: float) -> None:
-        beat = commands.Heartbeat(
+    def _beat_now(self) -> commands.Heartbeat:
+        return commands.Heartbeat(
             broker=self._identity.broker_id,
             epoch=self.epoch,
             applied=self._applied(),
             ready=self._ready,
             stopping=self._stopping,
         )
+
+    async def _heartbeat(self, sent_s: float) -> None:
+        beat = self._beat_now()
         # An answer that takes longer than the lease would be worth nothing.
         lease = await self._channel.ask_once(beat, commands.Lease, timeout_s=self._config.now.lease_ms / 1_000)
         self._look()  # a lease that was over meanwhile is not to be taken for one that went on: some have seen its end

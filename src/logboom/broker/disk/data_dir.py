@@ -93,11 +93,20 @@ class DataDir:
 
     @classmethod
     def open(
-        cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None, joins: bool = False, ids: Ids
+        cls,
+        path: Path,
+        disk: Disk,
+        *,
+        broker_id: BrokerId,
+        cluster_id: str | None,
+        joins: bool = False,
+        founds: bool = True,
+        ids: Ids,
     ) -> "DataDir":
         """Make the directory at the root of `disk`, or check the one that is there.
 
-        A new one gets a cluster id of its own, unless it `joins` a cluster and has to ask for it (`join_cluster`).
+        A new one gets a cluster id of its own if it `founds` a cluster, or `joins` one and has to ask for its id
+        (`join_cluster`); one that is to do neither is refused, and nothing is made.
 
         Raises DataDirError, FormatVersionError or OSError.
         """
@@ -105,6 +114,8 @@ class DataDir:
         lock = _lock(path, disk)
         try:
             _check_unknown_entries(path, disk)
+            if not (founds or joins):
+                _check_used(path, disk, broker_id)
             claim_format(disk, f"Logboom {version('logboom')}")
             if joins and cluster_id is None:
                 cluster_id = _ASKS
@@ -183,6 +194,16 @@ def _check_unknown_entries(path: Path, disk: Disk) -> None:
             f"{path} holds other things ({', '.join(unknown[:3])}) and no {_FORMAT_FILE}: "
             "it is no data directory of Logboom; name an empty or a new one"
         )
+
+
+def _check_used(path: Path, disk: Disk, broker_id: BrokerId) -> None:
+    if disk.exists(_NODE_FILE) or disk.exists(METADATA_DIR):
+        return
+    raise DataDirError(
+        f"the data directory {path} is empty, and a broker that listens for others founds no cluster unasked: --join "
+        "HOST:PORT has it join one that is there. For a new cluster, give this command once, on its first broker "
+        f"alone: logboom cluster found --data {path} --node-id {broker_id}"
+    )
 
 
 def _identity(path: Path, disk: Disk, broker_id: BrokerId, cluster_id: str | None, ids: Ids) -> Identity:

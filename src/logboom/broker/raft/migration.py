@@ -55,7 +55,7 @@ def open_member(disk: Disk, node_id: NodeId, *, program: str, joins: bool, repor
     """
     try:
         is_old = format_of(disk) < GROUP_FORMAT
-        has_metadata = is_log(disk, METADATA_DIR) if is_old else RaftFiles.exist(disk, GROUP_DIR)
+        has_metadata = has_member(disk)
         if not has_metadata and disk.exists(STREAMS_DIR) and disk.list(STREAMS_DIR):
             raise StorageError(
                 f"the metadata is missing from a data directory that has been used: bring {METADATA_DIR} back, or "
@@ -70,6 +70,11 @@ def open_member(disk: Disk, node_id: NodeId, *, program: str, joins: bool, repor
             f"the metadata in {METADATA_DIR} cannot be opened: {error}"
         ) from error
     return OpenedGroup.open(disk, GROUP_DIR, node_id, joins=joins, report=report)
+
+
+def has_member(disk: Disk) -> bool:
+    """Whether there is any metadata in a data directory. Waits for the disk. Raises OSError."""
+    return is_log(disk, METADATA_DIR) if format_of(disk) < GROUP_FORMAT else RaftFiles.exist(disk, GROUP_DIR)
 
 
 def read_old_log(log: PartitionLog) -> list[MetadataRecord]:

@@ -1,0 +1,112 @@
+"""How a process of a broker gets registered: by the controller, found directly or through any other broker.
+
+A new broker knows nothing but the addresses that it was told. One that was registered before follows the group, and so
+knows the controller; unless it was removed meanwhile, since then nobody speaks of the group to it any more. So whoever
+finds no controller asks the others, which pass its command on and give it the answer.
+
+Life: that of the broker. On the loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from logboom.base.dynamic import Current
+from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
+from logboom.base.ids import BrokerId
+from logboom.base.ports import Clock
+from logboom.broker.config import BrokerConfig
+from logboom.broker.control import commands
+from logboom.broker.control.broker_commands import PEER_LISTENER
+from logboom.broker.control.channel import ControlChannel
+from logboom.broker.joining import ask_around, join_addresses
+from logboom.broker.peers import Address, PeerRefusedError, Peers, PeerUnavailableError
+from logboom.metadata import Image
+
+_RETRY_S: Final = 0.5
+_ANSWER_S: Final = 10.0
+_LOG_EVERY_S: Final = 5.0
+
+
+class Registrar:
+    """See the module."""
+
+    def __init__(
+        self,
+        own: BrokerId,
+        channel: ControlChannel,
+        peers: Peers,
+        config: Current[BrokerConfig],
+        *,
+        image: Callable[[], Image],
+        joins: bool,
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`joins`: whether this broker is new to its cluster, and knows only whom it was told to ask."""
+        self._own = own
+        self._channel = channel
+        self._peers = peers
+        self._config = config
+        self._image = image
+        self._joins = joins
+        self._clock = clock
+        self._log = log
+        self._asked = 0
+
+    async def registered(self, command: commands.RegisterBroker) -> commands.Registered:
+        """Have a process registered, as long as it takes.
+
+        Raises PeerRefusedError, and what the controller says to a broker that cannot be part of the cluster.
+        """
+        logged_s = self._clock.monotonic_s()
+        while True:
+            try:
+                return await self._ask(command)
+            except PeerRefusedError:
+                raise
+            except (PeerUnavailableError, NotControllerError, OutcomeUnknownError) as error:
+                if self._clock.monotonic_s() - logged_s > _LOG_EVERY_S:
+                    logged_s = self._clock.monotonic_s()
+                    self._log.warning("waiting for the controller of the cluster", reason=str(error))
+            await asyncio.sleep(_RETRY_S)
+
+    async def _ask(self, command: commands.RegisterBroker) -> commands.Registered:
+        ask = partial(self._ask_address, command, commands.Registered)
+        if self._joins:
+            return await ask_around(join_addresses(self._config.now, self._peers.address), ask)
+        try:
+            answer: commands.Registered = await self._channel.submit(command, commands.Registered)
+        except (NotControllerError, OutcomeUnknownError) as error:
+            return await self._ask_others(ask, error)
+        return answer
+
+    async def _ask_others(self, ask: Callable[[Address], Any], reason: LogboomError) -> commands.Registered:
+        try:
+            answer: commands.Registered = await ask_around(self._others(), ask, patient=True)
+        except PeerRefusedError:
+            raise
+        except (PeerUnavailableError, NotControllerError, OutcomeUnknownError):
+            raise reason from None
+        return answer
+
+    async def ask_another(self, command: commands.AnyCommand) -> None:
+        """Have one of the others pass a command on, the next one each time. Raises what the command raises, and
+        PeerUnavailableError."""
+        if others := self._others():
+            self._asked += 1
+            await self._ask_address(command, Any, others[self._asked % len(others)])
+
+    def _others(self) -> list[Address]:
+        """Where the other brokers were, as far as this one has heard."""
+        return [
+            Address(*one.listeners[PEER_LISTENER])
+            for one in self._image().brokers.values()
+            if PEER_LISTENER in one.listeners and one.id != self._own
+        ]
+
+    async def _ask_address(self, command: commands.AnyCommand, kind: Any, address: Address) -> Any:
+        return await self._channel.ask_address(address, command, kind, timeout_s=_ANSWER_S)
