@@ -320,3 +320,21 @@ def test_a_damaged_log_is_compacted_once_the_damage_was_deleted(tmp_path: Path) 
             assert len(latest(await records_of(table))) == 10
 
     run_real(body)
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_messages_of_nats_stay_as_long_as_their_ids_are_to_be_known(tmp_path: Path, attached: bool) -> None:
+    async def body() -> None:
+        async with running(tmp_path, cleaner=SOON) as broker:
+            subjects = {"logboom.nats.subjects": "orders.>"} if attached else {}
+            await broker.catalog.create_stream("s", config={**COMPACT, **subjects})
+            partition = broker.replicas.find("s", 0)
+            await fill(partition, 20)
+            before = len(await records_of(partition))
+            if attached:
+                await asyncio.sleep(100)
+                assert len(await records_of(partition)) == before
+            await until(lambda: broker.counters.compactions > 0, within_s=200)
+            assert len(await records_of(partition)) < before
+
+    run(body)

@@ -66,6 +66,29 @@ def test_stream_that_is_not_there_is_named(broker: BrokerProcess) -> None:
         assert "there is no stream 'nope'" in refused("streams", *command, bootstrap=broker.kafka)
 
 
+def test_a_stream_is_attached_to_subjects_and_detached(broker: BrokerProcess, name: Name) -> None:
+    stream, subject = name(), name()
+    options = ["--subject", f"{subject}.eu.>", "--subject", f"{subject}.us.*", "--key", "token:2", "--ack", "leader"]
+    ok("streams", "create", stream, *options, bootstrap=broker.kafka)
+
+    def attachment() -> dict[str, str]:
+        told = ok("streams", "describe", stream, "--json", bootstrap=broker.kafka).json["config"]
+        return {key[13:]: entry["value"] for key, entry in told.items() if key.startswith("logboom.nats.")}
+
+    described = attachment()
+    assert described["subjects"] == f"{subject}.eu.>,{subject}.us.*"
+    assert (described["key"], described["ack"], described["partitioner"]) == ("token:2", "leader", "key")
+    for _ in range(2):
+        ok("streams", "alter", stream, "--subject", f"{subject}.*", "--group", "g", bootstrap=broker.kafka)
+    assert (attachment()["subjects"], attachment()["group"]) == (f"{subject}.*", "g")
+    for _ in range(2):
+        ok("streams", "alter", stream, "--no-subject", bootstrap=broker.kafka)
+    assert attachment()["subjects"] == ""
+    wrong = refused("streams", "alter", stream, "--subject", "orders.>.eu", bootstrap=broker.kafka)
+    assert "has '>' before its last token" in wrong
+    assert "contradict" in refused("streams", "alter", stream, "--subject", "a", "--no-subject", bootstrap=broker.kafka)
+
+
 def test_settings_are_changed_and_given_back(broker: BrokerProcess, name: Name) -> None:
     stream = name()
     ok("streams", "create", stream, "--config", "segment.ms=5000", bootstrap=broker.kafka)

@@ -53,7 +53,7 @@ class _StreamDefaults(Settings):
         """The same values as `StreamConfig`, where null is Kafka's number for no limit."""
         values: dict[str, Any] = self.model_dump()
         for setting in STREAM_SETTINGS:
-            if setting.field is not None and values[setting.field] is None:
+            if setting.field in values and values[setting.field] is None:
                 values[setting.field] = setting.default_value
         return StreamConfig(**values)
 
@@ -117,7 +117,11 @@ else:
         __base__=_StreamDefaults,
         __doc__=_StreamDefaults.__doc__,
         __module__=__name__,
-        **{one.field: _stream_default(one) for one in STREAM_SETTINGS if one.field is not None},
+        **{
+            one.field: _stream_default(one)
+            for one in STREAM_SETTINGS
+            if one.field is not None and one.broker_name is not None
+        },
     )
 
 

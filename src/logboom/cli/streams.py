@@ -18,11 +18,34 @@ from confluent_kafka.admin import (
 from logboom.cli.client import ANSWER_TIMEOUT_S, Bounds, admin, bounds, find_stream, metadata, sentence
 from logboom.cli.cluster_view import ask_replicas, from_all
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, fail, note, plural, print_json, print_table
+from logboom.metadata import attachment
 from logboom.metadata.observers import OBSERVERS
 
 streams = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete streams.")
 
 Name = Annotated[str, typer.Argument(metavar="STREAM", show_default=False)]
+_NATS = "NATS"
+Subject = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--subject",
+        help="A subject whose messages the stream takes, such as 'orders.>'; repeatable.",
+        rich_help_panel=_NATS,
+    ),
+]
+Group = Annotated[
+    str | None, typer.Option(help="Split the messages with the streams of this group.", rich_help_panel=_NATS)
+]
+Ack = Annotated[str | None, typer.Option(help="What an ack waits for: commit, leader or none.", rich_help_panel=_NATS)]
+Key = Annotated[
+    str | None, typer.Option(help="The key: header, envelope, subject, token:N or none.", rich_help_panel=_NATS)
+]
+Partitioner = Annotated[
+    str | None,
+    typer.Option(
+        help="The partition: by key, subject, token:N+N, range:N:BOUND:BOUND, round_robin.", rich_help_panel=_NATS
+    ),
+]
 
 
 @streams.command("create")
@@ -38,6 +61,11 @@ def create(
             min=0, help="Copies of each partition for readers alone, on brokers more. (default: the broker's)"
         ),
     ] = None,
+    subject: Subject = None,
+    group: Group = None,
+    ack: Ack = None,
+    key: Key = None,
+    partitioner: Partitioner = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as segment.bytes=16777216; repeatable."),
@@ -48,7 +76,7 @@ def create(
 ) -> None:
     """Create a stream."""
     client = admin(bootstrap)
-    settings = split_settings(config)
+    settings = attachment_settings(subject, group, ack, key, partitioner) | split_settings(config)
     if observers is not None:
         settings[OBSERVERS] = str(observers)
     topic = NewTopic(stream, num_partitions=partitions or -1, replication_factor=replicas or -1, config=settings)
@@ -73,6 +101,20 @@ def split_settings(pairs: list[str] | None) -> dict[str, str]:
         if not equals:
             fail(f"--config {key}: write it as KEY=VALUE")
     return {key.strip(): value.strip() for key, _, value in split}
+
+
+def attachment_settings(
+    subjects: list[str] | None, group: str | None, ack: str | None, key: str | None, partitioner: str | None
+) -> dict[str, str]:
+    """The settings of an attachment to NATS that options give."""
+    given = {
+        attachment.SUBJECTS: None if subjects is None else ",".join(subjects),
+        attachment.GROUP: group,
+        attachment.ACK: ack,
+        attachment.KEY: key,
+        attachment.PARTITIONER: partitioner,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _reason(error: KafkaException) -> str:
@@ -187,14 +229,27 @@ def alter(
         list[str] | None,
         typer.Option("--delete", metavar="KEY", help="A setting that goes back to its default; repeatable."),
     ] = None,
+    subject: Subject = None,
+    no_subject: Annotated[
+        bool, typer.Option("--no-subject", help="Take no more messages of NATS.", rich_help_panel=_NATS)
+    ] = False,
+    group: Group = None,
+    ack: Ack = None,
+    key: Key = None,
+    partitioner: Partitioner = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it could be done.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Change a stream's settings while it is used; `describe` shows them."""
-    values, defaults = split_settings(config), [key.strip() for key in delete or []]
+    values = attachment_settings(subject, group, ack, key, partitioner) | split_settings(config)
+    defaults = [name.strip() for name in delete or []]
+    if no_subject:
+        if subject:
+            fail("--subject and --no-subject contradict each other")
+        defaults.append(attachment.SUBJECTS)
     if not values and not defaults:
-        fail("say what to change with --config KEY=VALUE or --delete KEY")
+        fail("say what to change with --config KEY=VALUE, --delete KEY, --subject SUBJECT or --no-subject")
     client = admin(bootstrap)
     find_stream(client, bootstrap, stream)
     changes = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()]

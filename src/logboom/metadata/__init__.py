@@ -30,7 +30,8 @@ ISR, eligible leader replicas, leader, both epochs) and the rules by which it ch
 The controller alone calls what changes something (`broker.control`).
 
 `stream_config` is the one table of stream settings, with Kafka's names, defaults and rules; `named_settings` has those
-of its rows that are read by name or change nothing, `setting_values` the kinds of their values.
+of its rows that are read by name or change nothing, `setting_values` the kinds of their values, and `attachment` those
+of the settings that attach a stream to NATS.
 """
 
 from logboom.metadata.commands import (

@@ -22,6 +22,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.metadata.assignment import Assignment, Replicas
+from logboom.metadata.attachment import attachment_fault
 from logboom.metadata.image import Image, Stream
 from logboom.metadata.limits import Limits
 from logboom.metadata.named_settings import THROTTLED_REPLICAS
@@ -108,7 +109,7 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
     _check_room(image, command.partitions, limits)
     overrides = {key: value for key, value in command.config.items() if value is not None}
     _check_config(image, command.config)
-    _check_together(overrides)
+    _check_together(overrides, command.partitions)
     placed = _placed(image, command.assignments, command.partitions, command.replication_factor, stream_id.int)
     if not command.internal:
         _check_minimum(overrides, len(placed[0].replicas) if placed else 1)
@@ -149,6 +150,7 @@ def add_partitions(
         raise InvalidPartitionsError(
             f"the stream {name} has {stream.partitions} partitions; it can only grow, not to {total}"
         )
+    _check_together(stream.overrides, total)
     more = total - stream.partitions
     _check_room(image, more, limits)
     placed: tuple[Assignment, ...] = ()
@@ -179,7 +181,7 @@ def change_config(
     _check_config(image, changes)
     merged: dict[str, str | None] = {**({} if replace_all else stream.overrides), **changes}
     config = {key: value for key, value in merged.items() if value is not None}
-    _check_together(config)
+    _check_together(config, stream.partitions)
     if config.get(MINIMUM) != stream.overrides.get(MINIMUM):
         _check_minimum(config, min((len(one.target) for one in stream.assignments), default=1))
     return () if config == stream.overrides else (StreamConfigChanged(id=stream.id, config=config),)
@@ -297,9 +299,10 @@ def _check_config(image: Image, changes: Mapping[str, str | None]) -> None:
         raise InvalidConfigError("; ".join(faults))
 
 
-def _check_together(overrides: Mapping[str, str]) -> None:
-    """Raise InvalidConfigError where settings contradict each other; those that a stream does not set are not known."""
-    fault = DEFAULT_STREAM_CONFIG.with_overrides(overrides).fault
+def _check_together(overrides: Mapping[str, str], partitions: int) -> None:
+    """Raise InvalidConfigError where settings contradict each other, or do not fit so many partitions; those that a
+    stream does not set are not known."""
+    fault = DEFAULT_STREAM_CONFIG.with_overrides(overrides).fault or attachment_fault(overrides, partitions)
     if fault is not None:
         raise InvalidConfigError(fault)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 from logboom.base.errors import InvalidConfigError
 from logboom.base.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS
+from logboom.metadata import attachment
 from logboom.metadata.named_settings import READ_BY_NAME, REFUSED, WITHOUT_EFFECT, StreamSetting
 from logboom.metadata.setting_values import (
     INT32_MAX,
@@ -81,7 +82,8 @@ class Declared(NamedTuple):
     """The declaration of one field of StreamConfig, beside its type and its default."""
 
     name: str
-    broker_name: str
+    broker_name: str | None
+    """None where all brokers have to have the same value, so that none has a default of its own."""
     rule: ValueRule
     doc: str
 
@@ -367,6 +369,58 @@ class StreamConfig:
             "at an offset quicker and the index larger.",
         ),
     ] = 4 * KIB
+    nats_subjects: Annotated[
+        str,
+        Declared(
+            attachment.SUBJECTS,
+            None,
+            attachment.Subjects(),
+            "The subjects of NATS whose messages the stream takes; several streams may take the same ones, each all of "
+            "them. Needs brokers that run with nats.servers, or `serve --nats`.",
+        ),
+    ] = ""
+    nats_group: Annotated[
+        str,
+        Declared(
+            attachment.GROUP,
+            None,
+            attachment.Group(),
+            "Streams that take the same subject and name the same group split its messages among them (a queue group "
+            "of NATS).",
+        ),
+    ] = ""
+    nats_ack: Annotated[
+        attachment.AckWhen,
+        Declared(
+            attachment.ACK,
+            None,
+            Choice(attachment.AckWhen),
+            "What the answer to a message with a reply subject waits for. commit: it is committed. leader: it is on "
+            "the leader's disk. none: there is no answer. The header Logboom-Ack of a message goes over it.",
+        ),
+    ] = attachment.AckWhen.COMMIT
+    nats_key: Annotated[
+        str,
+        Declared(
+            attachment.KEY,
+            None,
+            attachment.Key(),
+            "Where the key of a record comes from. header: the header Logboom-Key, or Liftbridge's envelope where the "
+            "message comes in one. envelope: that alone. subject: the whole subject. token:N: its Nth token.",
+        ),
+    ] = "header"
+    nats_partitioner: Annotated[
+        str,
+        Declared(
+            attachment.PARTITIONER,
+            None,
+            attachment.Partitioner(),
+            "How the partition of a message is chosen, where the stream has several and its subject no {partition}. "
+            "key: as Kafka's clients do, by the key, or without one by the subject. subject, token:N+N: by the "
+            "subject, or by these tokens of it. range: by a table, in which values below the first bound are of "
+            "partition 0, below the second of partition 1. round_robin: any, which keeps no order.",
+        ),
+    ] = "key"
     nats_duplicate_window_ms: Annotated[
         int,
         Declared(

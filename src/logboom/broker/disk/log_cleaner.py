@@ -37,6 +37,7 @@ from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replica import Partition
 from logboom.broker.runtime import Runtime
 from logboom.metadata import INT64_MAX
+from logboom.metadata.attachment import is_attached
 from logboom.storage import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction import Cleaning
 
@@ -174,7 +175,7 @@ class LogCleaner:
         max_lag_ms = config.max_compaction_lag_ms
         return CompactionSettings(
             delete_retention_ms=config.delete_retention_ms,
-            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            min_compaction_lag_ms=_min_lag_ms(partition),
             max_compaction_lag_ms=None if max_lag_ms == INT64_MAX else max_lag_ms,
             max_batch_bytes=config.max_message_bytes,
             map_bytes=self._config.now.cleaner.key_map_bytes,
@@ -305,10 +306,18 @@ class LogCleaner:
         return await partition.reads.on_threads(self._thread, function)
 
 
+def _min_lag_ms(partition: Partition) -> int:
+    """How long every record stays. Messages of NATS do as long as their ids are to be known, which a new leader finds
+    in their records: one that is sent again is a duplicate, although a later one of its key has superseded it."""
+    config = partition.config
+    ids_ms = config.nats_duplicate_window_ms if is_attached(partition.stream.overrides) else 0
+    return min(max(config.min_compaction_lag_ms, ids_ms), config.max_compaction_lag_ms)
+
+
 def _what_dirt_depends_on(partition: Partition) -> tuple[object, ...] | None:
     """How dirty a log is stays the same as long as this does. None where it changes with the time, too."""
     config, log = partition.config, partition.log
-    if config.min_compaction_lag_ms or config.max_compaction_lag_ms != INT64_MAX:
+    if _min_lag_ms(partition) or config.max_compaction_lag_ms != INT64_MAX:
         return None
     return config, log.compaction.first_dirty_offset, log.log_start_offset, log.segments[-1], partition.high_watermark
 

@@ -58,6 +58,8 @@ def _id_limits(config: StreamConfig, broker: BrokerConfig) -> IdLimits:
     window_ms = config.nats_duplicate_window_ms
     if config.deletes and config.retention_ms >= 0:
         window_ms = min(window_ms, config.retention_ms)
+    if config.compacts:
+        window_ms = min(window_ms, config.max_compaction_lag_ms)
     return IdLimits(window_ms, config.nats_duplicate_window_records, broker.max_decompressed_bytes)
 
 
