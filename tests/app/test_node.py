@@ -35,6 +35,7 @@ def test_ready_line_tells_where_everything_is(tmp_path: Path) -> None:
         assert broker.ready == {
             "kafka": broker.kafka,
             "http": broker.http,
+            "nats": None,
             "peer": None,
             "data": str(tmp_path / "data"),
             "pid": broker.pid,

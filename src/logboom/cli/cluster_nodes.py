@@ -12,13 +12,15 @@ from typing import Final
 
 import typer
 
-from logboom.app.config import LogConfig, LogFormat
+from logboom.app.config import LogConfig, LogFormat, NodeConfig
 from logboom.app.log import open_log
-from logboom.app.supervisor.folder import FOLDER_DEFAULT, Folder, Place, is_free
+from logboom.app.supervisor.folder import FOLDER_DEFAULT, NATS_SERVER_FILE, Folder, Place, is_free
+from logboom.app.supervisor.nats_server import EmbeddedNats
 from logboom.app.supervisor.run import Plan, run_nodes
 from logboom.base.settings import join_address, split_address
 from logboom.cli.cluster_view import Cluster, look
 from logboom.cli.common import fail, note, plural, print_json
+from logboom.nats.config import EMBEDDED
 
 _INTERNAL: Final = "__"
 _COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
@@ -34,6 +36,8 @@ class Common:
     key: Path
     join: Sequence[str] = ()
     """Where brokers of other machines listen for brokers."""
+    nats: EmbeddedNats | None = None
+    """The nats-server that this process keeps up for all of them, once it is started."""
     advertised: Mapping[str, str] = field(default_factory=dict)
     """Addresses that the first node tells others to connect to, by their settings; the ports of the others follow."""
 
@@ -57,6 +61,7 @@ def command(common: Common, folder: Folder) -> Callable[[Place, bool], list[str]
         options = ["--node-id", str(place.id), "--data", place.data, "--kafka", place.kafka, "--peer", place.peer]
         options += ["--http", place.http or "null", "--key", str(common.key)]
         options += [] if common.config is None else ["--config", str(common.config)]
+        options += [] if common.nats is None else ["--nats", common.nats.url]
         number = [each.id for each in folder.places].index(place.id)
         advertised = [f"{name}={_following(address, number)}" for name, address in common.advertised.items()]
         for setting in [*common.settings, *advertised]:
@@ -72,6 +77,15 @@ def command(common: Common, folder: Folder) -> Callable[[Place, bool], list[str]
 def _following(address: str, number: int) -> str:
     host, port = split_address(address)
     return join_address(host, port + number)
+
+
+def embedded_nats(config: NodeConfig, folder: Folder, *, free_port: bool) -> EmbeddedNats | None:
+    """The nats-server for all nodes, where their settings ask for one of this machine."""
+    if config.nats.servers != [EMBEDDED]:
+        return None
+    host, port = split_address(config.nats.embedded_listen)
+    listen = join_address(host, 0 if free_port else port)
+    return EmbeddedNats(listen, folder.path / NATS_SERVER_FILE, open_log(config.log))
 
 
 def data_option(folder: Folder) -> str:
@@ -149,9 +163,18 @@ async def _look(places: Sequence[Place]) -> Cluster | None:
 class Shown:
     """What a person sees of the nodes: results on standard output, events and logs on standard error."""
 
-    def __init__(self, folder: Folder, log: LogConfig, tries: Sequence[str] = (), *, as_json: bool) -> None:
-        """`tries`: commands to try once the nodes are ready."""
+    def __init__(
+        self,
+        folder: Folder,
+        log: LogConfig,
+        tries: Sequence[str] = (),
+        *,
+        nats: Callable[[], str | None] = lambda: None,
+        as_json: bool,
+    ) -> None:
+        """`tries`: commands to try once the nodes are ready. `nats`: where publishers reach NATS."""
         self._folder = folder
+        self._nats = nats
         self._tries = tries
         self._as_json = as_json
         self._log = None if is_text(log) else open_log(log)
@@ -192,7 +215,8 @@ class Shown:
                 }
                 for place in places
             ]
-            print_json({"bootstrap": bootstrap, "folder": str(self._folder.path), "nodes": nodes})
+            folder = str(self._folder.path)
+            print_json({"bootstrap": bootstrap, "nats": self._nats(), "folder": folder, "nodes": nodes})
             sys.stdout.flush()
             return
         typer.echo(f"Logboom is ready: {plural(len(places), 'node')}.")
@@ -200,6 +224,8 @@ class Shown:
             metrics = f"http://{place.http}/metrics" if place.http else "none"
             typer.echo(f"  node {place.id}  Kafka  {place.kafka}  HTTP  {metrics}  process {processes.get(place.id)}")
         typer.echo(f"  clients   {bootstrap}")
+        if (nats := self._nats()) is not None:
+            typer.echo(f"  NATS      {nats}")
         typer.echo(f"  data      {self._folder.path}")
         typer.echo(f"  stop      Ctrl-C, or `logboom cluster down{data_option(self._folder)}` in another terminal")
         for line in self._tries:

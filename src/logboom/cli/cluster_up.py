@@ -11,7 +11,7 @@ from logboom.cli import cluster_nodes
 from logboom.cli.cluster_found import found_in
 from logboom.cli.cluster_nodes import Common, Shown
 from logboom.cli.common import fail
-from logboom.cli.configuring import ConfigFile, Setting, node_config
+from logboom.cli.configuring import ConfigFile, Nats, Setting, node_config
 
 _NODES_DEFAULT: Final = 3
 _HOST: Final = "127.0.0.1"
@@ -45,6 +45,7 @@ def up(
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Choose ports that are free, and keep them.")
     ] = False,
+    nats: Nats = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready, for scripts.")] = False,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: one command, one folder, a process for each broker.
@@ -52,7 +53,7 @@ def up(
     Its ports follow each other, and stay the same from one start to the next. A file and settings hold for every
     broker, as for `serve`. In another terminal: `logboom cluster status`, `kill`, `pause`, `resume`, `start`, `stop`.
     """
-    checked = node_config(config, settings, {})
+    checked = node_config(config, settings, {"nats.servers": nats})
     folder = Folder.open(data)
     try:
         known = len(folder.places)
@@ -69,7 +70,11 @@ def up(
     except BaseException:
         folder.close()
         raise
-    common = Common(config, [*(settings or []), *cluster_nodes.log_settings(checked.log)], folder.key_file())
+    server = cluster_nodes.embedded_nats(checked, folder, free_port=free_ports)
+    given = [*(settings or []), *cluster_nodes.log_settings(checked.log)]
+    if nats is not None and server is None:
+        given.append(f"nats.servers={nats}")
+    common = Common(config, given, folder.key_file(), nats=server)
     # The first node made them alone. A new cluster is to survive the death of any node from its first moment.
     replicas = 0 if folder.founded else min(count, checked.broker.groups.offsets_replication_factor)
     plan = Plan(
@@ -81,8 +86,11 @@ def up(
         ready_max_s=_READY_MAX_S,
         missing=cluster_nodes.missing(folder.places, internal_replicas=replicas),
         controller=cluster_nodes.controller(folder.places),
+        nats=server,
     )
-    cluster_nodes.run(plan, Shown(folder, checked.log, _tries(folder), as_json=as_json))
+    reached = ",".join(checked.nats.servers) or None
+    shown = Shown(folder, checked.log, _tries(folder), nats=lambda: server.url if server else reached, as_json=as_json)
+    cluster_nodes.run(plan, shown)
 
 
 def _doors(kafka_port: int | None, peer_port: int | None, http_port: int | None, free_ports: bool) -> Doors:

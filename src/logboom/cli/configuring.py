@@ -22,6 +22,15 @@ Setting = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as kafka.max_connections=100; may be repeated."),
 ]
 
+Nats = Annotated[
+    str | None,
+    typer.Option(
+        "--nats",
+        metavar="URL",
+        help="Take messages from NATS: nats://HOST:PORT[,...], or `embedded` for a nats-server started here.",
+    ),
+]
+
 
 def node_config(file: Path | None, settings: list[str] | None, flags: dict[str, Any]) -> NodeConfig:
     """The configuration of a command line. `flags`: by the name of their setting; None where the flag was not given."""

@@ -11,20 +11,12 @@ import typer
 from logboom.app.node import Ready
 from logboom.app.process import run_node
 from logboom.cli.common import print_json
-from logboom.cli.configuring import ConfigFile, Setting, node_config
+from logboom.cli.configuring import ConfigFile, Nats, Setting, node_config
 
 Join = Annotated[
     list[str] | None,
     typer.Option(
         "--join", metavar="HOST:PORT", help="Where a broker of the cluster to join takes in others; repeatable."
-    ),
-]
-Nats = Annotated[
-    str | None,
-    typer.Option(
-        "--nats",
-        metavar="URL",
-        help="Take messages from NATS: nats://HOST:PORT[,...], or `embedded` for a nats-server started here.",
     ),
 ]
 Processes = Annotated[

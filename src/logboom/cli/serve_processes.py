@@ -39,13 +39,18 @@ def serve_processes(
     except BaseException:
         folder.close()
         raise
-    given = {"kafka.advertised": config.kafka.advertised, "peer.advertised": config.peer.advertised}
     shared = [f"broker.failure_domain={config.broker.failure_domain or socket.gethostname()}"]
+    nats = cluster_nodes.embedded_nats(config, folder, free_port=False)
+    reached = ",".join(config.nats.servers) or None
+    if nats is None and reached is not None:
+        shared.append(f"nats.servers={reached}")
+    given = {"kafka.advertised": config.kafka.advertised, "peer.advertised": config.peer.advertised}
     common = Common(
         config=file,
         settings=[*settings, *shared, *cluster_nodes.log_settings(config.log)],
         key=key,
         join=config.broker.join,
+        nats=nats,
         advertised={name: address for name, address in given.items() if address is not None},
     )
     plan = Plan(
@@ -57,8 +62,10 @@ def serve_processes(
         ready_max_s=None,
         missing=_nothing_missing,
         controller=cluster_nodes.controller(places),
+        nats=nats,
     )
-    cluster_nodes.run(plan, Shown(folder, config.log, as_json=as_json))
+    shown = Shown(folder, config.log, nats=lambda: nats.url if nats else reached, as_json=as_json)
+    cluster_nodes.run(plan, shown)
 
 
 async def _nothing_missing() -> None:

@@ -28,8 +28,10 @@ FOLDER_DEFAULT: Final = Path("logboom-cluster")
 """The folder that is meant where none is named, in the directory of whoever gives the command."""
 LIST_NAME: Final = "cluster.json"
 KEY_NAME: Final = "cluster.key"
+NATS_SERVER_FILE: Final = "nats-server.conf"
+"""Of the nats-server that the supervisor keeps up, where it does."""
 _LOCK_NAME: Final = ".cluster.lock"
-_BEFORE_THE_LIST: Final = (KEY_NAME, f".{KEY_NAME}.new", f".{LIST_NAME}.new", _LOCK_NAME)
+_BEFORE_THE_LIST: Final = (KEY_NAME, f".{KEY_NAME}.new", f".{LIST_NAME}.new", _LOCK_NAME, NATS_SERVER_FILE)
 """What is there where the first start did not come to its end."""
 _VERSION: Final = 1
 _PORT_TRIES: Final = 1_000

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from logboom.app.notify import notify_systemd
 from logboom.app.supervisor.folder import Folder, Place
+from logboom.app.supervisor.nats_server import EmbeddedNats
 from logboom.app.supervisor.remote import answering
 from logboom.app.supervisor.supervisor import Member, NodeState, Reports, Supervisor, SupervisorError
 from logboom.base.errors import LogboomError
@@ -48,6 +49,8 @@ class Plan:
     """What the nodes lack to be a cluster, in words; None once they are one."""
     controller: Callable[[], Awaitable[int | None]]
     """Which node leads the cluster: it stops last."""
+    nats: EmbeddedNats | None = None
+    """A nats-server that is kept up beside them: it starts first and stops last."""
 
 
 class Show(Protocol):
@@ -102,6 +105,8 @@ class _Run:
             finally:
                 notify_systemd("STOPPING=1")
                 await self._supervisor.stop_all(await self._last())
+                if self._plan.nats is not None:
+                    await self._plan.nats.stop()
                 self._stopped.set()
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
@@ -117,6 +122,8 @@ class _Run:
         return False
 
     async def _start(self) -> None:
+        if self._plan.nats is not None:
+            await self._plan.nats.start()
         first, *others = self._plan.node_ids
         if not self._plan.folder.founded:
             await self._start_node(first)

@@ -118,6 +118,8 @@ def _read_run(buffer: bytes, at: int, run: list[Delivery]) -> tuple[int, int]:
         try:
             header_size = int(words.pop(-2)) if verb == b"HMSG" else 0
             size = int(words[-1])
+            if not _WITH_REPLY - 1 <= len(words) <= _WITH_REPLY:
+                raise FrameError(f"no frame of NATS: {_shown(buffer[at:line_end])}")
             body = line_end + 2
             body_end = body + size
             if not 0 <= header_size <= size <= MESSAGE_BYTES_MAX:

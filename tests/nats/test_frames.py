@@ -1,0 +1,106 @@
+"""The reader of NATS's protocol against a slow model, and against bytes that are nothing of the kind."""
+
+import contextlib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logboom.nats.link.frames import (
+    LINE_BYTES_MAX,
+    Delivery,
+    FrameError,
+    FrameReader,
+    Info,
+    Notice,
+    Ping,
+    Pong,
+    Refusal,
+)
+
+_WORD = st.binary(min_size=1, max_size=12).filter(lambda word: not re.search(rb"\s", word))
+_DELIVERIES = st.builds(
+    Delivery,
+    st.integers(min_value=1, max_value=10**9),
+    _WORD,
+    st.one_of(st.just(b""), _WORD),
+    st.one_of(st.just(b""), st.binary(max_size=30).map(lambda text: b"NATS/1.0\r\n" + text)),
+    st.binary(max_size=60),
+)
+_NOTICES = st.one_of(
+    st.just(Ping()), st.just(Pong()), st.just(Refusal("slow consumer")), st.just(Info(b'{"max_payload":1048576}'))
+)
+
+
+def written(event: Delivery | Notice) -> bytes:
+    """The bytes of an event, as a server writes it."""
+    match event:
+        case Delivery(sid, subject, reply, header, payload):
+            words = [subject, b"%d" % sid, *([reply] if reply else []), *([b"%d" % len(header)] if header else [])]
+            line = b" ".join([b"HMSG" if header else b"MSG", *words, b"%d" % (len(header) + len(payload))])
+            return line + b"\r\n" + header + payload + b"\r\n"
+        case Ping():
+            return b"PING\r\n"
+        case Pong():
+            return b"PONG\r\n"
+        case Refusal(text):
+            return f"-ERR '{text}'\r\n".encode()
+        case Info(text=text):
+            return b"INFO " + text + b"\r\n"
+
+
+def fed(pieces: list[bytes]) -> list[Delivery | Notice]:
+    """What a reader makes of bytes that arrive in these pieces."""
+    reader = FrameReader()
+    found: list[Delivery | Notice] = []
+    for piece in pieces:
+        for event in reader.feed(piece):
+            found += event if isinstance(event, list) else [event]
+    return found
+
+
+@given(st.lists(st.one_of(_DELIVERIES, _NOTICES), max_size=12), st.data())
+def test_frames_are_read_in_their_order_however_they_arrive(
+    events: list[Delivery | Notice], data: st.DataObject
+) -> None:
+    stream = b"+OK\r\n".join(map(written, events))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    pieces = [stream[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert fed(pieces) == events
+
+
+@given(st.lists(_DELIVERIES, min_size=1, max_size=4), st.data())
+def test_changed_bytes_raise_nothing_but_the_protocols_error(events: list[Delivery], data: st.DataObject) -> None:
+    stream = bytearray(b"".join(map(written, events)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(FrameError):
+        fed([bytes(stream)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"MSG a 1 x\r\n",
+        b"MSG a 1\r\n",
+        b"MSG a one 0\r\n\r\n",
+        b"MSG a 1 -5\r\n",
+        b"MSG a 1 99999999999\r\n",
+        b"HMSG a 1 9 5\r\nNATS/\r\n",
+        b"MSG a 1 1\r\nabc\r\n",
+        b"HELLO\r\n",
+        b"GET / HTTP/1.1\r\n",
+        b"x" * (LINE_BYTES_MAX + 1),
+    ],
+)
+def test_what_is_no_frame_is_refused(line: bytes) -> None:
+    with pytest.raises(FrameError):
+        fed([line])
+
+
+def test_a_long_message_is_put_together_once() -> None:
+    payload = bytes(range(256)) * 8_192
+    stream = b"MSG big 7 %d\r\n%b\r\nPING\r\n" % (len(payload), payload)
+    pieces = [stream[at : at + 65_536] for at in range(0, len(stream), 65_536)]
+    assert fed(pieces) == [Delivery(7, b"big", b"", b"", payload), Ping()]
