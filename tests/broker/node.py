@@ -205,6 +205,14 @@ class FaultyDisk:
         with self.standstill:
             self._disk.make_dir(path)
 
+    def make_dirs(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.make_dir(path)
+            try:
+                self.check(path, self.sync_errno)
+            except OSError as error:
+                raise SyncFailedError(*error.args) from error
+
     def rename(self, source: str, target: str) -> None:
         with self.standstill:
             self._disk.rename(source, target)

@@ -37,6 +37,28 @@ def test_leftovers_of_a_creation_that_crashed_are_removed(tmp_path: Path) -> Non
     run(body)
 
 
+def test_an_empty_partition_whose_mark_was_lost_with_the_power_is_removed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders", partitions=2)
+            await append(broker.replicas.find("orders", 1), b"a")
+        streams = tmp_path / "streams"
+        for name in ("never-0", "never-1", "kept-0"):
+            shutil.copytree(streams / "orders-0", streams / name)
+            (streams / name / "owner.json").write_bytes(b"")
+        (streams / "orders-0" / "owner.json").write_bytes(b"")
+        for path in (streams / "never-1").iterdir():
+            path.unlink()
+        (streams / "kept-0" / "leader-epochs").write_bytes(b"")  # it has had records
+        (streams / "more-0").write_text("no directory")
+        async with running(tmp_path) as broker:
+            assert names(tmp_path) == {"orders-0", "orders-1", "kept-0", "more-0"}
+            await append(broker.replicas.find("orders", 0), b"a")
+            assert "orders" in (streams / "orders-0" / "owner.json").read_text()
+
+    run(body)
+
+
 def test_leftovers_of_a_deletion_that_crashed_are_removed_and_copies_are_kept(tmp_path: Path) -> None:
     async def body() -> None:
         streams = tmp_path / "streams"

@@ -138,6 +138,20 @@ def test_directories(disk: OsDisk) -> None:
         disk.list("nowhere")
 
 
+def test_directories_made_together_wait_for_their_parents_once(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("logboom.host.disk._sync_dir", lambda path: synced.append(Path(path).name))
+    disk.make_dirs([f"streams/web-{index}" for index in range(3)])
+    assert synced[-1] == "streams"
+    synced.clear()
+    disk.make_dirs(["streams/web-3", "streams/web-1", "other/web-0/inner"])
+    assert synced == ["streams", disk.root.name, "other", "web-0"]
+    assert disk.list("streams") == ["web-0", "web-1", "web-2", "web-3"]
+    disk.open("streams/file", create=True)
+    with pytest.raises(FileExistsError):
+        disk.make_dirs(["streams/web-4", "streams/file"])
+
+
 def test_the_ports_are_whole(disk: OsDisk) -> None:
     port: Disk = disk
     clock: Clock = SystemClock()

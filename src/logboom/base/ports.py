@@ -215,7 +215,12 @@ class Disk(Protocol):
         """Names in a directory, sorted; FileNotFoundError where there is none."""
 
     def make_dir(self, path: str) -> None:
-        """Create a directory and its parents; nothing happens where it is there."""
+        """Create a directory and its parents; nothing happens where it is there. The names of new ones survive a power
+        failure on return. Raises SyncFailedError, and any other OSError."""
+
+    def make_dirs(self, paths: Sequence[str]) -> None:
+        """As `make_dir` for each of them, with one wait for the disk where they are in one directory. Where it raises,
+        some of them may be there."""
 
     def rename(self, source: str, target: str) -> None:
         """Rename atomically, replacing a file that stands there."""

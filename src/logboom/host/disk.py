@@ -230,11 +230,28 @@ class OsDisk:
         return sorted(os.listdir(self._path(path)))
 
     def make_dir(self, path: str) -> None:
-        """Also makes each new directory survive a power failure: its name is synced in its parent."""
-        target = Path(self._path(path))
-        if not target.is_dir():
-            for parent in _made(target):
-                _sync_dir(parent)
+        if not os.path.isdir(self._path(path)):
+            self.make_dirs((path,))
+
+    def make_dirs(self, paths: Sequence[str]) -> None:
+        parents: dict[str, None] = {}  # each once, the outermost first
+        for path in paths:
+            self._make(path, parents)
+        for parent in parents:
+            _sync_dir(parent)
+
+    def _make(self, path: str, parents: dict[str, None]) -> None:
+        """Make one; what is to be synced is added to `parents`, also for one that a killed process may have made."""
+        target = self._path(path)
+        try:
+            os.mkdir(target)
+        except FileExistsError:
+            if not os.path.isdir(target):
+                raise
+        except FileNotFoundError:
+            parents.update((str(parent), None) for parent in _made(Path(target)))
+            return
+        parents[target.rpartition("/")[0]] = None
 
     def rename(self, source: str, target: str) -> None:
         os.replace(self._path(source), self._path(target))
@@ -270,6 +287,9 @@ class ReadOnlyDisk(OsDisk):
 
     def make_dir(self, path: str) -> None:
         self._refuse(path)
+
+    def make_dirs(self, paths: Sequence[str]) -> None:
+        self._refuse(paths[0])
 
     def rename(self, source: str, target: str) -> None:
         self._refuse(source)

@@ -407,6 +407,10 @@ class SimDisk:
         self.fault("make_dir", path)
         self.directories.update((*_parents(path), path))
 
+    def make_dirs(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.make_dir(path)
+
     def rename(self, source: str, target: str) -> None:
         self.fault("rename", target)
         if target in self.directories:

@@ -35,6 +35,9 @@ Files in a directory, named by offsets where they have one (formats: docs/decisi
     first-dirty-offset  up to where the log is compacted; may be lost, is never too high
     N-M.cleaned, N-M.swap  a compacted segment for the offsets N to M, being written, and taking its place
     owner.json      which partition this is; written and read by the broker alone
+
+    A new log is not durable but for the name of its directory: ten thousand are made at once. Its first leader epoch
+    makes the rest so, before the first batch.
     Only the segments are the log. The rest is auxiliary: checked when read, and made again from the segments.
 
 After a crash
@@ -52,6 +55,7 @@ After a crash
 The modules, each using those above it only
     config, faults, small_files, format          settings and results; errors; auxiliary files; the format's version
     open_files                                   the limit on open files of all logs together
+    owner                                        whose log it is
     epochs, producers, checkpoint, first_dirty   what is known beside the batches
     files, snapshots                             names of files; the files of the producer table
     segment/                                     one segment: file, walker, index, reader
@@ -72,11 +76,12 @@ from logboom.storage.compaction import Cleaned, Cleaning, CompactionSettings, Di
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
-from logboom.storage.files import has_records, is_known, is_log, read_owner, write_owner
+from logboom.storage.files import has_records, is_known, is_log, is_unbegun
 from logboom.storage.format import FORMAT_VERSION, check_format, claim_format, format_of, raise_format
 from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
 from logboom.storage.open_files import OpenFiles
+from logboom.storage.owner import read_owner, write_owner
 from logboom.storage.producers import ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.scrubbing import Scrub, Scrubbed
@@ -120,6 +125,7 @@ __all__ = [
     "has_records",
     "is_known",
     "is_log",
+    "is_unbegun",
     "raise_format",
     "read_owner",
     "read_whole",

@@ -10,6 +10,7 @@ from typing import Final
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Disk
 from logboom.storage.faults import retriable_error_for
+from logboom.storage.owner import sync_owner
 from logboom.storage.small_files import ReportNotice, frame, read_auxiliary, replace_whole, unframe
 
 NAME: Final = "leader-epochs"
@@ -104,7 +105,11 @@ class EpochHistory:
 
 
 class EpochFile(EpochHistory):
-    """The history of one log and the file that keeps it: written before the first batch of an epoch is."""
+    """The history of one log and the file that keeps it: written before the first batch of an epoch is.
+
+    With the first epoch all that a new log is made of becomes durable, the names in its directory and the owner's mark:
+    a log that never has a batch costs no sync.
+    """
 
     __slots__ = ("_directory", "_disk", "saved")
 
@@ -120,6 +125,8 @@ class EpochFile(EpochHistory):
         entries = self.entries
         if entries != self.saved.entries:
             history = EpochHistory(entries)
+            if not self.saved.entries:
+                sync_owner(self._disk, self._directory)
             replace_whole(self._disk, self._directory, NAME, history.to_bytes(), sync=True)
             self.saved = history
 

@@ -1,8 +1,4 @@
-"""The names of a log's files, so that other files are told apart and left alone, and the mark of the log's owner.
-
-The owner's mark is a small file that the broker leaves in the directory to say which partition it holds. Its content is
-the broker's.
-"""
+"""The names of a log's files, so that other files are told apart and left alone."""
 
 import re
 from typing import Final, NamedTuple
@@ -10,9 +6,9 @@ from typing import Final, NamedTuple
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.storage import checkpoint, epochs, first_dirty
-from logboom.storage.small_files import TEMPORARY_SUFFIX, read_whole, replace_whole
+from logboom.storage.owner import OWNER_NAME
+from logboom.storage.small_files import TEMPORARY_SUFFIX
 
-OWNER_NAME: Final = "owner.json"
 _BY_OFFSET: Final = re.compile(r"([0-9]{20})\.(log|index|producers)")
 _RANGE: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.(cleaned|swap)")
 _SINGLE: Final = (OWNER_NAME, checkpoint.NAME, epochs.NAME, first_dirty.NAME)
@@ -83,6 +79,14 @@ def has_records(disk: Disk, directory: str) -> bool:
     return not all(map(is_known, names)) or any(disk.size(f"{directory}/{name}") for name in segments)
 
 
+def is_unbegun(disk: Disk, directory: str) -> bool:
+    """Whether a directory holds no more than a log's does before its first batch. Opens no file."""
+    try:
+        return epochs.NAME not in disk.list(directory) and not has_records(disk, directory)
+    except NotADirectoryError:
+        return False
+
+
 def is_log(disk: Disk, directory: str) -> bool:
     """Whether a directory looks like a log's. Opens no file."""
     try:
@@ -90,17 +94,3 @@ def is_log(disk: Disk, directory: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return any(name == OWNER_NAME or offset_in(name, ".log") is not None for name in names)
-
-
-def read_owner(disk: Disk, directory: str) -> bytes | None:
-    """The owner's mark, None where there is none."""
-    try:
-        return read_whole(disk, f"{directory}/{OWNER_NAME}")
-    except NotADirectoryError:
-        return None
-
-
-def write_owner(disk: Disk, directory: str, mark: bytes, *, sync: bool) -> None:
-    """Leave the owner's mark in the directory, which is made where there is none."""
-    disk.make_dir(directory)
-    replace_whole(disk, directory, OWNER_NAME, mark, sync=sync)

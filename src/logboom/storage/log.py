@@ -349,7 +349,7 @@ class PartitionLog:
         """
         state = self._state
         try:
-            if state.failure is None:
+            if state.failure is None and not state.is_settled:
                 self.flush(sync=True)
                 with self._io:
                     try:

@@ -62,6 +62,7 @@ def recover(
     # A log that was closed cleanly, or killed with nothing in progress, is opened without one write or sync.
     if changed or known is None or state.unsettled:
         _note(state, sync=changed)
+    state.is_settled = not changed and not state.active.size_bytes and not state.active.file.has_room
     return state
 
 
@@ -130,7 +131,9 @@ def _find_segments(state: LogState, known: Checkpoint | None) -> list[str]:
         )
     segments = _without_unfinished_rolls(segments, known)
     if not segments:
-        segments.append(state.create_segment(known.durable_end if known else Offset(0)))
+        # Without an epoch there never was a batch, and the first epoch makes the name durable.
+        was_begun = epoch_files.NAME in names
+        segments.append(state.create_segment(known.durable_end if known else Offset(0), sync=was_begun))
     state.set_segments(segments)
     return names
 

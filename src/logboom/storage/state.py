@@ -37,6 +37,7 @@ class LogState:
         "failure",
         "first_dirty_offset",
         "is_cutting",
+        "is_settled",
         "log_end_offset",
         "log_start_offset",
         "on_written",
@@ -72,6 +73,8 @@ class LogState:
         """How often its end was cut off since it was opened."""
         self.is_cutting = False
         """Whether its end is being cut off, and it is noted already that it is."""
+        self.is_settled = False
+        """Whether its last segment was found empty and nothing was to be changed since: `close` has nothing to do."""
         self.unsettled = False
         """Whether checkpoints are marked so: see `checkpoint`."""
         self.on_written: Callable[[], object] | None = None
@@ -126,11 +129,12 @@ class LogState:
         interval_bytes = self.config.index_interval_bytes
         return Segment(self.disk, self.place, base, interval_bytes, self.epochs.at, self.report, self.open_files)
 
-    def create_segment(self, base: Offset) -> Segment:
-        """A new empty segment whose name survives a power failure. It is not yet one of the log's."""
+    def create_segment(self, base: Offset, *, sync: bool = True) -> Segment:
+        """A new empty segment, which is not yet one of the log's; with `sync` its name survives a power failure."""
         segment = self.new_segment(base)
         segment.create()
-        self.disk.sync_dir(self.directory)
+        if sync:
+            self.disk.sync_dir(self.directory)
         return segment
 
     # --- ends and the checkpoint ----------------------------------------------------------------------------------
@@ -230,9 +234,10 @@ class LogState:
     # --- failures -------------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """StorageError once the log has failed, or is closed."""
+        """Before anything is changed: StorageError once the log has failed, or is closed."""
         if self.failure is not None:
             raise StorageError(self.failure)
+        self.is_settled = False
 
     def error_for(self, error: OSError) -> StorageError:
         """The error to raise for one of the disk: the log goes on after a lack of room or handles, and fails else."""

@@ -40,6 +40,7 @@ from logboom.metadata import Image, Stream
 from logboom.storage import Damage, Notice, PartitionLog, is_log, retriable_error_for
 
 _NAMED_MAX: Final = 20
+_MADE_AT_ONCE: Final = 100
 _PROGRESS_EVERY_S: Final = 1.0
 
 Result = TypeVar("Result")
@@ -129,7 +130,7 @@ class LogManager:
                 self._check_mark(directory, mark_of(stream, index))
                 partition = self._open(stream, index)
             elif may_be_new(stream, index):
-                partition = self._create(stream, index, first_epoch=None, deleted=())
+                (partition,) = self._create(stream, (index,), first_epoch=None, deleted=())
             else:
                 # It was durable before the stream was: an empty log in its place would hide that records are lost.
                 raise MissingReplicaError(f"the directory {directory} is missing; bring it back, or delete the stream")
@@ -147,7 +148,7 @@ class LogManager:
         """Refuse the records of another partition, whose directory may have been renamed or restored to this place."""
         found = read_mark(self._disk, directory)
         if found is None:
-            write_mark(self._disk, directory, expected, sync=False)
+            write_mark(self._disk, directory, expected)
         elif found != expected:
             raise StorageError(
                 f"the directory {directory} holds {found.stream}-{found.index} of the stream with the id {found.id}, "
@@ -240,9 +241,10 @@ class LogManager:
         holds. What a stream in `deleted` left is removed; anything else there is moved aside.
         """
         create = partial(self._create, stream, first_epoch=first_epoch, deleted=deleted)
-        futures = [self._on_openers(partial(create, PartitionIndex(n))) for n in indexes]
+        parts = [indexes[at : at + _MADE_AT_ONCE] for at in range(0, len(indexes), _MADE_AT_ONCE)]
+        futures = [self._on_openers(partial(create, tuple(map(PartitionIndex, part)))) for part in parts]
         results = await asyncio.gather(*futures, return_exceptions=True)
-        made = [result for result in results if isinstance(result, Partition)]
+        made = [partition for result in results if isinstance(result, list) for partition in result]
         faults = [result for result in results if isinstance(result, BaseException)]
         if not faults:
             return made
@@ -254,24 +256,46 @@ class LogManager:
         raise fault
 
     def _create(
-        self, stream: Stream, index: PartitionIndex, *, first_epoch: Epoch | None, deleted: Container[StreamId]
-    ) -> Partition:
-        directory = directory_of(stream.name, index)
-        if self._disk.exists(directory):
-            if read_mark(self._disk, directory) == mark_of(stream, index):
-                return self._open(stream, index)
-            self._free_directory(directory, stream, index, deleted)
+        self,
+        stream: Stream,
+        indexes: Sequence[PartitionIndex],
+        *,
+        first_epoch: Epoch | None,
+        deleted: Container[StreamId],
+    ) -> list[Partition]:
+        """New partitions, which share one wait for the disk. On an error no new directory is left."""
+        found = {index for index in indexes if self._is_there(stream, index, deleted)}
+        missing = [directory_of(stream.name, index) for index in indexes if index not in found]
+        made: list[Partition] = []
         try:
-            write_mark(self._disk, directory, mark_of(stream, index), sync=True)
-            partition = self._open(stream, index)
-            if first_epoch is not None:
-                partition.log.epochs.begin(first_epoch, partition.log.log_end_offset)
-                partition.log.epochs.try_save()
+            if missing:
+                self._disk.make_dirs(missing)
+            for index in indexes:
+                if index not in found:
+                    write_mark(self._disk, directory_of(stream.name, index), mark_of(stream, index))
+                partition = self._open(stream, index)
+                made.append(partition)
+                if first_epoch is not None and index not in found:
+                    partition.log.epochs.begin(first_epoch, partition.log.log_end_offset)
+                    partition.log.epochs.try_save()
         except (StorageError, OSError):
-            with contextlib.suppress(OSError):  # each retry of a client would leave one more
-                self._disk.remove_tree(directory)
+            for partition in made:
+                partition.log.abandon()
+            for directory in missing:
+                with contextlib.suppress(OSError):  # each retry of a client would leave one more
+                    self._disk.remove_tree(directory)
             raise
-        return partition
+        return made
+
+    def _is_there(self, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> bool:
+        """Whether the directory of a new partition is that of an earlier replica of it. Any other is out of the way."""
+        directory = directory_of(stream.name, index)
+        if not self._disk.exists(directory):
+            return False
+        if read_mark(self._disk, directory) == mark_of(stream, index):
+            return True
+        self._free_directory(directory, stream, index, deleted)
+        return False
 
     def _free_directory(
         self, directory: str, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]

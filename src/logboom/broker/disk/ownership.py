@@ -15,10 +15,11 @@ from logboom.base.ids import PartitionIndex, StreamId, StreamName
 from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.metadata import Image, Stream
-from logboom.storage import has_records, read_owner, write_owner
+from logboom.storage import has_records, is_unbegun, read_owner, write_owner
 
 DELETED_SUFFIX: Final = ".deleted"
 _DELETED: Final = re.compile(r"([0-9a-f]{32})-([0-9]+)\.deleted")
+_PARTITION: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 _NAME_KEPT: Final = 180
 
 
@@ -51,10 +52,10 @@ def mark_of(stream: Stream, index: PartitionIndex) -> Mark:
     return Mark(stream.name, stream.id, index)
 
 
-def write_mark(disk: Disk, directory: str, mark: Mark, *, sync: bool) -> None:
-    """Write the mark; durable with `sync`."""
+def write_mark(disk: Disk, directory: str, mark: Mark) -> None:
+    """Write the mark. The first record that the log takes makes it durable."""
     content = {"stream": mark.stream, "id": str(mark.id), "partition": mark.index}
-    write_owner(disk, directory, json.dumps(content).encode() + b"\n", sync=sync)
+    write_owner(disk, directory, json.dumps(content).encode() + b"\n")
 
 
 def read_mark(disk: Disk, directory: str) -> Mark | None:
@@ -79,6 +80,8 @@ def why_removable(disk: Disk, name: str, image: Image, deleted: Container[Stream
     directory = f"{STREAMS_DIR}/{name}"
     mark = read_mark(disk, directory)
     renamed = _DELETED.fullmatch(name)
+    if mark is None and _PARTITION.fullmatch(name) and is_unbegun(disk, directory):
+        return "it is empty: its creation was never finished"  # and a power failure took what there was
     if renamed is not None:
         id_ = StreamId(UUID(hex=renamed[1]))
         if mark is not None and mark.id != id_:

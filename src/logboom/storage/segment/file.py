@@ -197,7 +197,12 @@ class SegmentFile:
         """The file is so long already, and zero behind the last batch: write into that before more is reserved."""
         self._allocated_bytes = file_bytes
 
+    @property
+    def has_room(self) -> bool:
+        """Whether room is reserved behind the last batch."""
+        return self._allocated_bytes > self.size_bytes
+
     def trim(self) -> None:
         """Give back room that was reserved and not used."""
-        if self._allocated_bytes > self.size_bytes:
+        if self.has_room:
             self.cut()
