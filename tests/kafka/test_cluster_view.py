@@ -15,6 +15,7 @@ from tests.support.simulated import run
 from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
 from logboom.base.ids import BrokerId
 from logboom.broker.groups.service import OFFSETS_STREAM
+from logboom.broker.peers import NoPeers
 from logboom.groups import partition_of_group
 from logboom.kafka.apis import describe_cluster, find_coordinator, metadata
 from logboom.kafka.wire.messages import make, milliseconds, nested
@@ -87,10 +88,13 @@ def test_metadata_follows_brokers_that_come_and_go(tmp_path: Path) -> None:
             assert (brokers, part.leader_id, part.offline_replicas) == ([1, 2, 3], 2, ())
             await commit(node, fenced(3))
             brokers, part = await told()
+            assert (brokers, part.leader_id, part.offline_replicas) == ([1, 2, 3], 2, (3,))
+            await asyncio.sleep(6)
+            brokers, part = await told()
             assert (brokers, part.leader_id, part.offline_replicas) == ([1, 2], 2, (3,))
             await commit(node, fenced(2))
             brokers, part = await told()
-            assert (brokers, part.leader_id, part.offline_replicas) == ([1], -1, (2, 3))
+            assert (brokers, part.leader_id, part.offline_replicas) == ([1, 2], -1, (2, 3))
             assert part.error_code is ErrorCode.leader_not_available
             await commit(node, fenced(3, False), BrokerUnregistered(id=BrokerId(2)))
             change = PartitionChange(index=0, leader=BrokerId(3), isr=(BrokerId(3),))
@@ -98,6 +102,43 @@ def test_metadata_follows_brokers_that_come_and_go(tmp_path: Path) -> None:
             brokers, part = await told()
             assert (brokers, part.leader_id, part.leader_epoch, part.offline_replicas) == ([1, 3], 3, 1, (2,))
             assert part.isr_nodes == (3,)
+
+    run(body)
+
+
+def test_a_leader_whose_connection_broke_is_none_until_the_metadata_must_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_s: dict[int, float] = {}
+
+    async def body() -> None:
+        async with running(tmp_path, voters=1) as node, node.client() as client:
+            monkeypatch.setattr(node.broker.cluster.departures, "_peers", Peers())
+            await three_brokers(node)
+            await stream_of(node, "s", placed((2, 3)))
+
+            async def told(names: Sequence[str] = ("s",)) -> tuple[list[int], ErrorCode, int, Any]:
+                reply = await described(client, 12, names)
+                (part,) = reply.topics[0].partitions
+                brokers = [one.node_id for one in reply.brokers]
+                return brokers, part.error_code, part.leader_id, part.offline_replicas
+
+            leads, none = ([1, 2, 3], NONE, 2, ()), ([1, 2, 3], ErrorCode.leader_not_available, -1, ())
+            assert await told() == leads
+            lost_s[3] = 0.1
+            assert await told() == leads
+            lost_s[2] = 0.1
+            assert await told() == none
+            lost_s[2] = 2.5
+            assert await told() == leads
+            lost_s[2] = 0.1
+            assert await told() == none
+            lost_s.clear()
+            assert await told() == leads
+
+    class Peers(NoPeers):
+        def lost_for_s(self, to: BrokerId) -> float | None:
+            return lost_s.get(to)
 
     run(body)
 

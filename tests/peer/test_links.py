@@ -118,6 +118,32 @@ def test_a_broken_connection_fails_what_waits_for_it_and_the_next_request_finds_
     simulate(body, seed)
 
 
+def test_how_long_a_broker_is_lost_counts_from_the_connection_that_broke() -> None:
+    async def body(simulation: Simulation) -> None:
+        one, two = await two_machines(simulation)
+        assert one.door.lost_for_s(TWO) is None, "there never was one"
+        await one.call(two)
+        assert one.door.lost_for_s(TWO) is None
+        port = address(two.door).port
+        two.process.kill()
+        await asyncio.sleep(1)
+        lost_s = one.door.lost_for_s(TWO)
+        assert lost_s is not None
+        assert 0.9 < lost_s <= 1
+        with pytest.raises(PeerUnavailableError):
+            await one.call(two, timeout_s=2)
+        later_s = one.door.lost_for_s(TWO)
+        assert later_s is not None
+        assert later_s > lost_s, "attempts that fail are no news"
+        await two.start(port)
+        await answered(one, two, 10)
+        assert one.door.lost_for_s(TWO) is None
+        one.door.identify(identity(1, "another-cluster"))
+        assert one.door.lost_for_s(TWO) is None, "ended here"
+
+    simulate(body)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_after_a_partition_brokers_speak_again_within_seconds(seed: int) -> None:
     async def body(simulation: Simulation) -> None:

@@ -80,6 +80,10 @@ class MemoryPeers:
     def locate(self, addresses: Mapping[BrokerId, Address]) -> None:
         """Broker ids are all that is needed."""
 
+    def lost_for_s(self, to: BrokerId) -> float | None:
+        """There are no connections that could break."""
+        return None
+
     def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
         if to not in self._network.members:
             return False

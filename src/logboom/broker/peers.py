@@ -119,6 +119,10 @@ class Peers(Protocol):
         """Where brokers listen from now on; those that are not named keep what is known of them. Connections are made
         when there is something to send."""
 
+    def lost_for_s(self, to: BrokerId) -> float | None:
+        """How long ago the last connection to a broker broke, that this one has not ended; None where there is one, or
+        never was."""
+
     def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
         """Send a frame that is not answered. False where it was dropped at once: no address, no connection, or too much
         waits to be sent; a connection is then tried in the background. The buffers must not change afterwards."""
@@ -149,6 +153,10 @@ class NoPeers:
 
     def locate(self, addresses: Mapping[BrokerId, Address]) -> None:
         """Nobody is spoken to."""
+
+    def lost_for_s(self, to: BrokerId) -> float | None:
+        """There never was a connection."""
+        return None
 
     def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
         """There is no connection."""

@@ -170,6 +170,14 @@ class PeerDoor:
             closed=lambda connection: self._dialled.pop(connection, None),
         )
 
+    def lost_for_s(self, to: BrokerId) -> float | None:
+        """See `Peers`."""
+        lost_s = [link.lost_s for lane in Lane if (link := self._links.get((to, lane))) is not None]
+        broken_s = [one for one in lost_s if one is not None]
+        if not broken_s or len(broken_s) < len(lost_s):
+            return None
+        return asyncio.get_running_loop().time() - max(broken_s)
+
     def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
         """See `Peers`."""
         assert kind in ONE_WAY

@@ -88,6 +88,9 @@ class Link:
         self._unsent: dict[int, _Unsent] = {}
         self._unsent_bytes = 0
         self._ended = False
+        self.lost_s: float | None = None
+        """The loop's time when the last connection broke, by itself or by the other side; None where there is one, or
+        never was."""
         self.other: PeerIdentity | None = None
         """Who answered last."""
 
@@ -253,7 +256,7 @@ class Link:
     # --- the connection (ConnectionUser) ------------------------------------------------------------------------
 
     def established(self, connection: Connection, session: Session) -> None:
-        self._shaking, self._up = None, connection
+        self._shaking, self._up, self.lost_s = None, connection, None
         self.other = session.other.identity
         self._pause_s = PAUSE_MIN_S
         unsent, self._unsent = self._unsent, {}
@@ -287,6 +290,7 @@ class Link:
             self._failed(f"{self._name}: {reason}", kind)
         elif connection is self._up:
             self._up = None
+            self.lost_s = self._loop.time()
             self._not_before_s = self._loop.time() + PAUSE_MIN_S * self._jitter()
             self._fail_all(f"the connection to {self._name} broke: {reason}")
 
@@ -297,6 +301,7 @@ class Link:
         for connection in (self._up, self._shaking):
             if connection is not None:
                 connection.end(reason)
+        self.lost_s = None
 
     def close(self, reason: str) -> None:
         """Send and ask nothing any more. Idempotent."""

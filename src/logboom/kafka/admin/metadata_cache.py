@@ -31,21 +31,19 @@ class MetadataCache:
     """One server's cache.
 
     An entry is valid as long as the version of the stream, or of the whole image, is the same, which changes of leaders
-    raise too, and the same brokers are there: a replica on a broker that is gone is offline.
+    raise too, and the same brokers are there: a replica on a broker that is gone is offline, and a leader none.
     """
 
     def __init__(self, catalog: Catalog, cluster: ClusterView) -> None:
         self._catalog = catalog
         self._cluster = cluster
-        self._alive: frozenset[BrokerId] = frozenset()
+        self._there: tuple[frozenset[BrokerId], frozenset[BrokerId]] = (frozenset(), frozenset())
         self._streams: dict[_Variant, dict[StreamId, tuple[int, bytes]]] = {}
         self._all: dict[_Variant, tuple[int, bytes]] = {}
 
     def stream(self, stream: Stream, version: int, *, operations: bool) -> bytes:
         """One stream as an element of the response's `topics`; `operations` includes its authorized operations."""
-        if self._cluster.alive is not self._alive:
-            self._alive = self._cluster.alive
-            self._streams.clear()
+        self._look()
         known = self._streams.setdefault((version, operations), {})
         found = known.get(stream.id)
         if found is not None and found[0] == stream.version:
@@ -58,12 +56,21 @@ class MetadataCache:
 
     def all(self, version: int, *, operations: bool) -> tuple[int, bytes]:
         """The number of all streams, and their elements of `topics` one behind the other."""
+        self._look()
         image = self._catalog.image
         found = self._all.get((version, operations))
         if found is None or found[0] != image.version:
             data = b"".join(self.stream(stream, version, operations=operations) for stream in image)
             found = self._all[version, operations] = (image.version, data)
         return len(image.by_name), found[1]
+
+    def _look(self) -> None:
+        """Forget everything where other brokers are there."""
+        alive, lost = there = self._cluster.alive, self._cluster.lost
+        if alive is not self._there[0] or lost is not self._there[1]:
+            self._there = there
+            self._streams.clear()
+            self._all.clear()
 
 
 def _describe(cluster: ClusterView, stream: Stream, version: int, operations: bool) -> Any:

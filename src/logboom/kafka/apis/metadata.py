@@ -160,8 +160,7 @@ def _response(context: RequestContext, request: Any, topics: int, data: bytes) -
             cls,
             throttle_time=milliseconds(0),
             brokers=tuple(
-                make(broker_cls, node_id=one.id, host=one.host, port=one.port, rack=one.rack)
-                for one in cluster.nodes().values()
+                make(broker_cls, node_id=one.id, host=one.host, port=one.port, rack=one.rack) for one in cluster.named()
             ),
             cluster_id=context.broker.identity.cluster_id,
             controller_id=cluster.controller(),

@@ -47,7 +47,7 @@ class CurrentLeaders:
             return _NO_TAGS
         assignment = stream.assignments[index]
         node = self._cluster.nodes().get(assignment.leader)
-        if node is None:
+        if node is None or self._cluster.is_lost(node.id):
             return _NO_TAGS
         self._nodes[node.id] = node
         return encoding.tagged(self._tag, _LEADER.pack(assignment.leader, assignment.leader_epoch))

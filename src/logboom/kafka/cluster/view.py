@@ -1,7 +1,8 @@
 """The brokers and the leaders of partitions, by the metadata image.
 
 What Kafka tells its clients: brokers that are not fenced, at their listener for clients; of a partition, its leader
-where that is such a broker, and as offline the replicas on brokers that are not.
+where that is such a broker, and as offline the replicas on brokers that are not. What is told beside that of brokers
+that may just have gone is said in `broker.departures`.
 
 A broker that stands alone need not be registered: then it is the one broker there is, at its own address. And a stream
 of before replicas were written down has one replica of each partition, on this broker.
@@ -65,6 +66,7 @@ class ClusterView:
         self._address = ("", 0)
         self._nodes: Mapping[BrokerId, Node] = {}
         self._alive: frozenset[BrokerId] = frozenset()
+        self._lost: frozenset[BrokerId] = frozenset()
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
@@ -91,6 +93,24 @@ class ClusterView:
         """Their ids; the same object as long as they are the same, for caches."""
         self.nodes()
         return self._alive
+
+    def named(self) -> list[Node]:
+        """The brokers that Metadata names: those, and others that were fenced just now."""
+        departures = self._broker.cluster.departures
+        gone = [one for one in self.fenced() if one.id != self._own and departures.fenced_lately(one.id)]
+        return [*self.nodes().values(), *gone]
+
+    @property
+    def lost(self) -> frozenset[BrokerId]:
+        """Those of them that have gone from here just now; the same object as long as they are the same, for caches."""
+        lost = frozenset(one for one in self.alive if self.is_lost(one))
+        if lost != self._lost:
+            self._lost = lost
+        return self._lost
+
+    def is_lost(self, broker: BrokerId) -> bool:
+        """Whether it is one of those."""
+        return broker != self._own and self._broker.cluster.departures.lost_lately(broker)
 
     def fenced(self) -> list[Node]:
         """Registered brokers that clients may not use now, at the addresses they had."""
@@ -122,7 +142,7 @@ class ClusterView:
         """A partition that the stream has."""
         alive, assignment = self.alive, self.assignment(stream, index)
         offline = tuple(one for one in assignment.replicas if one not in alive)
-        if (leader := assignment.leader) not in alive:
+        if (leader := assignment.leader) not in alive or self.is_lost(leader):
             error = LeaderNotAvailableError(f"{stream.name}-{index} has no leader now")
             return PartitionView(error, NO_BROKER, assignment, offline)
         failure = self._broker.replicas.failed.get((stream.name, PartitionIndex(index)))
