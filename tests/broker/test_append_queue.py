@@ -19,6 +19,7 @@ from logboom.base.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
+    OutOfOrderSequenceError,
 )
 from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex, StreamId
 from logboom.broker.config import BrokerConfig
@@ -163,6 +164,33 @@ def test_what_a_full_disk_took_back_is_told_and_may_be_sent_again(bench: Bench) 
     bench.queue.drain()
     bench.flush()
     assert bench.told[-1] == ("again", [1])
+
+
+def test_what_a_producer_sent_behind_something_that_was_taken_back_gets_the_same_answer(bench: Bench) -> None:
+    """Its sequence does not follow, and that is not the producer's fault: what it lacks comes again, before it."""
+    bench.enqueue("kept", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    bench.flush()
+    bench.enqueue("lost", b"b", producer=(7, 0, 1))
+    bench.queue.drain()
+    error = DiskFullError("no room")
+    bench.queue.fail_staged(error, bench.log.abandon_staged())
+    bench.enqueue("behind", b"c", producer=(7, 0, 2))
+    bench.enqueue("of nobody who lost something", b"c", producer=(8, 0, 0))
+    bench.enqueue("a gap of its own", b"c", producer=(8, 0, 2))
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert told["behind"] == [error]
+    assert isinstance(told["a gap of its own"][0], OutOfOrderSequenceError)
+    for sequence in (1, 2):
+        bench.enqueue(f"again {sequence}", b"b", producer=(7, 0, sequence))
+    bench.enqueue("another gap", b"b", producer=(7, 0, 9))
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert [told["again 1"], told["again 2"]] == [[2], [3]]
+    assert isinstance(told["another gap"][0], OutOfOrderSequenceError)
 
 
 def test_closing_answers_what_waits_and_what_was_never_staged(bench: Bench) -> None:

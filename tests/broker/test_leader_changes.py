@@ -6,8 +6,10 @@ from random import Random
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, on_brokers, refusal_of, stays, until
 
-from logboom.base.errors import NotLeaderError
+from logboom.base.errors import DiskFullError, NotLeaderError
 from logboom.base.ids import BrokerId
+
+LARGE = bytes(100_000)
 
 
 @on_brokers(3)
@@ -95,3 +97,36 @@ async def test_a_copy_that_was_cut_hears_what_is_committed_though_nothing_more_i
     await until(lambda: copy.role.follower.high_watermark == 1, "it has heard of the mark", within_s=5)
     assert copy.log_end_offset == 1
     assert await values_of(copy) == [b"a"]
+
+
+@on_brokers(3)
+async def test_a_leader_whose_disk_is_full_has_another_one_lead(cluster: Cluster) -> None:
+    """Its clients may try again, and find the next leader; it is one of them again once there is room."""
+    await cluster.create("orders", (1, 2, 3))
+    await append(cluster.leader("orders"), b"before")
+    await cluster.in_sync("orders")
+    disk = cluster.disk(1)
+    room_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.capacity_bytes - disk.free_bytes
+    assert isinstance(await refusal_of(append(cluster.leader("orders"), LARGE)), DiskFullError)
+    await until(lambda: cluster.assignment("orders").leader == 2, "another one leads")
+    await until(lambda: cluster.leader("orders").leads, "it knows it")
+    assert cluster.assignment("orders").isr == (2, 3)
+    await append(cluster.leader("orders"), LARGE)
+    await stays(lambda: cluster.assignment("orders").isr == (2, 3), 5.0)
+    disk.capacity_bytes = room_bytes
+    await cluster.in_sync("orders")
+    await until(lambda: cluster.partition(1, "orders").high_watermark == 2, "it has what it lacked")
+    assert await values_of(cluster.partition(1, "orders")) == [b"before", LARGE]
+
+
+@on_brokers(2)
+async def test_a_full_disk_of_a_leader_without_whom_nothing_is_committed_changes_no_leader(cluster: Cluster) -> None:
+    await cluster.create("orders", (1, 2))
+    await append(cluster.leader("orders"), b"before")
+    disk = cluster.disk(1)
+    room_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.capacity_bytes - disk.free_bytes
+    assert isinstance(await refusal_of(append(cluster.leader("orders"), LARGE)), DiskFullError)
+    await stays(lambda: cluster.assignment("orders").leader == 1, 5.0)
+    assert await values_of(cluster.leader("orders")) == [b"before"]
+    disk.capacity_bytes = room_bytes
+    await append(cluster.leader("orders"), b"after")

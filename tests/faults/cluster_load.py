@@ -116,7 +116,8 @@ class ClusterLoad:
             )
         for index, records in found.items():
             numbers = [records[offset] for offset in sorted(records)]
-            assert numbers == sorted(set(numbers)), f"partition {index} has duplicates, or is out of order"
+            wrong = [pair for pair in itertools.pairwise(numbers) if pair[0] >= pair[1]]
+            assert not wrong, f"partition {index} has duplicates, or is out of order: {wrong[:5]}"
             assert self.committed[index] == max(records) + 1, "the group has not seen all"
 
     def _guarded(self, work: Callable[[], None]) -> None:

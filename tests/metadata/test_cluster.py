@@ -429,13 +429,29 @@ def test_a_proposal_is_checked_against_both_epochs_and_the_members_processes() -
     refused(NotLeaderError, proposal(image, both), BROKERS[1])
     refused(InvalidUpdateVersionError, proposal(image, both, partition_epoch=7))
     refused(IneligibleReplicaError, proposal(image, {BROKERS[0], BROKERS[3]}))
-    refused(IneligibleReplicaError, proposal(image, {BROKERS[1]}))
+    refused(IneligibleReplicaError, proposal(image, set()))
     earlier = replace(proposal(image, both), isr={BROKERS[0]: epoch, BROKERS[1]: BrokerEpoch(-1)})
     refused(IneligibleReplicaError, earlier)
     image = apply_all(image, change_isr(image, leader, epoch, proposal(image, both), minimum_of))
     assert (the_partition(image).isr, the_partition(image).leader_epoch) == ((1, 2), 0)
     image = apply_all(image, fence(image, BROKERS[2], minimum_of))
     refused(IneligibleReplicaError, proposal(image, {*both, BROKERS[2]}))
+
+
+def test_a_leader_that_proposes_an_isr_without_itself_has_another_member_lead() -> None:
+    image = cluster(4, replicas=3)
+    leader, epoch = BROKERS[0], image.brokers[BROKERS[0]].epoch
+    without = proposal(image, {BROKERS[1], BROKERS[2]})
+    after = the_partition(apply_all(image, change_isr(image, leader, epoch, without, minimum_of)))
+    assert (after.isr, after.leader, after.leader_epoch) == ((2, 3), 2, 1)
+    assert leader in after.replicas
+
+    image = apply_all(image, fence(image, BROKERS[2], minimum_of))
+    image = apply_all(image, fence(image, BROKERS[1], minimum_of))
+    with pytest.raises(IneligibleReplicaError):
+        change_isr(image, leader, epoch, proposal(image, set()), minimum_of)
+    with pytest.raises(IneligibleReplicaError):
+        change_isr(image, leader, epoch, proposal(image, {BROKERS[1]}), minimum_of)
 
 
 def test_elections_are_refused_where_they_change_nothing_or_have_no_winner() -> None:

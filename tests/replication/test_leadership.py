@@ -22,6 +22,7 @@ from logboom.replication.leadership import (
     ProposalRefused,
     ProposeIsr,
     Ticked,
+    WriteRefused,
 )
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -184,6 +185,25 @@ def test_who_has_stopped_is_proposed_to_leave_and_counts_until_that_is_decided()
     core.step(Ticked(Offset(20), 6.2))
     moved = core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(8)))
     assert moved == (HighWatermarkMoved(Offset(20)),)
+
+
+def test_a_leader_without_room_proposes_the_others_where_they_are_enough() -> None:
+    core = leader_at_ten(ONE, TWO, THREE, minimum=2)
+    assert core.step(WriteRefused()) == (ProposeIsr(frozenset({TWO, THREE}), PartitionEpoch(7)),)
+    assert core.step(WriteRefused()) == (), "one proposal at a time"
+    core.step(fetched(TWO, 10))
+    assert core.step(fetched(THREE, 10)) == (HighWatermarkMoved(Offset(10)),), "it counts until that is decided"
+    assert core.step(ProposalRefused()) == ()
+    assert core.step(WriteRefused()) == ()
+    core.step(Ticked(Offset(10), 1.0))
+    assert core.step(WriteRefused()) == (ProposeIsr(frozenset({TWO, THREE}), PartitionEpoch(7)),)
+
+
+@pytest.mark.parametrize(("isr", "minimum"), [((ONE,), 1), ((ONE, TWO), 2)])
+def test_a_leader_without_room_stays_where_nobody_could_commit_without_it(
+    isr: tuple[BrokerId, ...], minimum: int
+) -> None:
+    assert leader_at_ten(*isr, minimum=minimum).step(WriteRefused()) == ()
 
 
 def test_who_is_as_fast_as_the_leader_stays_and_so_does_who_has_nothing_to_fetch() -> None:

@@ -63,11 +63,11 @@ NO_ENDS: Final[Mapping[BrokerId, LogEnd]] = MappingProxyType({})
 def change_isr(
     image: Image, leader: BrokerId, epoch: BrokerEpoch, proposal: IsrProposal, minimum_of: MinimumOf
 ) -> tuple[PartitionsChanged, ...]:
-    """Set the ISR of a partition as its leader proposes.
+    """Set the ISR of a partition as its leader proposes. One without the leader has another of its members lead.
 
     Raises StaleBrokerEpochError, UnknownStreamIdError, NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError,
     InvalidUpdateVersionError where the partition was changed meanwhile, IneligibleReplicaError for a member that is
-    fenced, shuts down or is another process by now. Then nothing changes.
+    fenced, shuts down or is another process by now, or where nobody is left to lead. Then nothing changes.
     """
     checked_epoch(image, leader, epoch)
     stream, before = _proposed_for(image, leader, proposal)
@@ -76,8 +76,11 @@ def change_isr(
         stays = broker in before.isr and found is not None
         if broker not in before.replicas or found is None or not (found.active or stays) or found.epoch != known:
             raise IneligibleReplicaError(f"broker {broker} cannot join the ISR of {stream.name}-{proposal.index} now")
-    if leader not in proposal.isr:
-        raise IneligibleReplicaError(f"broker {leader} leads {stream.name}-{proposal.index}, so it stays in the ISR")
+    members = set(proposal.isr)
+    if leader not in members and not (members <= set(before.isr) and any(map(image.is_active, members))):
+        raise IneligibleReplicaError(
+            f"without broker {leader} nobody in the ISR can lead {stream.name}-{proposal.index}"
+        )
     wish = PartitionUpdate(isr=tuple(proposal.isr))
     change = decide(proposal.index, before, wish, Eligibility(image.is_active, minimum_of(stream)))
     return tuple(partitions_changed(stream, () if change is None else (change,)))

@@ -14,6 +14,8 @@ The rules it keeps, each with its source:
 - The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
   end has reached HW and the start of this leadership; it leaves when it was not caught up for
   `replica.lag.time.max.ms` (`followers`).
+- A leader whose own disk has no room proposes the ISR without itself, where enough others are left to commit: the
+  controller then has one of them lead. It is a follower that does not keep up from then on, until there is room.
 - Observers fetch as followers do, and are nothing else: no mark waits for them, and none is ever proposed.
 - What was at the end of the log when the leadership began may be committed or not. "Latest" is not known until HW has
   passed it (KIP-207).
@@ -119,6 +121,11 @@ class ProposalRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteRefused:
+    """This broker's disk has no room for a record."""
+
+
+@dataclass(frozen=True, slots=True)
 class MinimumChanged:
     """`min.insync.replicas` of the stream has a new value."""
 
@@ -136,6 +143,7 @@ Event = (
     | IsrChanged
     | ProposalRefused
     | MinimumChanged
+    | WriteRefused
 )
 
 
@@ -265,6 +273,8 @@ class PartitionLeadership:
                 return self._isr_changed(event)
             case MinimumChanged():
                 return self._minimum_changed(event)
+            case WriteRefused():
+                return self._resign()
             case LeadershipStarted():
                 return self._start(event)
             case LeadershipEnded():
@@ -336,6 +346,13 @@ class PartitionLeadership:
         followers = self._isr - {self.broker_id}
         lagging = self._followers.lagging(followers, self._durable_ends, log_end=event.log_end, now_s=event.now_s)
         return self._propose(self._isr - lagging) if lagging else NOTHING
+
+    def _resign(self) -> tuple[Effect, ...]:
+        """Propose those who can commit without this broker, if they are enough for it."""
+        others = self._isr - {self.broker_id}
+        if not self._can_propose or len(others) < self.min_insync_replicas:
+            return NOTHING
+        return self._propose(others)
 
     @property
     def _can_propose(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageError
-from logboom.base.ids import Epoch, Offset
+from logboom.base.ids import Epoch, Offset, ProducerId
 from logboom.base.ports import Disk
 from logboom.storage import recovery, truncation, writing
 from logboom.storage.compaction import LogCompaction
@@ -220,16 +220,19 @@ class PartitionLog:
         self._plan.roll(end)
         return True
 
-    def abandon_staged(self) -> None:
-        """Take back all that is staged: log end, producers and epochs are again those of what is written."""
+    def abandon_staged(self) -> frozenset[ProducerId]:
+        """Take back all that is staged: log end, producers and epochs are again those of what is written. The
+        idempotent producers of which there was something."""
         state = self._state
         with self._io:
-            state.producers.revert([displaced for staged in self._staged for displaced in staged.undo])
+            undo = [displaced for staged in self._staged for displaced in staged.undo]
+            state.producers.revert(undo)
             self._staged.clear()
             state.log_end_offset = state.written_end
             # A leadership that begins exactly there stays, as if it had written nothing yet.
             state.epochs.truncate_end(Offset(state.written_end + 1))
             self._plan.restart(state.active.base, state.active.size_bytes, self._plan.since_ms)
+        return frozenset(producer for producer, _ in undo)
 
     # --- on the flusher's thread --------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ Knows the log, the rules of appends and the clock; not the flusher, nor what com
 `local_end_moved` and `committed` are called when those have something to say. On the loop alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from logboom.base.errors import InvalidProducerEpochError, LogboomError, OutOfOrderSequenceError, StorageError
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
@@ -33,6 +33,8 @@ from logboom.records import NO_TIMESTAMP, BatchHeader
 from logboom.storage import Appended, Batch, LogConfig, ProducerTable, Staged, first_copy
 
 ACKS_ALL = -1
+_GAP_MAX_S: Final = 120.0
+"""How long a producer may take to send again what was taken back for want of room, while it sends what follows."""
 
 _Run: TypeAlias = tuple[Sequence[bytearray | memoryview], int, RunDone]
 """Batches that came together, the acks that were asked for, and the callback of their result."""
@@ -96,6 +98,7 @@ class AppendQueue:
         "_log",
         "_notes",
         "_stage",
+        "_taken_back",
         "commit_refusal",
         "doubt",
         "leader_epoch",
@@ -133,6 +136,9 @@ class AppendQueue:
         self._committed = Offset(0)
         self._at_commit = AckWaiters()
         self._at_leader = AckWaiters()
+        self._taken_back: dict[int, tuple[LogboomError, float]] = {}
+        """Idempotent producers of which batches were taken back, since room was lacking: the answer, and until when it
+        holds for what they had sent behind those."""
 
     @property
     def safe_end(self) -> Offset:
@@ -282,18 +288,31 @@ class AppendQueue:
                     return refusal
             appended = self._log.append(records, ((0, header),), leader_epoch=self.leader_epoch, now_ms=now_ms)
         except (OutOfOrderSequenceError, InvalidProducerEpochError) as error:
-            # Final for a producer, and wrong where another leader has taken batches of it that are not here.
-            return self.doubt() or error
+            return self._refusal_of_sequence(header, error)
         except LogboomError as error:
             return error
         if appended.duplicate:
             self._counters.duplicate_batches += 1
             return appended
+        if self._taken_back:
+            self._taken_back.pop(header.producer_id, None)
         if isinstance(one, ConditionalBatch):
             self._notes.conditional(one, appended.base_offset, self._log.log_end_offset)
         else:
             self._notes.batches((batch,), appended.base_offset, self._log.log_end_offset)
         return appended
+
+    def _refusal_of_sequence(self, header: BatchHeader, error: LogboomError) -> LogboomError:
+        """The answer to a batch whose sequence or epoch is not the next: that is final for a producer.
+
+        Not so where another leader may have taken batches of it that are not here, nor where those before this one were
+        on their way with it and taken back for want of room: it gets what they got, and sends all of them again in
+        their order. From OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka goes on in a new epoch, and doubles what it has sent
+        to other partitions and got no answer for.
+        """
+        refused, until_s = self._taken_back.get(header.producer_id, (error, 0.0))
+        is_gap = isinstance(error, OutOfOrderSequenceError) and self._clock.monotonic_s() < until_s
+        return self.doubt() or (refused if is_gap else error)
 
     def _result(self, outcomes: Sequence[Offset | LogboomError], now_ms: int) -> RunResult:
         time_ms = now_ms if self.rules.stamps_append_time else NO_TIMESTAMP
@@ -324,8 +343,11 @@ class AppendQueue:
         """Answer all that wait for commit: `error` for what is not committed."""
         tell_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
 
-    def fail_staged(self, error: LogboomError) -> None:
-        """Answer all that wait: `error` for what is not yet as safe as was asked for."""
+    def fail_staged(self, error: LogboomError, taken_back: Iterable[int] = ()) -> None:
+        """Answer all that wait: `error` for what is not yet as safe as was asked for, and for what the producers
+        `taken_back` have sent behind it."""
+        until_s = self._clock.monotonic_s() + _GAP_MAX_S
+        self._taken_back.update((producer, (error, until_s)) for producer in taken_back)
         tell_all(self._refused_staged(error))
 
     def close(self, error: LogboomError) -> None:
@@ -333,6 +355,7 @@ class AppendQueue:
         self.refusal = error
         self._conditions.forget()
         self._ids.forget()
+        self._taken_back.clear()
         arrived, self._arrived = self._arrived, []
         held, self._held = self._held, None
         waiting = arrived if held is None else [held, *arrived]

@@ -41,6 +41,10 @@ UNWRITTEN_BYTES_MAX: Final = 4 * MIB
 _RETRY_S: Final = 0.5
 """After a full disk, or bytes that are no log: how long a partition waits before it asks again."""
 
+_RESIGNED_S: Final = 5.0
+"""After this broker gave up to lead for want of room: how long it does not follow. It has everything at that moment, so
+the next leader would take it into the ISR at once, and its clients would wait for the copy that has no room."""
+
 
 class Shown(Protocol):
     """What readers see of the copy."""
@@ -68,6 +72,7 @@ class Follower:
         "_on_news",
         "_records",
         "_replication",
+        "_resigned_until_s",
         "_retry",
         "_safe_end",
         "_shown",
@@ -114,6 +119,7 @@ class Follower:
         self._staged_bytes = 0
         self._unwritten_bytes = 0
         self._cuts = 0
+        self._resigned_until_s = 0.0
 
     # --- what it is ---------------------------------------------------------------------------------------------
 
@@ -137,6 +143,10 @@ class Follower:
     def start(self, leader: BrokerId, epoch: Epoch, high_watermark: Offset, partition_epoch: PartitionEpoch) -> None:
         """Follow `leader` in its epoch. `high_watermark`: what was known to be committed before."""
         self._forget_retry()
+        left_s = self._resigned_until_s - self._clock.monotonic_s()
+        if left_s > 0:
+            self._after(left_s, partial(self.start, leader, epoch, high_watermark, partition_epoch))
+            return
         self._unwritten_bytes = 0
         end, safe_end = self._log.log_end_offset, self._safe_end()
         self._step(following.FollowingStarted(leader, epoch, end, safe_end, high_watermark, partition_epoch))
@@ -223,9 +233,11 @@ class Follower:
             self._replication.fetch(self._key, replace(held, durable_end=max(held.durable_end, end)))
 
     def flush_lacked_room(self) -> None:
-        """What was staged is taken back: begin again from where the log ends, a little later."""
+        """What was staged is taken back: begin again from where the log ends, a little later. Of a leader too, which
+        may soon be a follower for it."""
         leader, epoch = self._core.leader, self._core.epoch
         if leader == NO_BROKER:
+            self._resigned_until_s = self._clock.monotonic_s() + _RESIGNED_S
             return
         self.stop()
         self._start_later(leader, epoch)

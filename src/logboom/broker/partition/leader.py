@@ -256,7 +256,7 @@ class Leader:
         )
 
     def replication_step(self, event: Event) -> None:
-        """What replication has seen of the followers, or the outcome of a proposal."""
+        """What replication has seen of the followers, the outcome of a proposal, or that the disk has no room."""
         self._step(event)
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from zlib import crc32
 
-from logboom.base.errors import LogboomError, RetriableStorageError
+from logboom.base.errors import DiskFullError, LogboomError, RetriableStorageError
 from logboom.base.ids import Epoch, Offset, PartitionIndex
 from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.append_queue import AppendQueue
@@ -29,6 +29,7 @@ from logboom.broker.partition.services import PartitionServices
 from logboom.broker.partition.validation import AppendRules
 from logboom.broker.partition.waiters import AppendResult, Done, RunDone, RunResult, single
 from logboom.metadata import Stream, StreamConfig
+from logboom.replication.leadership import WriteRefused
 from logboom.storage import LogConfig, PartitionLog
 
 __all__ = ["AppendResult", "Partition", "RunDone", "RunResult", "log_config"]
@@ -237,10 +238,12 @@ class Partition:
         # Room or a handle was lacking: what is staged is taken back and its producers may try again at once; what got
         # onto the disk before the lack is acked as ever.
         self._services.rejections.record(str(self), error)
-        self.log.abandon_staged()
+        taken_back = self.log.abandon_staged()
         self.role.local_end_moved(self._queue.safe_end)
-        self._queue.fail_staged(error)
+        self._queue.fail_staged(error, taken_back)
         self._follower.flush_lacked_room()
+        if self.role.leads and isinstance(error, DiskFullError):
+            self._leader.replication_step(WriteRefused())
 
     # --- leadership ---------------------------------------------------------------------------------------------
 
