@@ -1,17 +1,20 @@
 """A broker whose lease has ended, or that is not certain of it, commits nothing and refuses nothing for good."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from tests.broker.node import append, append_soon, batch
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, refusal_of, stays, until
 from tests.support.simulated import stand_still
 
-from logboom.base.errors import NotLeaderError, OutOfOrderSequenceError
+from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutOfOrderSequenceError
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.broker.peers import FrameKind
 from logboom.metadata.membership import fence
 from logboom.records import Record, build_batch
+from logboom.sim.disk import SimDisk
+from logboom.sim.threads import current, must_wait
 
 
 @on_brokers(2)
@@ -40,6 +43,75 @@ async def test_a_broker_that_hears_of_no_change_stays_fenced_and_has_no_lease(cl
     leads.append(old.leads)
     assert leads == [True, False], "it did not know before"
     await cluster.in_sync("orders")
+
+
+class HangingDisk:
+    """What it is told to sync, on a thread or beside the loop, does not end before it is let go on."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+        self._before = disk.fault, disk.started_syncs
+        self._held: list[Callable[[], object]] = []
+        disk.fault = self._fault
+        disk.started_syncs = self._complete_later
+
+    def _fault(self, operation: str, path: str) -> None:
+        self._before[0](operation, path)
+        if operation == "sync" and current() is not None:
+            wait = must_wait(f"sync of {path}, which hangs")
+            self._held.append(wait.end)
+            wait.park()
+
+    def _complete_later(self, path: str, ended: Callable[[OSError | None], None]) -> None:
+        assert self._before[1] is not None
+        self._held.append(partial(self._before[1], path, ended))
+
+    def let_go_on(self) -> None:
+        self._disk.fault, self._disk.started_syncs = self._before
+        for go_on in self._held:
+            go_on()
+
+
+@on_brokers(3)
+async def test_a_leader_whose_disk_hangs_while_its_heartbeats_go_on_is_fenced_until_it_goes_on(
+    cluster: Cluster,
+) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    held = HangingDisk(cluster.disk(1))
+    waits = append_soon(cluster.leader("orders"), batch(b"a"))
+    await until(lambda: cluster.assignment("orders").leader in (2, 3), "another one leads", within_s=30)
+    assert cluster.image.brokers[BrokerId(1)].fenced
+    await append(cluster.leader("orders"), b"b")
+    await stays(lambda: cluster.image.brokers[BrokerId(1)].fenced, 10.0)
+    held.let_go_on()
+    await until(lambda: not cluster.image.brokers[BrokerId(1)].fenced, "it is back", within_s=30)
+    await cluster.in_sync("orders")
+    assert isinstance(await refusal_of(waits), NotLeaderError | NotEnoughReplicasError)
+
+
+@on_brokers(2)
+async def test_where_all_disks_hang_one_is_not_fenced_and_all_go_on_with_them(cluster: Cluster) -> None:
+    """As on storage that they share: who is fenced last would be replaced by nobody."""
+    await cluster.create("orders", [1, 2])
+    held = [HangingDisk(cluster.disk(number)) for number in (1, 2)]
+    waits = append_soon(cluster.leader("orders"), batch(b"a"))
+    await until(lambda: sum(one.fenced for one in cluster.image.brokers.values()) == 1, "one is fenced", within_s=30)
+    await stays(lambda: sum(one.fenced for one in cluster.image.brokers.values()) == 1, 20.0)
+    for one in held:
+        one.let_go_on()
+    await cluster.in_sync("orders")
+    await append(cluster.leader("orders"), b"b")
+    assert isinstance(await refusal_of(waits), NotLeaderError | NotEnoughReplicasError)
+
+
+@on_brokers(1)
+async def test_a_new_broker_waits_for_its_snapshot_and_others_go_on(cluster: Cluster) -> None:
+    await cluster.create("orders", [1], min_insync_replicas="1")
+    cluster.network.lost_posts.add(FrameKind.SNAPSHOT)
+    starting = asyncio.ensure_future(cluster.start(2))
+    await stays(lambda: not starting.done() and cluster.leader("orders").role.leader.has_lease, 5.0)
+    cluster.network.lost_posts.clear()
+    await starting
 
 
 @on_brokers(3)

@@ -40,7 +40,8 @@ class Machine:
             self.door = PeerDoor(config, (KEY,), runtime=self.process.runtime, log=self.process.log)
             await self.door.start()
             self.door.serve(FrameKind.CONTROL, echo)
-            self.door.serve_posts(FrameKind.RAFT, lambda who, body: self.posts.append(bytes(body)))
+            for kind in (FrameKind.RAFT, FrameKind.SNAPSHOT):
+                self.door.serve_posts(kind, lambda who, body: self.posts.append(bytes(body)))
             if introduce:
                 self.door.identify(self.identity)
 
@@ -56,9 +57,9 @@ class Machine:
             )
         )
 
-    async def post(self, other: "Machine", body: bytes) -> bool:
+    async def post(self, other: "Machine", body: bytes, kind: FrameKind = FrameKind.RAFT) -> bool:
         async def post() -> bool:
-            return self.door.post(other.identity.broker_id, FrameKind.RAFT, [body])
+            return self.door.post(other.identity.broker_id, kind, [body])
 
         return await self.process.run(post())
 
@@ -232,6 +233,31 @@ def test_a_long_answer_on_a_slow_way_is_no_silence() -> None:
         assert len(answer) == 8 * MIB
         assert asyncio.get_running_loop().time() > 20
         assert one.door.metrics.dials == 1
+
+    simulate(body)
+
+
+def test_heartbeats_go_on_beside_a_snapshot_on_a_slow_way() -> None:
+    """A snapshot of many megabytes takes longer than a lease; what brokers say meanwhile does not wait for it."""
+
+    async def body(simulation: Simulation) -> None:
+        one, two = await two_machines(simulation)
+        simulation.network.config = type(simulation.network.config)(
+            latency_min_s=0.01, latency_max_s=0.02, piece_bytes_min=16_000, socket_bytes=32_000
+        )
+        snapshot = bytes(8 * MIB)
+        for kind in (FrameKind.RAFT, FrameKind.SNAPSHOT):
+            while not await one.post(two, b"first", kind):
+                await asyncio.sleep(0.1)
+        assert await one.post(two, snapshot, FrameKind.SNAPSHOT)
+        sent = 0
+        while snapshot not in two.posts:
+            assert await one.post(two, b"heartbeat %d" % sent)
+            sent += 1
+            await asyncio.sleep(0.1)
+        heard = two.posts.index(snapshot) - two.posts.count(b"first")
+        assert sent > 20
+        assert heard >= sent - 2  # the last of them are on their way yet
 
     simulate(body)
 

@@ -150,7 +150,11 @@ class Broker:
                 log=self.log,
             ),
             opened,
-            BrokerHooks(lease_changed=self._lease_changed, expelled=self._expelled),
+            BrokerHooks(
+                lease_changed=self._lease_changed,
+                expelled=self._expelled,
+                disk_hangs=lambda: self.flusher.busy_s >= self._config.now.disk_hang_s,
+            ),
         )
 
     def _replication_service(self, cluster: ClusterPorts) -> ReplicationService:

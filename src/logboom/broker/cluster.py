@@ -152,6 +152,7 @@ class ClusterMember:
         self.state.watch(self.departures.image_changed)
         self.state.attach(group.propose)
         parts.peers.serve_posts(FrameKind.RAFT, self._raft_message)
+        parts.peers.serve_posts(FrameKind.SNAPSHOT, self._raft_message)
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -350,7 +351,8 @@ class ClusterMember:
     def send(self, to: NodeId, message: bytes, *, is_snapshot: bool) -> bool:
         """`raft.ports.RaftTransport`."""
         broker = self._nodes.broker(to)
-        return broker is not None and self._parts.peers.post(broker, FrameKind.RAFT, (message,))
+        kind = FrameKind.SNAPSHOT if is_snapshot else FrameKind.RAFT
+        return broker is not None and self._parts.peers.post(broker, kind, (message,))
 
     def _raft_message(self, peer: PeerIdentity, body: memoryview) -> None:
         self._nodes.learn([peer])

@@ -322,7 +322,8 @@ class BrokerConfig(Settings):
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads that open partitions at the start."""
     disk_hang_s: Annotated[DurationS, Field(ge=0.1), Dynamic()] = 10.0
-    """A write or a sync that takes longer counts as a hanging disk: `/readyz` fails and the log says so."""
+    """A write or a sync that takes longer counts as a hanging disk: `/readyz` fails and the log says so. In a cluster
+    the broker is fenced, and others lead in its place, until its disk goes on."""
     checkpoint_interval_s: Annotated[DurationS, Field(ge=1), Dynamic()] = 60.0
     """How often the state that shortens recovery is made durable."""
     background_sync_interval_s: Annotated[DurationS, Field(ge=0.05), Dynamic()] = 1.0

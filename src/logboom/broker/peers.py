@@ -32,6 +32,9 @@ class FrameKind(IntEnum):
     """A follower tells a leader how far its logs are synced."""
     LOG_ENDS = 5
     """The controller asks how far the logs of replicas go (`broker.log_ends`)."""
+    SNAPSHOT = 6
+    """A message of the consensus group that holds a snapshot, of up to 64 MiB: beside the others, whose heartbeats and
+    leases cannot wait for so many bytes."""
 
 
 class Lane(IntEnum):
@@ -44,13 +47,14 @@ class Lane(IntEnum):
 BODY_BYTES_MAX: Final = 65 * MIB
 """A snapshot of the metadata, or records, of 64 MiB, and what stands around them."""
 
-ONE_WAY: Final = frozenset({FrameKind.RAFT, FrameKind.DURABLE_END})
+ONE_WAY: Final = frozenset({FrameKind.RAFT, FrameKind.SNAPSHOT, FrameKind.DURABLE_END})
 LANES: Final = {
     FrameKind.RAFT: Lane.CONTROL,
     FrameKind.CONTROL: Lane.CONTROL,
     FrameKind.FETCH: Lane.RECORDS,
     FrameKind.DURABLE_END: Lane.RECORDS,
     FrameKind.LOG_ENDS: Lane.CONTROL,
+    FrameKind.SNAPSHOT: Lane.RECORDS,
 }
 
 

@@ -138,6 +138,8 @@ class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
     """Whether it has recovered its logs and may be unfenced."""
     stopping: bool = False
     """Whether it wants others to lead, since it is about to end."""
+    stalled: bool = False
+    """Whether its disk hangs: it can neither write nor follow."""
 
 
 class ChangeIsr(Command, frozen=True, kw_only=True, tag="change_isr"):

@@ -5,7 +5,8 @@ A lease is given only by a controller that led the group at some time after the 
 one. So a broker's own view of its lease always ends first (`metadata.leases`).
 
 A fenced broker gets none, and is unfenced only once it has applied what took its leaderships away: one whose disk hangs
-sends heartbeats, and hears of no change.
+sends heartbeats, and hears of no change. Such a broker says so itself, and is fenced as if it were silent: everything
+that it has a part in waits for its disk. Unless nobody else could go on with any of it.
 
 Life: that of the broker; `begin` and `end` with each controllership.
 """
@@ -42,6 +43,8 @@ class Liveness:
         self._leases: BrokerLeases | None = None
         self._to_apply: dict[BrokerId, int] = {}
         """What fenced brokers have to have applied before they are unfenced."""
+        self._stalled: set[BrokerId] = set()
+        """Those that said last that their disks hang."""
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._fencing: asyncio.Task[None] | None = None
@@ -52,6 +55,7 @@ class Liveness:
         self._leases = BrokerLeases(self._context.config.now.lease_ms / 1_000)
         self._leases.begin([one.id for one in image.brokers.values() if not one.fenced], self._now_s())
         self._to_apply.clear()
+        self._stalled.clear()
         self._set_timer()
 
     def end(self) -> None:
@@ -78,8 +82,12 @@ class Liveness:
         if self._leases is not None:
             self._leases.renew(broker, received_s)
             self._set_timer()
-        if found.fenced and self._has_followed(broker, command.applied) and command.ready and not command.stopping:
+        self._note_stall(broker, command)
+        is_well = command.ready and not (command.stopping or command.stalled)
+        if found.fenced and self._has_followed(broker, command.applied) and is_well:
             await self._in_order(lambda: self._unfence(broker, epoch))
+        if command.stalled and not found.fenced:
+            await self._in_order(lambda: self._fence_stalled(broker))
         if command.stopping and not found.shutting_down:
             await self._in_order(lambda: self._begin_shutdown(broker, epoch))
         found = checked_epoch(self._context.image, broker, epoch)
@@ -88,6 +96,29 @@ class Liveness:
             applied=self._context.writer.applied_index,
             may_stop=command.stopping and not self._leads_what_others_can(broker),
         )
+
+    def _note_stall(self, broker: BrokerId, command: Heartbeat) -> None:
+        if command.stalled:
+            self._stalled.add(broker)
+        else:
+            self._stalled.discard(broker)
+
+    async def _fence_stalled(self, broker: BrokerId) -> None:
+        context = self._context
+        found = context.image.brokers.get(broker)
+        if broker in self._stalled and found is not None and not found.fenced and self._others_can_go_on(broker):
+            context.log.warning("broker fenced: it says that its disk hangs", broker=broker)
+            await context.commit(fence(context.image, broker, context.minimum_of))
+
+    def _others_can_go_on(self, broker: BrokerId) -> bool:
+        """Whether a partition that waits for the disk of a broker would go on without it."""
+        image = self._context.image
+
+        def can(one: BrokerId) -> bool:
+            return one != broker and one not in self._stalled and image.is_active(one)
+
+        held = (one for stream in image for one in stream.assignments if broker in one.isr)
+        return any(can(other) for one in held for other in (*one.isr, *one.elr))
 
     def _has_followed(self, broker: BrokerId, applied: int) -> bool:
         """Whether a fenced broker knows that it was fenced: what was applied here when it was first heard of."""

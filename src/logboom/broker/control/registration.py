@@ -41,6 +41,8 @@ class BrokerHooks:
     """Whether this broker may act as a leader from now on."""
     expelled: Callable[[LogboomError], None]
     """The cluster does not know this process any more: it was removed, or another one runs under its id."""
+    disk_hangs: Callable[[], bool]
+    """Asked with each heartbeat."""
 
 
 def _explained(error: LogboomError) -> LogboomError:
@@ -208,6 +210,7 @@ class Registration:
             applied=self._applied(),
             ready=self._ready,
             stopping=self._stopping,
+            stalled=self._hooks.disk_hangs(),
         )
 
     async def _heartbeat(self, sent_s: float) -> None:
