@@ -28,7 +28,6 @@ _COUNTERS: Final = {
     "lost_acks": "Answers for which there was no connection.",
     "handovers": "Leaderships taken over from a broker that was alive.",
     "handed_over": "Messages passed on to the next leader of their partition.",
-    "slow_consumer": "Times that the embedded nats-server cut off a client that did not read.",
 }
 _BY_REASON: Final = {
     "disconnects": "Connections lost, by what was the matter; plain messages published meanwhile are lost.",

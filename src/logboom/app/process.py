@@ -15,10 +15,12 @@ from typing import Any, Final, NoReturn
 
 import uvloop
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
 from logboom.app.config import NodeConfig
 from logboom.app.log import open_log, set_level
+from logboom.app.nats_server_metrics import EmbeddedNatsCollector
 from logboom.app.node import STOP_MAX_S, Node, Ready
 from logboom.app.notify import notify_systemd
 from logboom.app.supervisor.nats_server import EmbeddedNats
@@ -70,23 +72,24 @@ async def _start_or_stop(work: Coroutine[Any, Any, Ready], stop_requested: async
 
 async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None]) -> None:
     signals = _Signals(log)
+    collectors: list[Collector] = [ProcessCollector(registry=None), GCCollector(registry=CollectorRegistry())]
     nats = None
     if config.nats.servers == [EMBEDDED]:
         nats = EmbeddedNats(config.nats.embedded_listen, config.broker.data_dir / NATS_SERVER_FILE, log)
         await nats.start()
+        collectors.append(EmbeddedNatsCollector(nats))
         config = config.model_copy(update={"nats": config.nats.model_copy(update={"servers": [nats.url]})})
     try:
-        await _live_node(config, log, announce, signals)
+        node = Node(config, log, process_metrics=collectors, set_log_level=set_level)
+        await _live_node(node, log, announce, signals)
     finally:
         if nats is not None:
             await nats.stop()
 
 
 async def _live_node(
-    config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None], signals: _Signals
+    node: Node, log: FilteringBoundLogger, announce: Callable[[Ready], None], signals: _Signals
 ) -> None:
-    collectors = (ProcessCollector(registry=None), GCCollector(registry=CollectorRegistry()))
-    node = Node(config, log, process_metrics=collectors, set_log_level=set_level)
     ready = await _start_or_stop(node.start(), signals.stop_requested)
     if ready is None:
         log.info("stopped before it was ready")

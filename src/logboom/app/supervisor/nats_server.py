@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -59,22 +58,17 @@ def find_nats_server() -> str:
 class EmbeddedNats:
     """Life: `start`, `stop`, once each, on one loop."""
 
-    def __init__(
-        self,
-        listen: str,
-        config_file: Path,
-        log: FilteringBoundLogger,
-        slow_consumer: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`listen`: HOST:PORT, port 0 for a free one. `slow_consumer` is called when the server says that it has cut
-        a client off which did not read."""
+    def __init__(self, listen: str, config_file: Path, log: FilteringBoundLogger) -> None:
+        """`listen`: HOST:PORT, port 0 for a free one."""
         self._listen = listen
         self._config_file = config_file
         self._log = log
-        self._slow_consumer = slow_consumer
         self._child: Child | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._address = ("", 0)
+        self.restarts = 0
+        self.slow_consumers = 0
+        """How often it has said that it cut off a client which did not read."""
 
     @property
     def url(self) -> str:
@@ -136,6 +130,7 @@ class EmbeddedNats:
             code = await asyncio.shield(self._child.ended)
             pause_s = _PAUSE_MIN_S if time.monotonic() - began > _LIVED_S else pause_s
             self._log.error("nats-server has ended and is started again", how=how_it_ended(code), seconds=pause_s)
+            self.restarts += 1
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
             try:
@@ -157,7 +152,7 @@ class EmbeddedNats:
         level = next((level for mark, level in _LEVELS.items() if mark in line), "debug")
         if _SLOW_CONSUMER in line:
             level = "warning"
-            self._slow_consumer()
+            self.slow_consumers += 1
         getattr(self._log, level)("nats-server", line=line)
 
 

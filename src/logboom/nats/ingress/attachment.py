@@ -1,10 +1,11 @@
 """What a stream's settings say of NATS."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from logboom.metadata import Stream
+from logboom.metadata import Stream, StreamConfig
+from logboom.metadata.attachment import PartitionerKind, is_attached, read_partitioner
 
-_PREFIX = "logboom.nats."
+_DEFAULTS: Final = StreamConfig()
 
 
 class Attachment(NamedTuple):
@@ -14,22 +15,19 @@ class Attachment(NamedTuple):
     group: str | None
     ack: str
     key: str
-    partitioner: str
+    is_round_robin: bool
+    """Whether any partition will do for a message."""
 
 
 def attachment_of(stream: Stream) -> Attachment | None:
     """How a stream is attached to NATS; None where it is not."""
-
-    def setting(name: str, default: str) -> str:
-        return stream.overrides.get(f"{_PREFIX}{name}", default)
-
-    subjects = tuple(part.strip() for part in setting("subjects", "").split(",") if part.strip())
-    if stream.internal or not subjects:
+    if stream.internal or not is_attached(stream.overrides):
         return None
+    settings = stream.config_over(_DEFAULTS)
     return Attachment(
-        subjects,
-        setting("group", "") or None,
-        setting("ack", "commit"),
-        setting("key", "header"),
-        setting("partitioner", ""),
+        tuple(settings.nats_subjects.split(",")),
+        settings.nats_group or None,
+        settings.nats_ack,
+        settings.nats_key,
+        read_partitioner(settings.nats_partitioner).kind is PartitionerKind.ROUND_ROBIN,
     )

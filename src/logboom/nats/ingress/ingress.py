@@ -22,8 +22,6 @@ from logboom.nats.wire.messages import Reader
 _CHECK_S: Final = 0.5
 """How often what this broker leads is looked at: a leadership may begin after the metadata has said so."""
 
-_BY_SERVER: Final = "round-robin"
-
 
 class Ingress:
     """See the module. Life: `start`, `stop`, once each, on one loop."""
@@ -81,7 +79,7 @@ class Ingress:
             attachment.subjects,
             attachment.group,
             stream.partitions,
-            attachment.partitioner == _BY_SERVER,
+            attachment.is_round_robin,
         )
         if cannot_be_grouped(attached):
             self._services.log.warning(
