@@ -39,7 +39,9 @@ class NatsDoor:
             self._link.release,
             self.metrics,
         )
-        services = IngressServices(self._link, broker.replicas, broker.publishing, self._budget, self.metrics, limited)
+        services = IngressServices(
+            self._link, broker.replicas, broker.publishing, self._budget, self.metrics, limited, broker.clock
+        )
         self._ingress = Ingress(services, broker.catalog)
 
     def limits(self) -> Iterator[LimitUsage]:

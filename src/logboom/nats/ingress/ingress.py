@@ -89,7 +89,7 @@ class Ingress:
                 group=attachment.group,
             )
         self._attached[stream.id] = stream, attached
-        reader = Reader(stream.name, key=attachment.key, ack=attachment.ack)
+        reader = Reader.of(stream)
         self._intakes[stream.id] = Intake(stream.name, reader, self._services)
 
     def _follow(self) -> None:

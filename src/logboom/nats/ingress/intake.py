@@ -5,7 +5,8 @@ answered in one write. A message that cannot be taken is refused on its reply su
 as dropped, by reason.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from logboom.base.errors import LogboomError, OverloadedError
@@ -15,10 +16,12 @@ from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Delivery
 from logboom.nats.wire.acks import ack, error_ack
-from logboom.nats.wire.messages import Reader
+from logboom.nats.wire.envelope import Sealed
+from logboom.nats.wire.messages import Message, Reader
 
 CLIENT_ID: Final = "nats"
 """Whose quota of produced bytes messages from NATS are charged to."""
+_MS_NS: Final = 1_000_000
 _MESSAGE_BYTES: Final = 256
 """What a message takes beside its bytes."""
 
@@ -26,14 +29,49 @@ _MESSAGE_BYTES: Final = 256
 class _Run:
     """Messages on their way into one partition together."""
 
-    __slots__ = ("acks", "contents", "replies", "size_bytes", "terms")
+    __slots__ = ("acks", "contents", "replies", "sealed", "size_bytes", "terms")
 
     def __init__(self, acks: int) -> None:
         self.acks = acks
         self.contents: list[bytes] = []
         self.terms: dict[int, Terms] = {}
         self.replies: list[bytes] = []
+        self.sealed: dict[int, Sealed] = {}
+        """Those that came in envelopes, by their places: they are answered in another way."""
         self.size_bytes = 0
+
+    def add(self, read: Message, sealed: Sealed | None) -> None:
+        """One message more."""
+        place = len(self.contents)
+        if read.terms is not None:
+            self.terms[place] = read.terms
+        if sealed is not None:
+            self.sealed[place] = sealed
+        self.contents.append(read.content)
+        self.replies.append(read.reply)
+        self.size_bytes += len(read.content) + _MESSAGE_BYTES
+
+
+class _Partitions(dict[int, Partition]):
+    """The partitions of this broker that messages of one read go to, as far as they were looked for."""
+
+    def __init__(self, find: Callable[[int], Partition | None]) -> None:
+        super().__init__()
+        self._find = find
+        self._others: set[int] = set()
+
+    def takes(self, index: int) -> bool:
+        """Whether a partition's messages are this broker's matter."""
+        if index in self:
+            return True
+        if index in self._others:
+            return False
+        found = self._find(index)
+        if found is None:
+            self._others.add(index)
+            return False
+        self[index] = found
+        return True
 
 
 class Intake:
@@ -53,37 +91,34 @@ class Intake:
             self._services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
             self._refuse([message.reply for message in messages], error)
             return
-        partitions: dict[int, Partition | None] = {}
+        partitions = _Partitions(partial(self._led, is_named=index is not None))
         runs: dict[int, _Run] = {}
         elsewhere = 0
         for message in messages:
+            subject, reply = message.subject, message.reply
             try:
-                read = self._reader.read(message.subject, message.reply, message.header, message.payload)
+                read = self._reader.read(
+                    subject, reply, message.header, message.payload, partition=index, takes=partitions.takes
+                )
             except LogboomError as error:
-                self._refuse([message.reply], error)
+                self._refuse([reply], error)
                 continue
-            to = 0 if index is None else index
-            if to not in partitions:
-                partitions[to] = self._led(to, is_named=index is not None)
-            partition = partitions[to]
-            if partition is None:
+            if read is None:
                 elsewhere += 1
                 continue
+            to = read.partition
             run = runs.get(to)
             if run is None or run.acks != read.acks:
                 if run is not None:
-                    self._publish(partition, run)
+                    self._publish(partitions[to], run)
                 run = runs[to] = _Run(read.acks)
-            if read.terms is not None:
-                run.terms[len(run.contents)] = read.terms
-            run.contents.append(read.content)
-            run.replies.append(read.reply)
-            run.size_bytes += len(read.content) + _MESSAGE_BYTES
+            run.add(read, None if read.envelope is None else Sealed(read.envelope, subject, self._now_ns()))
         self._services.metrics.elsewhere += elsewhere
         for to, run in runs.items():
-            partition = partitions[to]
-            assert partition is not None
-            self._publish(partition, run)
+            self._publish(partitions[to], run)
+
+    def _now_ns(self) -> int:
+        return self._services.clock.wall_ms() * _MS_NS
 
     def _count(self, messages: Sequence[Delivery]) -> None:
         metrics = self._services.metrics
@@ -114,21 +149,27 @@ class Intake:
         metrics = self._services.metrics
         self._services.budget.gave(run.size_bytes)
         answers: list[bytes] = []
-        refused: list[tuple[bytes, LogboomError]] = []
+        refused: list[tuple[bytes, LogboomError, Sealed | None]] = []
         for place, (reply, outcome) in enumerate(zip(run.replies, published.outcomes, strict=True)):
             if isinstance(outcome, LogboomError):
-                refused.append((reply, outcome))
+                refused.append((reply, outcome, run.sealed.get(place)))
             elif reply:
-                answers.append(commands.publish(reply, ack(self._name, outcome, place in published.duplicates)))
+                sealed = run.sealed.get(place) if run.sealed else None
+                if sealed is None:
+                    told = ack(self._name, outcome, place in published.duplicates)
+                else:
+                    told = sealed.ack(self._name, outcome, self._now_ns())
+                answers.append(commands.publish(reply, told))
         metrics.duplicates += len(published.duplicates)
         metrics.stored += len(run.replies) - len(refused) - len(published.duplicates)
         self._answer(answers)
-        for reply, error in refused:
-            self._refuse([reply], error)
+        for reply, error, sealed in refused:
+            self._refuse([reply], error, sealed)
 
-    def _refuse(self, replies: Sequence[bytes], error: LogboomError) -> None:
+    def _refuse(self, replies: Sequence[bytes], error: LogboomError, sealed: Sealed | None = None) -> None:
         metrics, reason = self._services.metrics, _reason(error)
-        answers = [commands.publish(reply, error_ack(self._name, error)) for reply in replies if reply]
+        told = error_ack(self._name, error) if sealed is None else sealed.ack(self._name, error, self._now_ns())
+        answers = [commands.publish(reply, told) for reply in replies if reply]
         metrics.refused[reason] += len(answers)
         dropped = len(replies) - len(answers)
         if dropped:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from logboom.base.ports import Clock
 from logboom.broker.publishing import Publishing
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replicas import Replicas
@@ -20,3 +21,4 @@ class IngressServices:
     budget: Budget
     metrics: NatsMetrics
     log: RateLimitedLog
+    clock: Clock

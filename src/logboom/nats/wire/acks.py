@@ -13,26 +13,22 @@ from typing import Final
 
 from logboom.base.errors import (
     InvalidRecordError,
+    InvalidStreamNameError,
     LogboomError,
     MessageTooLargeError,
+    OverloadedError,
+    RetriableStorageError,
     StorageError,
     UnknownStreamError,
     WrongLastMessageIdError,
     WrongLastOffsetError,
 )
-from logboom.nats.wire.headers import HeaderError
+from logboom.nats.wire.errors import MessageRefusedError, WrongStreamError
 
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
+_FAILED: Final = 500
 _UNAVAILABLE: Final = 503
-
-
-class WrongStreamError(LogboomError):
-    """A message names another stream as the one that it is meant for (`Nats-Expected-Stream`)."""
-
-
-class UnsupportedTermError(LogboomError):
-    """A message asks for something that is not done."""
 
 
 def ack(stream: str, offset: int, duplicate: bool = False) -> bytes:
@@ -61,13 +57,19 @@ def _described(error: LogboomError) -> tuple[int, int, str]:
             last = "" if error.last is None else error.last.decode("utf-8", "replace")
             return _BAD_REQUEST, 10070, f"wrong last msg ID: {last}"
         case WrongStreamError():
-            return _BAD_REQUEST, 10060, "expected stream does not match"
+            return error.code, error.err_code, "expected stream does not match"
+        case MessageRefusedError():
+            return error.code, error.err_code, str(error)
         case MessageTooLargeError():
             return _BAD_REQUEST, 10054, "message size exceeds maximum allowed"
         case UnknownStreamError():
             return _NOT_FOUND, 10059, "stream not found"
-        case HeaderError() | InvalidRecordError() | UnsupportedTermError():
+        case InvalidRecordError() | InvalidStreamNameError():
             return _BAD_REQUEST, 10003, f"bad request: {error}"
+        case OverloadedError():
+            return _UNAVAILABLE, 10023, f"insufficient resources: {error}"
+        case RetriableStorageError():
+            return _FAILED, 10047, f"insufficient storage resources available: {error}"
         case StorageError():
             return _UNAVAILABLE, 10077, str(error)
-    return _UNAVAILABLE, 10008, f"temporarily unavailable: {error}"
+    return _UNAVAILABLE, 10008, f"JetStream system temporarily unavailable: {error}"

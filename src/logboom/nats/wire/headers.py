@@ -1,39 +1,38 @@
 """The header block of a message: `NATS/1.0`, then lines of `Name: value`, then an empty line (NATS ADR-4).
 
-Names come as they are, in their order, and may be there more than once. Spaces around a value are no part of it.
+Names come as they are, in their order, and may be there more than once. Blanks around a value are no part of it. What
+follows the version on the first line is a status, which servers send and nobody publishes; it is passed over.
 """
 
 from typing import Final, TypeAlias
 
-from logboom.base.errors import LogboomError
+from logboom.nats.wire.errors import HeaderError
 
 VERSION: Final = b"NATS/1.0"
 FIELDS_MAX: Final = 1_024
 _END: Final = b"\r\n"
+_SHOWN_MAX: Final = 40
 
 Fields: TypeAlias = list[tuple[bytes, bytes]]
-"""Names and values in their order."""
-
-
-class HeaderError(LogboomError):
-    """Bytes that are no header block."""
+"""Names and values in their order. A name is of printable ASCII characters."""
 
 
 def read_fields(block: bytes) -> Fields:
     """The fields of a block; empty for no block. Raises HeaderError."""
     if not block:
         return []
-    first, *lines = block.split(_END)
+    first, *lines = block.split(_END, FIELDS_MAX + 3)
     if first != VERSION and not first.startswith(VERSION + b" "):
-        raise HeaderError("a header block that does not begin with NATS/1.0")
+        raise HeaderError("bad request: a header block does not begin with NATS/1.0")
+    if len(lines) > FIELDS_MAX + 2:
+        raise HeaderError(f"bad request: a message has more than {FIELDS_MAX} headers")
     if lines[-2:] != [b"", b""]:
-        raise HeaderError("a header block that does not end with an empty line")
-    if len(lines) - 2 > FIELDS_MAX:
-        raise HeaderError(f"more than {FIELDS_MAX} headers")
-    fields = []
-    for line in lines[:-2]:
+        raise HeaderError("bad request: a header block does not end with an empty line")
+    del lines[-2:]
+    fields: Fields = []
+    for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon or not name or not name.isascii() or name != name.strip():
-            raise HeaderError(f"a header without a name: {line[:40]!r}")
+        if not (colon and name.isascii() and name.decode("ascii").isprintable() and name.strip() == name != b""):
+            raise HeaderError(f"bad request: {line[:_SHOWN_MAX]!r} has no name of a header")
         fields.append((name, value.strip(b" \t")))
     return fields

@@ -1,33 +1,60 @@
 """A message of NATS becomes the content of a record.
 
-    payload               the value
-    headers               the record's headers, repeated names kept
-    subject, reply        record headers `logboom-subject` and `logboom-reply`, behind all others
+    payload               the value; of an envelope of Liftbridge the value in it
+    headers               the record's headers, repeated names kept, behind them those of an envelope
+    reply, subject        record headers `logboom-reply` and `logboom-subject`, behind all others
     key                   by the stream's setting `logboom.nats.key`; the header `Logboom-Key` where that says so
 
 What the publisher asks for is in headers too: `Nats-Msg-Id`, `Nats-Expected-Stream`, `Nats-Expected-Last-Sequence`,
-`Nats-Expected-Last-Msg-Id` as JetStream has them, `Logboom-Ack` with the words of the setting `logboom.nats.ack`.
+`Nats-Expected-Last-Msg-Id` as JetStream has them, `Logboom-Ack` with the words of the setting `logboom.nats.ack`. As
+for nats-server, the case of letters matters in the names of headers, and of a name that is repeated the first counts.
+What belongs to the request and not to the message is not stored: expectations, `Logboom-Ack`, `Logboom-Key`. Headers
+that would have JetStream do what is not done here are refused as by a stream of JetStream that does not allow it.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Self
 
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import Terms
-from logboom.nats.wire.acks import UnsupportedTermError, WrongStreamError
-from logboom.nats.wire.headers import read_fields
-from logboom.records import record_content
+from logboom.metadata import Stream, StreamConfig
+from logboom.metadata.attachment import KeySource, PartitionerKind, read_key, read_partitioner
+from logboom.nats.wire.envelope import MAGIC, AckPolicy, Envelope, read_envelope
+from logboom.nats.wire.errors import MessageRefusedError, UnsupportedTermError, WrongStreamError
+from logboom.nats.wire.headers import Fields, read_fields
+from logboom.nats.wire.partitioning import Partitioner
+from logboom.records import EXPECTED_OFFSET, MESSAGE_ID, record_content, varint
 
 SUBJECT: Final = b"logboom-subject"
 REPLY: Final = b"logboom-reply"
-KEY: Final = b"logboom-key"
-ACK: Final = b"logboom-ack"
+KEY: Final = b"Logboom-Key"
+ACK: Final = b"Logboom-Ack"
+EXPECTED_STREAM: Final = b"Nats-Expected-Stream"
+EXPECTED_SEQUENCE: Final = b"Nats-Expected-Last-Sequence"
+EXPECTED_ID: Final = b"Nats-Expected-Last-Msg-Id"
 ACKS: Final = {"commit": -1, "leader": 1, "none": 0}
-_MESSAGE_ID: Final = b"nats-msg-id"
-_EXPECTED_STREAM: Final = b"nats-expected-stream"
-_EXPECTED_SEQUENCE: Final = b"nats-expected-last-sequence"
-_EXPECTED_ID: Final = b"nats-expected-last-msg-id"
-_NOT_DONE: Final = frozenset({b"nats-expected-last-subject-sequence", b"nats-rollup"})
+_ACKS_OF_POLICY: Final = {AckPolicy.LEADER: 1, AckPolicy.ALL: -1, AckPolicy.NONE: 0}
+_OF_THE_REQUEST: Final = frozenset({KEY, ACK, EXPECTED_STREAM, EXPECTED_SEQUENCE, EXPECTED_ID})
+_NOT_DONE: Final = {
+    b"Nats-Expected-Last-Subject-Sequence": (400, 10003, "bad request: sequences of single subjects are not kept"),
+    b"Nats-Rollup": (500, 10111, "rollup not permitted"),
+    b"Nats-TTL": (400, 10166, "per-message TTL is disabled"),
+    b"Nats-Incr": (400, 10168, "message counters is disabled"),
+    b"Nats-Batch-Id": (400, 10174, "atomic publish is disabled"),
+    b"Nats-Schedule": (400, 10188, "message schedules is disabled"),
+    EXPECTED_OFFSET: (400, 10003, f"bad request: header {EXPECTED_OFFSET.decode()} is for producers of Kafka"),
+}
+"""Headers that ask for what is not done, and JetStream's answer where a stream does not allow it."""
+_DEFAULTS: Final = StreamConfig()
+"""A broker has none of its own for what is asked here, since all have to agree."""
 _SEQUENCE_DIGITS_MAX: Final = 19
+_SHOWN_MAX: Final = 40
+_SUBJECTS_KNOWN_MAX: Final = 4_096
+"""Subjects of which the packed header is remembered; most publishers use few."""
+_NO_KEY: Final = varint(-1)
+_PACKED_SUBJECT: Final = varint(len(SUBJECT)) + SUBJECT
+_PACKED_REPLY: Final = varint(len(REPLY)) + REPLY
+_ONE, _TWO = varint(1), varint(2)
 
 
 class Message(NamedTuple):
@@ -35,71 +62,195 @@ class Message(NamedTuple):
 
     content: bytes
     """Of its record."""
-    key: bytes | None
+    partition: int
     terms: Terms | None
     """None where its publisher asks for nothing but that it be stored."""
     reply: bytes
     """Where the outcome goes; empty where nobody wants it."""
     acks: int
     """When the outcome is known: -1 at commit, 1 once the leader's disk has it, 0 at once."""
+    envelope: Envelope | None = None
+    """Where the outcome is to be told in its words (`envelope.Sealed`)."""
+
+
+class _Subject(NamedTuple):
+    """What is known of a message by its subject alone."""
+
+    packed: bytes
+    """Its header in a record."""
+    key: bytes | None
+    packed_key: bytes
+    partition: int
+    """That of a message which has no key but this."""
+
+
+class _Raw(NamedTuple):
+    """A message as it came."""
+
+    subject: bytes
+    reply: bytes
+    block: bytes
+    payload: bytes
 
 
 class Reader:
     """Reads the messages of one stream."""
 
-    def __init__(self, stream: str, *, key: str, ack: str) -> None:
-        """`key` and `ack`: the stream's settings of these names."""
+    def __init__(self, stream: str, *, key: str, ack: str, partitioner: str = "key", partitions: int = 1) -> None:
+        """`key`, `ack`, `partitioner`: the stream's settings of these names."""
         self._stream = stream.encode()
         self._acks = ACKS[ack]
-        self._key_header = key in ("header", "envelope")
-        kind, _, number = key.partition(":")
-        self._key_token = int(number) - 1 if kind == "token" else None
+        self._key = read_key(key)
+        choice = read_partitioner(partitioner)
+        chosen_here = partitions > 1 and choice.kind is not PartitionerKind.ROUND_ROBIN
+        self._partitioner = Partitioner(choice, partitions) if chosen_here else None
+        self._subjects: dict[bytes, _Subject] = {}
 
-    def read(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> Message:
-        """A message. Raises LogboomError for one that is refused."""
-        key, terms, acks = None, None, self._acks
-        fields: list[tuple[bytes, bytes | None]] = []
-        if block:
-            fields += read_fields(block)
-            key, terms, acks = self._asked(fields)
-        if self._key_token is not None:
-            tokens = subject.split(b".")
-            key = tokens[self._key_token] if self._key_token < len(tokens) else None
-        fields.append((SUBJECT, subject))
-        if reply:
-            fields.append((REPLY, reply))
-        return Message(record_content(key, payload, fields), key, terms, reply if acks else b"", acks)
+    @classmethod
+    def of(cls, stream: Stream) -> Self:
+        """That of a stream, by its settings."""
+        config = stream.config_over(_DEFAULTS)
+        return cls(
+            stream.name,
+            key=config.nats_key,
+            ack=config.nats_ack,
+            partitioner=config.nats_partitioner,
+            partitions=stream.partitions,
+        )
 
-    def _asked(self, fields: list[tuple[bytes, bytes | None]]) -> tuple[bytes | None, Terms | None, int]:
-        """Key, terms and acks, as headers have them; of a name that is repeated the first."""
-        found: dict[bytes, bytes] = {}
-        for name, value in fields:
-            found.setdefault(name.lower(), value or b"")
-        for name in _NOT_DONE & found.keys():
-            raise UnsupportedTermError(f"the header {name.decode()} is not supported")
-        if found.get(_EXPECTED_STREAM, self._stream) != self._stream:
-            raise WrongStreamError(f"the message is meant for {found[_EXPECTED_STREAM][:255]!r}")
-        sequence, last_id = found.get(_EXPECTED_SEQUENCE), found.get(_EXPECTED_ID)
-        expected_end = None if sequence is None else _sequence(sequence)
-        message_id = found.get(_MESSAGE_ID) or None
-        terms = None
-        if message_id is not None or expected_end is not None or last_id:
-            terms = Terms(message_id, expected_end, last_id or None)
-        acks = self._acks
-        if (word := found.get(ACK)) is not None:
+    def read(
+        self,
+        subject: bytes,
+        reply: bytes,
+        block: bytes,
+        payload: bytes,
+        *,
+        partition: int | None = None,
+        takes: Callable[[int], bool] | None = None,
+    ) -> Message | None:
+        """A message, for this partition where the subscription says which. None where `takes` does not want it: it is
+        another broker's, which looks at it too.
+
+        Raises MessageRefusedError for one that is refused, to the broker that takes it alone.
+        """
+        known = self._subjects.get(subject) or self._learn(subject)
+        if block or payload.startswith(MAGIC):
+            return self._read_whole(known, _Raw(subject, reply, block, payload), partition, takes)
+        to = known.partition if partition is None else partition
+        if takes is not None and not takes(to):
+            return None
+        # As `record_content` does it, with what the messages of a subject have in common packed once.
+        replied = (_TWO, _PACKED_REPLY, varint(len(reply)), reply) if reply else (_ONE,)
+        content = b"".join((known.packed_key, varint(len(payload)), payload, *replied, known.packed))
+        return Message(content, to, None, reply if self._acks else b"", self._acks)
+
+    def _learn(self, subject: bytes) -> _Subject:
+        key = _key_of(self._key, subject)
+        known = _Subject(
+            _PACKED_SUBJECT + varint(len(subject)) + subject,
+            key,
+            _NO_KEY if key is None else varint(len(key)) + key,
+            0 if self._partitioner is None else self._partitioner.choose(key, subject),
+        )
+        if len(self._subjects) >= _SUBJECTS_KNOWN_MAX:
+            self._subjects.clear()
+        self._subjects[subject] = known
+        return known
+
+    def _read_whole(
+        self,
+        known: _Subject,
+        message: _Raw,
+        partition: int | None,
+        takes: Callable[[int], bool] | None,
+    ) -> Message | None:
+        """A message with headers, or in an envelope."""
+        fields, envelope, fault = _taken_apart(message)
+        key = known.key
+        if self._key.kind == "header":
+            key = _first(fields, KEY)
+        if envelope is not None and key is None and self._key.kind in ("header", "envelope"):
+            key = envelope.key
+        to = partition
+        if to is None:
+            to = known.partition if self._partitioner is None else self._partitioner.choose(key, message.subject)
+        if takes is not None and not takes(to):
+            return None
+        if fault is not None:
+            raise fault
+        return self._packed(message, fields, key, to, envelope)
+
+    def _packed(self, message: _Raw, fields: Fields, key: bytes | None, to: int, envelope: Envelope | None) -> Message:
+        names = {name for name, _ in fields}
+        for name in _NOT_DONE.keys() & names:
+            code, err_code, why = _NOT_DONE[name]
+            raise UnsupportedTermError(why, code=code, err_code=err_code)
+        if (_first(fields, EXPECTED_STREAM) or self._stream) != self._stream:
+            raise WrongStreamError("expected stream does not match")
+        terms = _terms(fields)
+        acks, reply, value = self._acks, message.reply, message.payload
+        if (word := _first(fields, ACK)) is not None:
             acks = _acks(word)
-        return found.get(KEY) if self._key_header else None, terms, acks
+        kept: list[tuple[bytes, bytes | None]] = [each for each in fields if each[0] not in _OF_THE_REQUEST]
+        if envelope is not None:
+            acks, reply, value = _ACKS_OF_POLICY[envelope.ack_policy], envelope.ack_inbox, envelope.value
+            kept += envelope.headers
+        if message.reply:
+            kept.append((REPLY, message.reply))
+        kept.append((SUBJECT, message.subject))
+        content = record_content(key, value, kept)
+        return Message(content, to, terms, reply if acks else b"", acks, envelope)
+
+
+def _taken_apart(message: _Raw) -> tuple[Fields, Envelope | None, MessageRefusedError | None]:
+    """Its headers, its envelope, and what is wrong with either."""
+    try:
+        fields = read_fields(message.block)
+        envelope = read_envelope(message.payload)
+    except MessageRefusedError as fault:
+        return [], None, fault
+    if envelope is not None and any(name == EXPECTED_OFFSET for name, _ in envelope.headers):
+        code, err_code, why = _NOT_DONE[EXPECTED_OFFSET]
+        return fields, envelope, UnsupportedTermError(why, code=code, err_code=err_code)
+    return fields, envelope, None
+
+
+def _first(fields: Fields, wanted: bytes) -> bytes | None:
+    return next((value for name, value in fields if name == wanted), None)
+
+
+def _key_of(source: KeySource, subject: bytes) -> bytes | None:
+    """The key, where the subject alone says it."""
+    if source.kind == "subject":
+        return subject
+    if source.kind != "token":
+        return None
+    tokens = subject.split(b".")
+    return tokens[source.token - 1] if source.token <= len(tokens) else None
+
+
+def _terms(fields: Fields) -> Terms | None:
+    """What a message asks for of its partition; an empty header asks for nothing, as with nats-server."""
+    sequence = _first(fields, EXPECTED_SEQUENCE)
+    terms = Terms(
+        _first(fields, MESSAGE_ID) or None,
+        _sequence(sequence) if sequence else None,
+        _first(fields, EXPECTED_ID) or None,
+    )
+    return None if terms == Terms() else terms
 
 
 def _sequence(text: bytes) -> Offset:
     """The end of the log that a publisher expects: sequence n is offset n - 1, behind which is n."""
     if not text.isdigit() or len(text) > _SEQUENCE_DIGITS_MAX:
-        raise UnsupportedTermError(f"{text[:40]!r} is no sequence")
+        raise UnsupportedTermError(f"bad request: {text[:_SHOWN_MAX]!r} is no sequence")
     return Offset(int(text))
 
 
 def _acks(word: bytes) -> int:
     try:
-        return ACKS[word.decode().lower()]
+        return ACKS[word.decode()]
     except (KeyError, UnicodeDecodeError):
-        raise UnsupportedTermError(f"{word[:40]!r} is no way to ack: commit, leader, none") from None
+        raise UnsupportedTermError(
+            f"bad request: {ACK.decode()} is {word[:_SHOWN_MAX]!r}, and should be commit, leader or none"
+        ) from None
