@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
 from logboom.app.config import NodeConfig
+from logboom.app.garbage import keep_collections_short
 from logboom.app.log import open_log, set_level
 from logboom.app.nats_server_metrics import EmbeddedNatsCollector
 from logboom.app.node import STOP_MAX_S, Node, Ready
@@ -94,9 +95,7 @@ async def _live_node(
     if ready is None:
         log.info("stopped before it was ready")
         _end_now(0)
-    # The objects made by the start live as long as the process, so garbage collections need not visit them.
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # what the start has made lives as long as the process: `garbage`
     announce(ready)
     notify_systemd("READY=1")
     expulsion = await _expelled_or_stopped(node, signals.stop_requested)
@@ -146,6 +145,7 @@ def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     log = open_log(config.log)
     _check_file_limit(config, most_files, log)
     keep_buffers()
+    keep_collections_short()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_live(config, log, announce))
