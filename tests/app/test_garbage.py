@@ -1,4 +1,4 @@
-"""Full collections visit what is new; what they have left is visited again once it has doubled, and its garbage goes."""
+"""Full collections visit what is new, and what they have left once it has doubled; then its garbage goes."""
 
 import subprocess
 import sys

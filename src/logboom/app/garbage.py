@@ -2,10 +2,10 @@
 again for long.
 
 A full collection of the interpreter visits every object there is, and nothing else runs meanwhile: with ten thousand
-partitions long enough to lose the broker's lease. It comes whenever a quarter more objects are there than the last time,
-so many times while those partitions are made. Here each full collection sets what it leaves aside (`gc.freeze`), so that
-the next one visits only what was made since. Garbage among what was set aside stays until that has doubled: then one
-collection visits everything.
+partitions long enough to lose the broker's lease. It comes whenever a quarter more objects are there than the last
+time, so many times while those partitions are made. Here each full collection sets aside what it leaves (`gc.freeze`),
+so that the next one visits only what was made since. Garbage among what was set aside stays until that has doubled:
+then one collection visits everything.
 """
 
 import gc

@@ -27,6 +27,8 @@ from logboom.metadata import Image
 from logboom.storage import PartitionLog
 
 _RETRY_S: Final = 0.5
+_PARTITIONS_PER_TURN: Final = 200
+"""Roles that are taken before the loop does something else."""
 
 
 class RoleKeeper:
@@ -86,7 +88,9 @@ class RoleKeeper:
         keys = tuple(keys)
         self._end(keys)
         to_lead = []
-        for partition in self._assigned(keys):
+        for number, partition in enumerate(self._assigned(keys), 1):
+            if number % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)  # another image may come into force; what is wanted is asked of the latest
             match self._wanted(partition):
                 case Following(leader, epoch, partition_epoch, in_sync, observes):
                     partition.role.follow(leader, epoch, partition_epoch, in_sync=in_sync, observes=observes)
@@ -130,7 +134,9 @@ class RoleKeeper:
         for partition, outcome in zip(unsafe, await asyncio.gather(*syncs, return_exceptions=True), strict=True):
             if isinstance(outcome, BaseException):
                 self._log.error("a partition is not led", partition=str(partition), reason=str(outcome))
-        for partition in partitions:
+        for number, partition in enumerate(partitions, 1):
+            if number % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
             wanted = self._wanted(partition)
             if not isinstance(wanted, Leading):
                 continue

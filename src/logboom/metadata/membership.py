@@ -36,8 +36,8 @@ from logboom.metadata.records import (
 )
 
 MinimumOf: TypeAlias = Callable[[Stream], int]
-CHANGES_PER_RECORD: Final = 2_000
-"""A record of the log stays far below a megabyte."""
+CHANGES_PER_RECORD: Final = 500
+"""So many changes a broker takes in a few hundredths of a second, during which nothing else is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,15 @@ def fence(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[Metada
     return (*_without_broker(image, broker, minimum_of), BrokerChanged(id=broker, fenced=True))
 
 
+def fence_part(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+    """A first part of `fence`, to be committed by itself; nothing where so little is left that `fence` may do it.
+
+    A broker may be in ten thousand partitions, and a change of so many at once keeps each broker longer than its lease.
+    The caller sees to it that the broker has no lease meanwhile.
+    """
+    return _first_part(_without_broker(image, broker, minimum_of))
+
+
 def begin_shutdown(
     image: Image, broker: BrokerId, epoch: BrokerEpoch, minimum_of: MinimumOf
 ) -> tuple[MetadataRecord, ...]:
@@ -146,16 +155,15 @@ def begin_shutdown(
     before = checked_epoch(image, broker, epoch)
     if before.shutting_down:
         return ()
+    return (*_without_one_of_several(image, broker, minimum_of), BrokerChanged(id=broker, shutting_down=True))
 
-    def active(one: BrokerId) -> bool:
-        return one != broker and image.is_active(one)
 
-    def wish(assignment: Assignment) -> PartitionUpdate | None:
-        if broker not in assignment.isr or not any(map(active, assignment.isr)):
-            return None
-        return PartitionUpdate(isr=_others(assignment, broker))
-
-    return (*_updates(image, wish, active, minimum_of), BrokerChanged(id=broker, shutting_down=True))
+def begin_shutdown_part(
+    image: Image, broker: BrokerId, epoch: BrokerEpoch, minimum_of: MinimumOf
+) -> tuple[MetadataRecord, ...]:
+    """A first part of `begin_shutdown`, as `fence_part`. Raises UnknownBrokerError, StaleBrokerEpochError."""
+    before = checked_epoch(image, broker, epoch)
+    return () if before.shutting_down else _first_part(_without_one_of_several(image, broker, minimum_of))
 
 
 def drain(image: Image, broker: BrokerId, *, draining: bool) -> tuple[MetadataRecord, ...]:
@@ -232,7 +240,7 @@ def _earlier_process_is_gone(
     return _updates(image, wish, active, minimum_of)
 
 
-def _without_broker(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> Iterator[MetadataRecord]:
+def _without_broker(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> Iterator[PartitionsChanged]:
     def active(one: BrokerId) -> bool:
         return one != broker and image.is_active(one)
 
@@ -242,6 +250,29 @@ def _without_broker(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> It
         return PartitionUpdate(isr=_others(assignment, broker))
 
     return _updates(image, wish, active, minimum_of)
+
+
+def _without_one_of_several(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> Iterator[PartitionsChanged]:
+    def active(one: BrokerId) -> bool:
+        return one != broker and image.is_active(one)
+
+    def wish(assignment: Assignment) -> PartitionUpdate | None:
+        if broker not in assignment.isr or not any(map(active, assignment.isr)):
+            return None
+        return PartitionUpdate(isr=_others(assignment, broker))
+
+    return _updates(image, wish, active, minimum_of)
+
+
+def _first_part(records: Iterator[PartitionsChanged]) -> tuple[MetadataRecord, ...]:
+    found: list[MetadataRecord] = []
+    size = 0
+    for record in records:
+        found.append(record)
+        size += len(record.changes)
+        if size >= CHANGES_PER_RECORD:
+            return tuple(found)
+    return ()
 
 
 def _others(assignment: Assignment, broker: BrokerId) -> tuple[BrokerId, ...]:
@@ -262,4 +293,7 @@ def _updates(
             change = None if wanted is None else decide(index, assignment, wanted, rules)
             if change is not None:
                 changes.append(change)
+            if len(changes) == CHANGES_PER_RECORD:
+                yield from partitions_changed(stream, changes)
+                changes = []
         yield from partitions_changed(stream, changes)

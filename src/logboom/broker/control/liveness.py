@@ -21,7 +21,14 @@ from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.control.commands import Heartbeat, Lease
 from logboom.broker.control.context import ControlContext
 from logboom.metadata.leases import BrokerLeases
-from logboom.metadata.membership import begin_shutdown, checked_epoch, fence, unfence
+from logboom.metadata.membership import (
+    begin_shutdown,
+    begin_shutdown_part,
+    checked_epoch,
+    fence,
+    fence_part,
+    unfence,
+)
 
 _RETRY_S: Final = 0.1
 _STOOD_STILL: Final = 0.5
@@ -45,6 +52,8 @@ class Liveness:
         """What fenced brokers have to have applied before they are unfenced."""
         self._stalled: set[BrokerId] = set()
         """Those that said last that their disks hang."""
+        self._ending: set[BrokerId] = set()
+        """Brokers that are being fenced, in one change of the metadata or in several. They get no lease."""
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._fencing: asyncio.Task[None] | None = None
@@ -56,6 +65,7 @@ class Liveness:
         self._leases.begin([one.id for one in image.brokers.values() if not one.fenced], self._now_s())
         self._to_apply.clear()
         self._stalled.clear()
+        self._ending.clear()
         self._set_timer()
 
     def end(self) -> None:
@@ -79,6 +89,8 @@ class Liveness:
         received_s = self._now_s()
         await self._confirm_leadership()
         found = checked_epoch(self._context.image, broker, epoch)
+        if broker in self._ending:
+            return Lease(fenced=True, applied=self._context.writer.applied_index, may_stop=False)
         if self._leases is not None:
             self._leases.renew(broker, received_s)
             self._set_timer()
@@ -92,7 +104,7 @@ class Liveness:
             await self._in_order(lambda: self._begin_shutdown(broker, epoch))
         found = checked_epoch(self._context.image, broker, epoch)
         return Lease(
-            fenced=found.fenced,
+            fenced=found.fenced or broker in self._ending,
             applied=self._context.writer.applied_index,
             may_stop=command.stopping and not self._leads_what_others_can(broker),
         )
@@ -108,7 +120,7 @@ class Liveness:
         found = context.image.brokers.get(broker)
         if broker in self._stalled and found is not None and not found.fenced and self._others_can_go_on(broker):
             context.log.warning("broker fenced: it says that its disk hangs", broker=broker)
-            await context.commit(fence(context.image, broker, context.minimum_of))
+            await self._commit_end(broker)
 
     def _others_can_go_on(self, broker: BrokerId) -> bool:
         """Whether a partition that waits for the disk of a broker would go on without it."""
@@ -134,6 +146,8 @@ class Liveness:
 
     async def _begin_shutdown(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
         context = self._context
+        while part := begin_shutdown_part(context.image, broker, epoch, context.minimum_of):
+            await context.commit(part)
         await context.commit(begin_shutdown(context.image, broker, epoch, context.minimum_of))
 
     def _leads_what_others_can(self, broker: BrokerId) -> bool:
@@ -192,8 +206,18 @@ class Liveness:
         found = context.image.brokers.get(broker)
         if found is not None and not found.fenced:
             context.log.warning("broker fenced: its lease is over", broker=broker)
-            await context.commit(fence(context.image, broker, context.minimum_of))
+            await self._commit_end(broker)
+        self._ending.discard(broker)
         leases.drop(broker)
+
+    async def _commit_end(self, broker: BrokerId) -> None:
+        context = self._context
+        # From here on it has no lease, also where a commit fails whose records may come through later.
+        self._ending.add(broker)
+        while part := fence_part(context.image, broker, context.minimum_of):
+            await context.commit(part)
+        await context.commit(fence(context.image, broker, context.minimum_of))
+        self._ending.discard(broker)
 
     def _is_alone(self) -> bool:
         """Whether nobody else could lead anything: a single node that stood still goes on where it was."""

@@ -241,7 +241,11 @@ class Leader:
 
     def lease_changed(self, held: bool) -> None:
         """This broker has lost its lease, or has it again."""
-        self._step(LeaseRenewed() if held else LeaseEnded())
+        event = LeaseRenewed() if held else LeaseEnded()
+        if self._core.isr:
+            self._step(event)
+        else:
+            self._core.step(event)  # it leads nothing, so nothing follows from that
 
     def isr_changed(self, leading: Leading) -> None:
         """The controller has committed this ISR, in the leadership that there is."""

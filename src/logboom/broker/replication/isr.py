@@ -7,6 +7,7 @@ until the metadata answers it (`IsrChanged`), or it is refused for good; where n
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -26,6 +27,8 @@ from logboom.replication.leadership import ProposalRefused, Ticked
 
 _RETRY_MS: Final = 500
 _PARTITIONS_PER_TURN: Final = 500
+_PROPOSALS_PER_CALL: Final = 500
+"""What the controller takes in a few hundredths of a second."""
 _LOOKS_PER_LAG: Final = 10
 """How often a follower is looked at within `replica_lag_max_ms`: one that is late leaves at most a tenth later."""
 
@@ -108,10 +111,10 @@ class IsrKeeper:
                 self._decided(key, proposal, outcome)
 
     def _take_due(self) -> dict[ReplicaKey, IsrProposal]:
-        due, self._due = self._due, {}
         own_epoch = self._own_epoch()
         found: dict[ReplicaKey, IsrProposal] = {}
-        for key in due:
+        for key in tuple(islice(self._due, _PROPOSALS_PER_CALL)):
+            del self._due[key]
             leader = self._leader(key)
             proposal = None if leader is None or own_epoch is None else leader.proposal(own_epoch, self._registered)
             if proposal is not None:
