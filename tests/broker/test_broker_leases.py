@@ -1,7 +1,7 @@
 """A broker whose lease has ended, or that is not certain of it, commits nothing and refuses nothing for good."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tests.broker.node import append, append_soon, batch
@@ -11,7 +11,9 @@ from tests.support.simulated import stand_still
 from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutOfOrderSequenceError
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.broker.peers import FrameKind
+from logboom.metadata import MetadataRecord
 from logboom.metadata.membership import fence
+from logboom.metadata.records import BrokerChanged
 from logboom.records import Record, build_batch
 from logboom.sim.disk import SimDisk
 from logboom.sim.threads import current, must_wait
@@ -112,6 +114,32 @@ async def test_a_new_broker_waits_for_its_snapshot_and_others_go_on(cluster: Clu
     await stays(lambda: not starting.done() and cluster.leader("orders").role.leader.has_lease, 5.0)
     cluster.network.lost_posts.clear()
     await starting
+
+
+@on_brokers(2)
+async def test_a_broker_that_is_being_fenced_gets_no_lease_by_a_heartbeat_that_comes_meanwhile(
+    cluster: Cluster,
+) -> None:
+    await cluster.create("orders", [1, 2])
+    state = cluster[DIRECTOR].cluster.state
+    commit, begun, go_on = state.commit, asyncio.Event(), asyncio.Event()
+
+    async def commit_slowly(records: Sequence[MetadataRecord]) -> None:
+        if any(isinstance(one, BrokerChanged) and one.fenced for one in records):
+            begun.set()
+            await go_on.wait()
+        await commit(records)
+
+    state.commit = commit_slowly  # type: ignore[method-assign]
+    cluster.network.cut(1, DIRECTOR)
+    await begun.wait()
+    cluster.network.heal()
+    registration = cluster[1].cluster.registration
+    await stays(lambda: not registration.holds_lease, 3.0)
+    assert not cluster.image.brokers[BrokerId(1)].fenced
+    go_on.set()
+    await until(lambda: cluster.image.brokers[BrokerId(1)].fenced, "it is fenced")
+    await until(lambda: registration.holds_lease, "it has applied that, and is back", within_s=5)
 
 
 @on_brokers(3)
