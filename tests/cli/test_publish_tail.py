@@ -115,6 +115,16 @@ def test_tail_of_several_partitions_shows_the_last_by_time(broker: BrokerProcess
     assert (verbose[0], verbose[2:]) == ("2:1", ["-", "5"])
 
 
+def test_tail_of_a_subject_shows_what_was_published_there(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    for line, subject in ((b"1", "orders.eu.1"), (b"2", "orders.us.1"), (b"3", "orders.eu.2"), (b"4", "orders.eu")):
+        ok("publish", stream, "-H", f"logboom-subject={subject}", bootstrap=broker.kafka, stdin=line)
+    ok("publish", stream, bootstrap=broker.kafka, stdin=b"5")
+    assert ok("tail", stream, "--subject", "orders.eu.*", bootstrap=broker.kafka).out == "1\n3\n"
+    assert ok("tail", stream, "--subject", "orders.eu.*", "-n", "1", bootstrap=broker.kafka).out == "3\n"
+    assert ok("tail", stream, "--subject", "*.us.>", "--earliest", bootstrap=broker.kafka).out == "2\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

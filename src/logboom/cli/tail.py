@@ -1,17 +1,19 @@
 """`logboom tail`: read a stream from any position, to its end or until stopped."""
 
 import contextlib
+import heapq
 import json
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from logboom.base.subjects import matches, pattern_fault
 from logboom.cli.client import Bounds, admin, bounds, client_config, explain, find_stream, offsets_at_time
 from logboom.cli.common import BOOTSTRAP_DEFAULT, Bootstrap, fail, note, text_or_base64
 from logboom.cli.moments import ago_ms, clock_text
@@ -19,6 +21,8 @@ from logboom.cli.moments import ago_ms, clock_text
 _LAST_RECORDS: Final = 10
 _POLL_S: Final = 0.5
 _BATCH: Final = 1_000
+_SUBJECT_HEADER: Final = "logboom-subject"
+"""Where a message of NATS has its subject; the last of that name."""
 _SILENT_MAX_S: Final = 20.0
 
 Where = tuple[str, int]
@@ -37,6 +41,8 @@ class Plan:
     last: int | None
     """Print only the last N records, in order of time."""
     follow: bool
+    subject: str | None = None
+    """Only what was published on such a subject of NATS."""
 
 
 def tail(
@@ -47,6 +53,14 @@ def tail(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Read this partition alone.")] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Only messages published on such a subject of NATS, orders.*.paid or orders.>; without a start the "
+            "whole stream is read for them.",
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show partition, offset, time and key before each value.")
     ] = False,
@@ -60,8 +74,12 @@ def tail(
     """
     if sum((offset is not None, earliest, since is not None)) > 1:
         fail("--offset, --earliest and --since exclude each other: give one of them")
+    if subject is not None and (fault := pattern_fault(subject)) is not None:
+        fail(f"--subject {subject!r} {fault}")
     held = _held(stream, partition, bootstrap)
-    plan = _plan(stream, held, offset, earliest, since, count, follow, bootstrap)
+    plan = replace(_plan(stream, held, offset, earliest, since, count, follow, bootstrap), subject=subject)
+    if subject is not None and plan.last is not None:
+        plan = replace(plan, starts={index: each.first for (_, index), each in held.items()})
     show = _as_json if as_json else _as_verbose if verbose else _as_value
     printed = 0
     try:
@@ -162,15 +180,26 @@ def _assign(consumer: Consumer, stream: str, offsets: dict[int, int]) -> None:
 def _chosen(consumer: Consumer, plan: Plan) -> Iterator[Message]:
     """The selected records, in the order they are printed."""
     if plan.last is not None:
-        held = sorted(_up_to_the_end(consumer, plan), key=_by_time)
-        yield from held[-plan.last :]
+        yield from heapq.nlargest(plan.last, _wanted(_up_to_the_end(consumer, plan), plan), key=_by_time)[::-1]
         if plan.follow:
             _assign(consumer, plan.stream, plan.ends)
-            yield from _endless(consumer)
+            yield from _wanted(_endless(consumer), plan)
     elif plan.follow:
-        yield from _endless(consumer)
+        yield from _wanted(_endless(consumer), plan)
     else:
-        yield from _up_to_the_end(consumer, plan)
+        yield from _wanted(_up_to_the_end(consumer, plan), plan)
+
+
+def _wanted(messages: Iterable[Message], plan: Plan) -> Iterator[Message]:
+    """Those of a subject, where one is asked for."""
+    pattern = plan.subject
+    if pattern is None:
+        yield from messages
+        return
+    for message in messages:
+        found = next((value for name, value in reversed(_headers(message)) if name == _SUBJECT_HEADER), None)
+        if isinstance(found, bytes) and matches(pattern, found.decode("utf-8", "replace")):
+            yield message
 
 
 def _by_time(message: Message) -> tuple[int, int, int]:

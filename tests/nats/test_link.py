@@ -1,0 +1,169 @@
+"""The connection to NATS that is kept up: log-ins of every kind, servers that go and come back, TLS."""
+
+import asyncio
+import base64
+import contextlib
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+import structlog
+from tests.nats.servers import WAIT_S, NatsServer, needs_nats_server, on_a_loop
+
+from logboom.base.errors import LogboomError
+from logboom.broker.rate_limited_log import RateLimitedLog
+from logboom.host import SystemClock, SystemIds
+from logboom.nats.config import NatsConfig
+from logboom.nats.link.credentials import Credentials
+from logboom.nats.link.frames import Delivery
+from logboom.nats.link.link import Link
+from logboom.nats.metrics import NatsMetrics
+
+
+def secret(path: Path, text: str) -> str:
+    """A file with a secret."""
+    path.write_text(text + "\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+def seed_of_a_user() -> tuple[str, str]:
+    """A seed, and the public key that goes with it."""
+    raw = bytes([(18 << 3) | (20 << 3 >> 5), (20 << 3 & 31) << 3]) + bytes(range(32))
+    checksum = nkeys.crc16(bytearray(raw))
+    seed = base64.b32encode(raw + checksum.to_bytes(2, "little")).rstrip(b"=")
+    return seed.decode(), nkeys.from_seed(seed).public_key.decode()
+
+
+@contextlib.asynccontextmanager
+async def linked(metrics: NatsMetrics, **settings: Any) -> AsyncIterator[Link]:
+    """A link with these settings."""
+    log = RateLimitedLog(structlog.get_logger(), SystemClock(), Counter())
+    link = Link(NatsConfig(**settings), "test", ids=SystemIds(), log=log, metrics=metrics)
+    link.start()
+    try:
+        yield link
+    finally:
+        await link.stop()
+
+
+async def up(link: Link) -> None:
+    """Return once it is connected."""
+    async with asyncio.timeout(WAIT_S):
+        while not link.is_up:
+            await asyncio.sleep(0.01)
+
+
+async def carries(link: Link) -> None:
+    """A message goes out and comes back in through another subscription of the same server."""
+    arrived: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+    sid = link.subscribe("check.*", None, lambda run: arrived.set_result(run[0]))
+    async with asyncio.timeout(WAIT_S):
+        await link.round_trip()
+    await link.unsubscribe(sid)
+
+
+@needs_nats_server
+@on_a_loop
+async def test_log_ins(tmp_path: Path) -> None:
+    seed, public = seed_of_a_user()
+    password, token, key = (
+        secret(tmp_path / name, text) for name, text in (("p", "s3cret"), ("t", "t0ken"), ("k", seed))
+    )
+    for lines, settings in (
+        ('authorization { user: "app", password: "s3cret" }', {"user": "app", "password_file": password}),
+        ('authorization { token: "t0ken" }', {"token_file": token}),
+        (f"authorization {{ users: [ {{ nkey: {public} }} ] }}", {"nkey_file": key}),
+    ):
+        with NatsServer(tmp_path, lines) as server:
+            metrics = NatsMetrics()
+            async with linked(metrics, servers=[server.url], **settings) as link:
+                await up(link)
+                await carries(link)
+            refused = NatsMetrics()
+            async with linked(refused, servers=[server.url]), asyncio.timeout(WAIT_S):
+                while not refused.errors["authorization"]:
+                    await asyncio.sleep(0.01)
+            assert refused.connections == 0
+
+
+@needs_nats_server
+@on_a_loop
+async def test_subscriptions_come_back_with_the_server(tmp_path: Path) -> None:
+    metrics = NatsMetrics()
+    arrived: list[Delivery] = []
+    with NatsServer(tmp_path) as server, NatsServer(tmp_path) as other:
+        async with (
+            linked(metrics, servers=[server.url, other.url]) as link,
+            linked(NatsMetrics(), servers=[other.url]) as said,
+        ):
+            link.subscribe("orders.>", None, arrived.extend)
+            await up(link)
+            server.kill()
+            async with asyncio.timeout(WAIT_S):
+                while metrics.connections < 2:  # on the other one
+                    await asyncio.sleep(0.01)
+                await up(said)
+                await link.round_trip()
+                said.send(b"PUB orders.1 2\r\nhi\r\n")
+                await said.round_trip()
+                await link.round_trip()
+    assert [(one.subject, one.payload) for one in arrived] == [(b"orders.1", b"hi")]
+    assert metrics.disconnects["closed by the server"] == 1
+
+
+@needs_nats_server
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make certificates with")
+@on_a_loop
+async def test_tls_and_mutual_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+    lines = f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}", verify: true }}'
+    own = {"ca_file": certificate, "cert_file": certificate, "key_file": key}
+    with NatsServer(tmp_path, lines) as server:
+        async with linked(NatsMetrics(), servers=[server.url], tls=own) as link:
+            await up(link)
+            await carries(link)
+        unknown = NatsMetrics()
+        async with linked(unknown, servers=[server.url], tls={"required": True}), asyncio.timeout(WAIT_S):
+            while not unknown.failed_connections:  # its certificate is signed by nobody that the system knows
+                await asyncio.sleep(0.01)
+        assert unknown.connections == 0
+
+
+def test_credentials_files_and_secrets_that_cannot_be_used(tmp_path: Path) -> None:
+    seed, _ = seed_of_a_user()
+    text = (
+        "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.c2ln\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+    options = Credentials(NatsConfig(credentials_file=Path(secret(tmp_path / "app.creds", text)))).options("nonce")
+    assert options["jwt"] == "eyJ0.eyJq.c2ln"
+    assert len(base64.urlsafe_b64decode(f"{options['sig']}==")) == 64
+    for name, content in (("credentials_file", "nothing"), ("nkey_file", "SUNOSEED"), ("password_file", None)):
+        path = tmp_path / f"bad-{name}"
+        if content is not None:
+            secret(path, content)
+        with pytest.raises(LogboomError) as refused:
+            Credentials(NatsConfig.model_validate({name: path})).check()
+        assert str(path) in str(refused.value)
+        assert content is None or content not in str(refused.value)
