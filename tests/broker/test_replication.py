@@ -5,7 +5,7 @@ import errno
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, stays, until
 
-from logboom.base.errors import NotEnoughReplicasError, NotLeaderError
+from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutcomeUnknownError
 from logboom.records import Codec
 
 
@@ -129,6 +129,48 @@ async def test_a_copy_that_ends_below_the_leaders_first_record_begins_there(clus
     assert (copy.log_start_offset, copy.log_end_offset) == (30, 41)
     await until(lambda: copy.high_watermark == 41, "the copy shows all of it")
     assert await values_of(copy, 30) == await values_of(leader, 30)
+
+
+@on_brokers(2, minimum=1)
+async def test_a_copy_begins_with_the_batch_that_the_leaders_first_record_is_in(cluster: Cluster) -> None:
+    """It began at that record, was given the whole batch, went back to where that begins, and so on for ever."""
+    await cluster.create("orders", [1, 2], segment_bytes="16384")
+    leader = cluster.leader("orders")
+    await append(leader, b"first")
+    await cluster.stop(2)
+    for number in range(20):
+        await append(leader, *(b"%d" % number * 400 for _ in range(4)), codec=Codec.NONE)
+    assert await leader.deletion.delete_records(63) == 63
+    assert leader.log.segments[0].base > 1
+    await cluster.start(2)
+    await cluster.in_sync("orders")
+    copy = cluster.partition(2, "orders")
+    assert (copy.log_start_offset, copy.log_end_offset) == (63, 81)
+    await until(lambda: copy.high_watermark == 81, "the copy shows all of it")
+    assert await values_of(copy, 63) == await values_of(leader, 63)
+
+
+@on_brokers(3)
+async def test_a_deletion_is_acked_once_no_other_leader_brings_the_records_back(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    leader = cluster.leader("orders")
+    for number in range(10):
+        await append(leader, b"%d" % number)
+    copies = [cluster.partition(n, "orders") for n in (2, 3)]
+    await until(lambda: all(copy.high_watermark == 10 for copy in copies), "the copies show all of it")
+    assert await leader.deletion.delete_records(4) == 4
+    assert [copy.log_start_offset for copy in copies] == [4, 4]
+    cluster.network.cut(1, 3)
+    refused = await refusal_of(leader.deletion.delete_records(6, timeout_s=0.5))
+    assert isinstance(refused, OutcomeUnknownError)
+    assert (leader.log_start_offset, copies[1].log_start_offset) == (6, 4)
+    waits = append_soon(leader, batch(b"10"))
+    assert await leader.deletion.delete_records(6) == 6, "without the one that is out of sync"
+    await waits
+    assert cluster.assignment("orders").isr == (1, 2)
+    cluster.network.heal()
+    await cluster.in_sync("orders")
+    assert copies[1].log_start_offset == 6, "who has deleted records is not in sync"
 
 
 @on_brokers(2)

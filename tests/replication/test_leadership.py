@@ -21,6 +21,7 @@ from logboom.replication.leadership import (
     PartitionLeadership,
     ProposalRefused,
     ProposeIsr,
+    RecordsDeleted,
     Ticked,
     WriteRefused,
 )
@@ -134,10 +135,20 @@ def test_high_watermark_keeps_its_promises_under_any_history(events: list[Event]
 
 
 def fetched(
-    replica: BrokerId, end: int, *, log_end: int = 10, now_s: float = 0.0, process: int = 1, state: int = 99
+    replica: BrokerId,
+    end: int,
+    *,
+    log_end: int = 10,
+    now_s: float = 0.0,
+    process: int = 1,
+    state: int = 99,
+    start: int = 0,
+    leaders_start: int = 0,
 ) -> FollowerFetched:
-    """`state`: the partition epoch that the follower knows."""
-    return FollowerFetched(replica, BrokerEpoch(process), Offset(end), Offset(log_end), now_s, PartitionEpoch(state))
+    """`state`: the partition epoch that the follower knows; `start`: where its log begins."""
+    epoch, known = BrokerEpoch(process), PartitionEpoch(state)
+    log_end_offset, starts = Offset(log_end), (Offset(start), Offset(leaders_start))
+    return FollowerFetched(replica, epoch, Offset(end), log_end_offset, now_s, known, *starts)
 
 
 def leader_at_ten(*isr: BrokerId, minimum: int = 1) -> PartitionLeadership:
@@ -170,6 +181,30 @@ def test_a_follower_joins_only_once_it_has_what_the_leader_began_with() -> None:
     assert core.step(fetched(TWO, 10)) == (ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(-1)),)
     core.step(IsrChanged(frozenset({ONE, TWO}), partition_epoch=PartitionEpoch(0)))
     assert core.knows_latest
+
+
+def test_records_are_deleted_once_all_of_the_isr_have_deleted_them() -> None:
+    core = leader_at_ten(ONE, TWO, THREE, minimum=2)
+    assert core.has_deleted(Offset(0))
+    assert not core.has_deleted(Offset(4))
+    assert core.step(fetched(TWO, 5, start=4, leaders_start=4)) == (RecordsDeleted(),)
+    assert not core.has_deleted(Offset(4)), "another one may lead that has not"
+    core.step(fetched(THREE, 5, start=3, leaders_start=4))
+    core.step(IsrChanged(frozenset({ONE, TWO}), partition_epoch=PartitionEpoch(8)))
+    assert core.has_deleted(Offset(4)), "who is out of the ISR is not elected"
+    core.step(LeaseEnded())
+    assert not core.has_deleted(Offset(4)), "others may be in the ISR by now"
+    core.step(LeaseRenewed())
+    core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(9)))
+    assert not core.has_deleted(Offset(4)), "below the minimum, who left stays eligible"
+
+
+def test_who_has_what_is_deleted_does_not_join() -> None:
+    core = leader_at_ten(ONE)
+    assert core.step(fetched(TWO, 10, start=3, leaders_start=4)) == (RecordsDeleted(),)
+    joins = ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(7))
+    assert core.step(fetched(TWO, 10, start=4, leaders_start=4)) == (RecordsDeleted(), joins)
+    assert not core.has_deleted(Offset(5)), "it may be a member already"
 
 
 def test_who_has_stopped_is_proposed_to_leave_and_counts_until_that_is_decided() -> None:

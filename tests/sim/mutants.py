@@ -14,6 +14,9 @@ from logboom.base.ids import Offset
 from logboom.broker.disk.failure import LogDirFailure
 from logboom.broker.groups import shard
 from logboom.broker.partition.append_queue import AppendQueue
+from logboom.broker.partition.condition_check import ConditionCheck
+from logboom.broker.partition.follower import Follower
+from logboom.broker.partition.leader import Leader
 from logboom.broker.raft.hard_state import HardStateFile
 from logboom.broker.replication import serving
 from logboom.raft import HardState
@@ -86,6 +89,18 @@ def vote_without_a_note(patch: Patch) -> None:
 
     patch.setattr(HardStateFile, "write", remember)
     patch.setattr(PartitionLog, "flush", unsynced)
+
+
+def delete_on_the_leader_alone(patch: Patch) -> None:
+    """Rule 5: a deletion is answered before those that may lead next have deleted, and who has not may join them."""
+    patch.setattr(Leader, "has_deleted", lambda *_: True)
+    patch.setattr(PartitionLeadership, "_start_of", lambda *_: Offset(2**62))
+    patch.setattr(Follower, "_trim", lambda *_: None)
+
+
+def take_records_whatever_they_expect(patch: Patch) -> None:
+    """Of two writers that know the same version both are taken."""
+    patch.setattr(ConditionCheck, "refusal", lambda *_: None)
 
 
 def forget_producers_of_leaders(patch: Patch) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from logboom.sim.administration import TASKS
-from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.cluster import BESIDE, ClusterScenario, run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NODE_FAULTS
 from logboom.sim.schedule import PlannedFault
 
 SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "3"))
-SHORT = ClusterScenario(troubled_s=4.0, trouble_pause_max_s=2.0)
+SHORT = ClusterScenario(beside=(), troubled_s=4.0, trouble_pause_max_s=2.0)
 FIRST = 2
 
 
@@ -22,6 +22,18 @@ def test_what_a_cluster_acknowledged_is_kept_whatever_goes_wrong(seed: int) -> N
     assert outcome.violations == ()
     assert outcome.records_acked > 100
     assert outcome.records_final >= outcome.records_acked
+
+
+@pytest.mark.slow
+def test_deletions_tables_counters_and_observers_hold_beside_it() -> None:
+    outcome = run_cluster_seed(1, replace(SHORT, beside=BESIDE))
+    assert outcome.violations == ()
+
+
+def test_a_new_copy_of_what_is_deleted_in_part_comes_in_sync() -> None:
+    """Seed 1 with deletions never ended: the copy went to and fro between the log start and the batch that it is in."""
+    outcome = run_cluster_seed(1, replace(SHORT, beside=("trimmed",), troubled_s=10.0))
+    assert outcome.violations == ()
 
 
 @pytest.mark.parametrize("fault", [*NODE_FAULTS, *NETWORK_FAULTS, *DISK_LOSSES])

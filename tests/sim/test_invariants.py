@@ -173,6 +173,14 @@ def test_brokers_that_have_applied_different_entries() -> None:
     assert watched.applies(2, 6, HELD, HELD) == ["brokers have different metadata after entry 6 of the group's log"]
 
 
+def test_a_broker_that_comes_up_while_it_applies_an_entry_has_nothing_wrong() -> None:
+    """Its image is ahead of the entry that it has applied. Seed 5012 was called broken for that."""
+    watched = Watched()
+    watched.applies(1, 1, HELD, HELD)
+    watched.brokers[2].cluster.state.image = image(replace(HELD, isr=(ONE,)))
+    assert watched.step(2) == []
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -261,7 +269,7 @@ def advances_alone(leadership: PartitionLeadership) -> tuple[Effect, ...]:
 
 def test_a_leader_that_commits_what_it_alone_has_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a whole cluster, with no fault at all."""
-    calm = ClusterScenario(troubled_s=0.5).limited_to(())
+    calm = ClusterScenario(beside=(), troubled_s=0.5).limited_to(())
     assert run_cluster_seed(1, calm).violations == ()
     monkeypatch.setattr(PartitionLeadership, "_advance", advances_alone)
     assert any("of its ISR durable to" in text for text in run_cluster_seed(1, calm).violations)

@@ -37,7 +37,7 @@ def everywhere(at_s: float, name: str) -> tuple[tuple[float, str, str, float], .
     return tuple((at_s, node, name, 0.1) for node in ("n1", "n2", "n3"))
 
 
-_BASE: Final = ClusterScenario(producers=3, members=0, producer_pause_max_s=0.1)
+_BASE: Final = ClusterScenario(beside=(), producers=3, members=0, producer_pause_max_s=0.1)
 CUT_OFF: Final = replace(
     _BASE,
     troubled_s=8.5,
@@ -57,6 +57,8 @@ BELOW: Final = replace(
     schedule=planned((2, "n3", "pause", 3.5), (4.2, "n1", "power", 3), (4.2, "n2", "power", 3)),
 )
 """One stands still until it is out of the ISR, which is below the minimum then; the others lose their power."""
+COUNTED: Final = replace(_BASE, beside=("counts",), producers=0, plain_producers=0, troubled_s=2.0, schedule=())
+"""Nothing goes wrong, and two clients raise the same counters."""
 NO_POWER: Final = replace(_BASE, troubled_s=3.0, schedule=planned(*everywhere(1, "power")))
 """The power fails everywhere."""
 ALONE: Final = replace(
@@ -105,6 +107,8 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.try_failed_syncs_again, ALONE),
         (mutants.vote_without_a_note, NO_POWER),
         _slow(mutants.forget_producers_of_leaders, KILLED),
+        _slow(mutants.delete_on_the_leader_alone, replace(KILLED, beside=("trimmed",))),
+        (mutants.take_records_whatever_they_expect, COUNTED),
         _slow(mutants.serve_groups_before_they_are_loaded, KILLED),
     ],
 )

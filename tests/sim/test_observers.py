@@ -6,7 +6,7 @@ import pytest
 
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
 
-SHORT = ClusterScenario(observers=1, troubled_s=4.0, trouble_pause_max_s=2.0, tasks=())
+SHORT = ClusterScenario(observers=1, beside=(), troubled_s=4.0, trouble_pause_max_s=2.0, tasks=())
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -89,6 +89,11 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
+class LogStartMoved:
+    """This replica has deleted records, as its leader has."""
+
+
+@dataclass(frozen=True, slots=True)
 class DurableEndMoved:
     """This replica's own log is synced below `offset`."""
 
@@ -103,6 +108,7 @@ Event = (
     | FetchFailed
     | Appended
     | Truncated
+    | LogStartMoved
     | DurableEndMoved
 )
 
@@ -128,7 +134,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class TellDurableEnd:
-    """Tell the leader, beside the fetch of a number that is waiting there, how far this log is synced."""
+    """Tell the leader, beside the fetch of a number that is waiting there, how far this log is synced, and where it
+    begins."""
 
     number: int
     leader: BrokerId
@@ -220,6 +227,8 @@ class PartitionFollowing:
                 return self._log_changed(log_end)
             case DurableEndMoved(offset):
                 return self._durable_end_moved(offset)
+            case LogStartMoved():
+                return self._tell() if self._fetching and self._reconciled else NOTHING
             case FetchFailed(number):
                 return self._fetch() if self._is_due(number) else NOTHING
             case FollowingStarted():
@@ -299,6 +308,9 @@ class PartitionFollowing:
         self._durable_end = max(self._durable_end, offset)
         if not self._fetching or self._told_end >= self._durable_end or not self._reconciled:
             return NOTHING  # the next request tells it; an end that the leader has not confirmed says nothing
+        return self._tell()
+
+    def _tell(self) -> tuple[Effect, ...]:
         self._told_end = self._durable_end
         return (TellDurableEnd(self._number, self.leader, self.epoch, self._durable_end, self.partition_epoch),)
 

@@ -17,6 +17,8 @@ The rules it keeps, each with its source:
 - A leader whose own disk has no room proposes the ISR without itself, where enough others are left to commit: the
   controller then has one of them lead. It is a follower that does not keep up from then on, until there is room.
 - Observers fetch as followers do, and are nothing else: no mark waits for them, and none is ever proposed.
+- Records are deleted once every member of the maximal ISR has deleted them (KIP-107), and nobody joins the ISR who has
+  what this leader has deleted: else another leader would bring them back.
 - What was at the end of the log when the leadership began may be committed or not. "Latest" is not known until HW has
   passed it (KIP-207).
 """
@@ -28,6 +30,7 @@ from logboom.base.ids import NO_EPOCH, NO_PARTITION_EPOCH, BrokerEpoch, BrokerId
 from logboom.replication.followers import Followers
 from logboom.replication.lag import Lag
 
+FIRST_OFFSET: Final = Offset(0)
 LAG_MAX_S: Final = 30.0
 """Kafka's default of `replica.lag.time.max.ms`."""
 
@@ -78,6 +81,10 @@ class FollowerFetched:
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     """The state of the partition in which the follower said it: what an earlier copy had, one that was lost, does not
     count for the copy that takes its place."""
+    log_start: Offset = FIRST_OFFSET
+    """The first offset of the follower's log."""
+    leaders_start: Offset = FIRST_OFFSET
+    """That of the leader's own, at that moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +170,11 @@ class HighWatermarkMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsDeleted:
+    """A follower has deleted records: ask `has_deleted` again."""
+
+
+@dataclass(frozen=True, slots=True)
 class BelowMinimum:
     """The ISR fell below its minimum: appends that wait for commit fail with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
 
@@ -175,7 +187,7 @@ class ProposeIsr:
     partition_epoch: PartitionEpoch
 
 
-Effect = EpochStarted | HighWatermarkMoved | BelowMinimum | ProposeIsr
+Effect = EpochStarted | HighWatermarkMoved | RecordsDeleted | BelowMinimum | ProposeIsr
 
 NOTHING: Final[tuple[Effect, ...]] = ()
 
@@ -188,6 +200,7 @@ class PartitionLeadership:
         "_followers",
         "_has_lease",
         "_isr",
+        "_log_starts",
         "_maximal_isr",
         "_may_propose",
         "_observers",
@@ -217,6 +230,8 @@ class PartitionLeadership:
         self._proposed: frozenset[BrokerId] | None = None
         self._partition_epoch = NO_PARTITION_EPOCH
         self._durable_ends: dict[BrokerId, Offset] = {}
+        self._log_starts: dict[BrokerId, Offset] = {}
+        """Of followers."""
         self._followers = Followers(lag_max_s)
 
     @property
@@ -251,6 +266,14 @@ class PartitionLeadership:
     def durable_end(self, replica: BrokerId) -> Offset | None:
         """Up to where a replica is synced, as far as this leadership knows; None where it has not heard of it yet."""
         return self._durable_ends.get(replica)
+
+    def has_deleted(self, offset: Offset) -> bool:
+        """Whether no replica that may lead after this one has records below `offset`, which this one has deleted."""
+        followers = self._maximal_isr - {self.broker_id}
+        return self._has_lease and self.has_minimum and all(self._start_of(one) >= offset for one in followers)
+
+    def _start_of(self, replica: BrokerId) -> Offset:
+        return self._log_starts.get(replica, FIRST_OFFSET)
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
         """How far an observer is behind; None where it is none, or has not been heard of in this leadership."""
@@ -298,7 +321,7 @@ class PartitionLeadership:
         self._isr = self._maximal_isr = event.isr
         self._proposed, self._partition_epoch = None, event.partition_epoch
         # What followers hold is unknown until each one says so in this epoch.
-        self._durable_ends = {self.broker_id: event.log_end}
+        self._durable_ends, self._log_starts = {self.broker_id: event.log_end}, {}
         self._may_propose = True
         self._followers.start((self._replicas | self._observers) - {self.broker_id}, event.now_s)
         self.high_watermark = max(self.high_watermark, event.high_watermark)
@@ -320,19 +343,28 @@ class PartitionLeadership:
             return NOTHING  # it may have lost since then what it had; it says again what it has once it knows better
         if self._followers.broker_epoch(event.replica) not in (None, event.broker_epoch):
             self._durable_ends.pop(event.replica, None)
+            self._log_starts.pop(event.replica, None)
         self._followers.fetched(
             event.replica, event.broker_epoch, event.durable_end, log_end=event.log_end, now_s=event.now_s
         )
         if observes:
             self._durable_ends[event.replica] = event.durable_end  # nothing waits for it
             return NOTHING
+        deleted = self._deleted(event.replica, event.log_start)
         moved = self._durable_end_moved(event.replica, event.durable_end)
-        return moved + self._expand(event.replica)
+        return deleted + moved + self._expand(event.replica, event.leaders_start)
 
-    def _expand(self, replica: BrokerId) -> tuple[Effect, ...]:
-        """Propose a follower that has everything that is, or in this leadership may become, committed."""
+    def _deleted(self, replica: BrokerId, log_start: Offset) -> tuple[Effect, ...]:
+        if log_start <= self._start_of(replica):
+            return NOTHING
+        self._log_starts[replica] = log_start
+        return (RecordsDeleted(),)
+
+    def _expand(self, replica: BrokerId, log_start: Offset) -> tuple[Effect, ...]:
+        """Propose a follower that has everything that is, or in this leadership may become, committed, and nothing that
+        is deleted."""
         end = self._durable_ends.get(replica, Offset(0))
-        if replica in self._isr or not self._can_propose:
+        if replica in self._isr or not self._can_propose or self._start_of(replica) < log_start:
             return NOTHING
         if end < self.high_watermark or end < self._start_offset:
             return NOTHING
@@ -373,6 +405,7 @@ class PartitionLeadership:
         self._observers = (self._observers if event.observers is None else event.observers) - self._replicas
         for replica in self._durable_ends.keys() - event.committed - self._observers:
             del self._durable_ends[replica]  # it may have lost everything: it counts by what it says from now on
+            self._log_starts.pop(replica, None)
         self._followers.keep(self._replicas | self._observers)
         self._proposed = None
         self._isr = event.committed

@@ -22,8 +22,9 @@ seed. Faults are planned before a run begins (`schedule`), so that a run which f
 A `ClusterScenario` (`cluster`) runs several nodes of one cluster, each on a machine with a clock that drifts, and
 clients that ask for leaders and coordinators (`routing`); nodes fail and are paused at the same time as the network
 between them is cut; one of them loses its disk or has bits flip on it (`cluster_faults`); and somebody moves replicas,
-drains, adds and removes brokers meanwhile (`administration`). What must hold at every step is looked up in the brokers
-themselves (`invariants`). `logboom sim run --nodes 3 --seed N` runs one.
+drains, adds and removes brokers meanwhile (`administration`). The seed chooses what else there is: deletions, a table,
+clients that count with expected versions (`counting`), an observer. What must hold at every step is looked up in the
+brokers themselves (`invariants`). `logboom sim run --nodes 3 --seed N` runs one.
 
 What simulated code must not do, since the same seed would no longer give the same run:
 
@@ -42,6 +43,6 @@ systems. tests/faults has those with real processes.
 
 Rooms, each knowing only those before it: `trace`, `scheduler`, `coverage`, `loop`, `threads` and `machine`,
 `transport`, `network`, `process`, `simulation`, `schedule`, `outcome`, `disk`, `device`, `node`, `client`, `history`,
-`routing`, `session`, `sending`, `workload`, `members`, `streams`, `trimming`, `tables`, `probes`, `faults`, `scenario`,
-`copies`, `invariants`, `cluster_faults`, `administration`, `cluster`, `shrinking`, `campaign`.
+`routing`, `session`, `sending`, `workload`, `members`, `streams`, `trimming`, `tables`, `counting`, `probes`, `faults`,
+`scenario`, `copies`, `invariants`, `cluster_faults`, `administration`, `cluster`, `shrinking`, `campaign`.
 """

@@ -53,6 +53,8 @@ class Operator(Lane):
         super().__init__(simulation, OPERATOR_LANE)
         self.members = {BrokerId(number): node for number, node in enumerate(nodes, 1)}
         """The brokers of the cluster; the spare too, from when it is added until it is stopped for good."""
+        self.observing: set[BrokerId] = set()
+        """Those of them that only observe, and hold no replicas."""
         self.spare = spare
         self.next_id = len(nodes) + 2
         """Of the next broker that takes a lost one's place."""
@@ -64,6 +66,11 @@ class Operator(Lane):
         """Partitions for which it was ever said that whoever has most shall lead."""
         self.joined_through = [peer_address(node) for node in nodes]
         self._addresses = [node.address for node in nodes]
+
+    @property
+    def holders(self) -> list[BrokerId]:
+        """The brokers that may hold replicas."""
+        return sorted(self.members.keys() - self.observing)
 
     async def ask(self, api: Api, **fields: Any) -> Any:
         """Ask any broker; None where it refuses or does not answer."""
@@ -96,10 +103,12 @@ class Operator(Lane):
         )
 
     async def placed(self) -> Placed:
-        """Who holds what, as some broker knows; nothing where none answers."""
+        """Who holds what, as some broker knows, observers aside; nothing where none answers."""
         answer = await self._metadata()
         return {
-            (topic.name, one.partition_index): [int(broker) for broker in one.replica_nodes]
+            (topic.name, one.partition_index): [
+                int(broker) for broker in one.replica_nodes if broker not in self.observing
+            ]
             for topic in (answer.topics if answer is not None else ())
             for one in topic.partitions
         }
@@ -123,7 +132,7 @@ class Operator(Lane):
         """Ask that a broker holds nothing, as far as there are others to take it."""
         wanted: dict[tuple[str, int], Sequence[int]] = {}
         for where, replicas in (await self.placed()).items():
-            others = [one for one in self.members if one not in replicas]
+            others = [one for one in self.holders if one not in replicas]
             if broker in replicas and others:
                 wanted[where] = [self.chance.choice(others) if one == broker else one for one in replicas]
         if wanted:
@@ -211,15 +220,15 @@ async def _reassign(operator: Operator) -> None:
     placed = await operator.placed()
     where = operator.chance.choice(sorted(placed)) if placed else (operator.stream, 0)
     fewer = operator.replicas > 2 and operator.chance.random() < _FEWER_REPLICAS_CHANCE
-    count = min(operator.replicas - fewer, len(operator.members))
-    await operator.move({where: operator.chance.sample(sorted(operator.members), count)})
+    count = min(operator.replicas - fewer, len(operator.holders))
+    await operator.move({where: operator.chance.sample(operator.holders, count)})
 
 
 async def _cancel(operator: Operator) -> None:
     """Move a partition, and think better of it."""
     where = (operator.stream, 0)
-    count = min(operator.replicas, len(operator.members))
-    await operator.move({where: operator.chance.sample(sorted(operator.members), count)})
+    count = min(operator.replicas, len(operator.holders))
+    await operator.move({where: operator.chance.sample(operator.holders, count)})
     await operator.last()
     await operator.move({where: None})
 
@@ -250,7 +259,7 @@ async def _create_and_delete(operator: Operator) -> None:
 
 async def _drain(operator: Operator) -> None:
     """A broker shall hold nothing any more, and later it may again."""
-    broker = operator.chance.choice(sorted(operator.members))
+    broker = operator.chance.choice(operator.holders)
     await operator.configure(_BROKER_RESOURCE, str(broker), "logboom.draining", "true")
     await operator.evacuate(broker)
     await operator.last()

@@ -17,6 +17,7 @@ from logboom.metadata.observers import OBSERVERS
 from logboom.sim.administration import OPERATOR_LANE, TASKS, Operator
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
+from logboom.sim.counting import Counter, Counts
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.invariants import GivenUpError, Invariants
@@ -28,10 +29,28 @@ from logboom.sim.outcome import Outcome, place_of
 from logboom.sim.schedule import FaultKind, PlannedFault, Schedule, plan
 from logboom.sim.session import ClientContext, Phase, connect
 from logboom.sim.simulation import Simulation
+from logboom.sim.tables import TABLE_CONFIG, TableKeeper
+from logboom.sim.trimming import Trimmer
 from logboom.sim.workload import Consumer, Producer, read_all
 
 _METADATA: Final[Api] = (3, 8)
 _STREAM: Final = "work"
+_TRIMMED: Final = TopicPartition("trimmed", 0)
+_AGED: Final = TopicPartition("aged", 0)
+_TABLE: Final = TopicPartition("table", 0)
+_COUNTS: Final = TopicPartition("counts", 0)
+_BESIDE: Final[Mapping[TopicPartition, Mapping[str, str]]] = {
+    _TRIMMED: {"segment.bytes": "16384"},
+    _AGED: {"segment.bytes": "16384", "retention.bytes": "32768"},
+    _TABLE: TABLE_CONFIG,
+    _COUNTS: TABLE_CONFIG,
+}
+BESIDE: Final = (*(one.stream for one in _BESIDE), "observer")
+"""What there may be beside the stream of which all records stay: one of which clients delete records, one of which
+brokers do, a table, counters with expected versions; and a broker that only observes."""
+_BESIDE_CHANCE: Final = 0.3
+_COUNTERS: Final = 2
+_NO_LIMIT: Final = Offset(2**63 - 1)
 _REPLICAS: Final = 3
 _DRIFT_MAX: Final = 100e-6
 """By how much the clock of a machine runs fast or slow; leases allow for far more."""
@@ -47,8 +66,9 @@ class ClusterScenario:
 
     nodes: int = 3
     observers: int = 0
-    """Nodes beside these that only observe; each partition has so many observers, and each of these a reader. They stay
-    as they are, so `tasks`, of which some move whatever a node has, are for scenarios without them."""
+    """Nodes beside these that only observe; each partition has so many observers, and each of these a reader."""
+    beside: tuple[str, ...] | None = None
+    """Which of BESIDE there are; None for those that the seed chooses."""
     troubled_s: float = 10.0
     """For how long, in simulated seconds, things go wrong."""
     partitions: int = 3
@@ -77,6 +97,8 @@ class ClusterScenario:
             "checkpoint_interval_s": 1.0,
             "replica_lag_max_ms": 3_000,
             "leader_rebalance_interval_ms": 5_000,
+            "retention_check_interval_s": 0.5,
+            "cleaner": {"backoff_ms": 300},
             "groups": {
                 "session_timeout_min_ms": SESSION_MS,
                 "initial_rebalance_delay_ms": 100,
@@ -151,15 +173,25 @@ class _Run:
         self._simulation = simulation
         self._scenario = scenario
         self._phase = Phase()
+        chance = simulation.fork("beside")
+        chosen = tuple(name for name in BESIDE if chance.random() < _BESIDE_CHANCE)
+        self._beside = chosen if scenario.beside is None else scenario.beside
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
         self._operator = Operator(simulation, self.nodes, self._node(scenario.nodes + 1), _STREAM)
-        self.observers = [self._node(self._operator.next_id + n, observer=True) for n in range(scenario.observers)]
-        self._operator.next_id += scenario.observers
+        observers = max(scenario.observers, "observer" in self._beside)
+        self.observers = [self._node(self._operator.next_id + n, observer=True) for n in range(observers)]
+        self._operator.next_id += observers
         self._operator.members.update({one.broker_id: one for one in self.observers})
+        self._operator.observing.update(one.broker_id for one in self.observers)
         watched = [*self.nodes, self._operator.spare, *self.observers]
         Invariants(simulation, watched, self.history, self._operator.asked_uncleanly)
         self._addresses = [node.address for node in self.nodes]
-        self._partitions = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
+        self._kept = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
+        self._partitions = [*self._kept, *(one for one in (_TRIMMED, _AGED) if one.stream in self._beside)]
+        self.history.starts_go_back = True
+        self.history.starts_max = dict.fromkeys((_AGED,), _NO_LIMIT)
+        self._keeper = TableKeeper(self._context("keeper", [_TABLE]))
+        self._counts = Counts(self.history, _COUNTS)
         self._group = GroupHistory(self.history)
         self._chance = simulation.fork("director")
         machines = [*self.nodes, *self.observers]
@@ -277,9 +309,10 @@ class _Run:
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
         return self._simulation.process(name).run(work)
 
-    def _context(self, name: str) -> ClientContext:
+    def _context(self, name: str, partitions: Sequence[TopicPartition] | None = None) -> ClientContext:
         chance = self._simulation.fork(name)
-        return ClientContext(name, self._addresses, self._partitions, self.history, self._phase, chance)
+        where = self._partitions if partitions is None else partitions
+        return ClientContext(name, self._addresses, where, self.history, self._phase, chance)
 
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         started = []
@@ -294,6 +327,13 @@ class _Run:
                 leader_acks_count=False,
             )
             started.append(self._start(f"producer-{number}", producer.run()))
+        if _TRIMMED.stream in self._beside:
+            started.append(self._start("trimmer", Trimmer(self._context("trimmer", [_TRIMMED])).run()))
+        if _TABLE.stream in self._beside:
+            started.append(self._start("keeper", self._keeper.run()))
+        if _COUNTS.stream in self._beside:
+            names = [f"counter-{number}" for number in range(_COUNTERS)]
+            started += [self._start(name, Counter(self._context(name), self._counts).run()) for name in names]
         return started
 
     def _start_readers(self) -> list["asyncio.Future[None]"]:
@@ -303,17 +343,20 @@ class _Run:
             started.append(self._start(name, Consumer(self._context(name)).run()))
         for number in range(self._scenario.members):
             name = f"member-{number}"
-            started.append(self._start(name, Member(self._context(name), self._group).run()))
+            started.append(self._start(name, Member(self._context(name, self._kept), self._group).run()))
         for node in self.observers:
             name = f"reader-of-{node.name}"
-            started.append(self._start(name, ObserverReader(self._context(name), node.address).run()))
+            reader = ObserverReader(self._context(name, self._kept), node.address)
+            started.append(self._start(name, reader.run()))
         return started
 
-    async def _as_client(self, work: Callable[[SimClient], Awaitable[Any]]) -> Any:
-        """Do some work as a client of the cluster, again until it is done; the caller bounds it."""
+    async def _as_client(self, work: Callable[[SimClient], Awaitable[Any]], node: SimNode | None = None) -> Any:
+        """Do some work as a client of the cluster, or of one broker alone, again until it is done; the caller bounds
+        it."""
+        addresses = self._addresses if node is None else [node.address]
         while True:
             try:
-                client = await connect(self._addresses, "director", self._chance)
+                client = await connect(addresses, "director", self._chance)
                 try:
                     return await work(client)
                 finally:
@@ -324,9 +367,12 @@ class _Run:
     async def _create(self, client: SimClient) -> None:
         replicas = min(_REPLICAS, self._scenario.nodes)
         config = dict(self._scenario.stream_config)
-        if self._scenario.observers:
-            config[OBSERVERS] = str(self._scenario.observers)
+        if self.observers:
+            config[OBSERVERS] = str(len(self.observers))
         await client.create_stream(_STREAM, self._scenario.partitions, config, replicas)
+        for where, own in _BESIDE.items():
+            if where.stream in self._beside:
+                await client.create_stream(where.stream, 1, {**config, **own}, replicas)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -336,45 +382,63 @@ class _Run:
             await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _is_in_sync(self, client: SimClient) -> bool:
-        found = await self._described(client)
+        found = (await self._described(client)).values()
         self.elections = sum(one.leader_epoch for one in found)
         observers = {one.broker_id for one in self.observers}
         return all(one.leader_id > 0 and set(one.isr_nodes) == set(one.replica_nodes) - observers for one in found)
 
-    async def _described(self, client: SimClient) -> Sequence[Any]:
+    async def _described(self, client: SimClient) -> Mapping[TopicPartition, Any]:
         answer = await client.ask(
             _METADATA,
-            topics=[{"name": _STREAM}],
+            topics=[{"name": name} for name in (_STREAM, *(one for one in self._beside if one != BESIDE[-1]))],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        partitions: Sequence[Any] = answer.topics[0].partitions
-        return partitions
+        return {
+            TopicPartition(topic.name, one.partition_index): one for topic in answer.topics for one in topic.partitions
+        }
 
     async def _compare_replicas(self) -> dict[TopicPartition, list[tuple[Offset, int]]]:
         """All records, as the leaders have them; it is a violation where a replica has not the same bytes."""
         final = {}
         async with asyncio.timeout(_CALM_MAX_S):
             found = await self._as_client(self._described)
-            for one in found:
-                where = TopicPartition(_STREAM, one.partition_index)
+            for where in self._partitions:
 
                 async def read(client: SimClient, where: TopicPartition = where) -> list[tuple[Offset, int]]:
                     return await read_all(client, where, self.history)
 
                 final[where] = await self._as_client(read)
+                holders = [self._operator.members[broker] for broker in found[where].replica_nodes]
+                begin = max((self._log_start(node, where) for node in holders), default=Offset(0))
                 end = Offset(final[where][-1][0] + 1) if final[where] else Offset(0)
-                holders = [self._operator.members[broker] for broker in one.replica_nodes]
-                held = [await self._replica_bytes(node, where, end) for node in holders]
+                held = [await self._replica_bytes(node, where, begin, end) for node in holders]
                 if any(data != held[0] for data in held):
-                    sizes = dict(zip(one.replica_nodes, map(len, held), strict=True))
+                    sizes = dict(zip(found[where].replica_nodes, map(len, held), strict=True))
                     self.history.violated(f"replicas of {where} are not alike: {sizes}")
+            await self._check_compacted(found)
         return final
 
-    async def _replica_bytes(self, node: SimNode, where: TopicPartition, end: Offset) -> bytes:
+    async def _check_compacted(self, found: Mapping[TopicPartition, Any]) -> None:
+        """Each replica is compacted by itself: they are alike in the latest record of each key."""
+        if _TABLE in found:
+            end = await self._as_client(lambda client: client.end_offset(_TABLE))
+            for broker in found[_TABLE].replica_nodes:
+                await self._as_client(
+                    lambda client: self._keeper.check_copy(client, end), self._operator.members[broker]
+                )
+        if _COUNTS in found:
+            await self._as_client(self._counts.check)
+
+    @staticmethod
+    def _log_start(node: SimNode, where: TopicPartition) -> Offset:
+        assert node.broker is not None
+        return node.broker.replicas.find(where.stream, where.partition).log_start_offset
+
+    async def _replica_bytes(self, node: SimNode, where: TopicPartition, begin: Offset, end: Offset) -> bytes:
         """What one broker itself gives out of a partition, up to an offset; a follower has soon heard that it may."""
-        held, position = bytearray(), Offset(0)
+        held, position = bytearray(), begin
         client = await SimClient.connect(node.address, "director")
         try:
             while position < end:

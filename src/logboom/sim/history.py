@@ -50,6 +50,11 @@ class History:
     """The highest log start offset that a client was told of."""
     starts_max: dict[TopicPartition, Offset] = field(default_factory=dict)
     """How far clients have asked to delete, where nothing else deletes; without an entry, nothing may be deleted."""
+    starts_go_back: bool = False
+    """Whether a new leader may have records that the one before has deleted, as with several replicas; not those whose
+    deletion was acknowledged (`deleted_to`)."""
+    deleted_to: dict[TopicPartition, Offset] = field(default_factory=dict)
+    """Below which offset a client was told that all records are deleted."""
     polls: int = 0
     commits: int = 0
 
@@ -88,10 +93,16 @@ class History:
                 self.violated(f"aborted read in {_text(where)}: {value} at {offset} was refused")
             self._note(where, offset, value, "read")
 
+    def delete(self, where: TopicPartition, start: Offset) -> None:
+        """A client was told that all records below an offset are deleted."""
+        self.start_seen(where, start)
+        self.deleted_to[where] = max(start, self.deleted_to.get(where, Offset(0)))
+
     def start_seen(self, where: TopicPartition, start: Offset) -> None:
         """A client was told the log start offset; deleted records never come back."""
-        if start < self.starts.get(where, Offset(0)):
-            self.violated(f"the log start of {_text(where)} went back from {self.starts[where]} to {start}")
+        known = self.deleted_to if self.starts_go_back else self.starts
+        if start < known.get(where, Offset(0)):
+            self.violated(f"the log start of {_text(where)} went back from {known[where]} to {start}")
         if start > self.starts_max.get(where, Offset(0)):
             self.violated(f"{_text(where)} starts at {start}, which nobody asked for")
         self.starts[where] = max(start, self.starts.get(where, Offset(0)))

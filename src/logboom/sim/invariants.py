@@ -126,10 +126,12 @@ class Invariants:
             self._met[CONTROLLERS] += 1
 
     def _attach(self, broker: Broker) -> None:
-        """A broker has come up: it tells of each change from now on."""
-        state = broker.cluster.state
-        state.watch(partial(self._changed, broker))
-        self._image(state.applied_index, state.image)
+        """A broker has come up: it tells of each change from now on.
+
+        What it has until then may be ahead of the entry that it says it has applied: the image is there first, and what
+        it asks for is prepared meanwhile.
+        """
+        broker.cluster.state.watch(partial(self._changed, broker))
 
     def _changed(self, broker: Broker, delta: ImageDelta) -> None:
         if self._image(broker.cluster.state.applied_index, delta.after):

@@ -83,8 +83,12 @@ class TableKeeper:
 
     async def check(self, client: SimClient) -> None:
         """Read the whole stream and compare. Raises AskError and RefusedError."""
+        await self.check_copy(client, await client.end_offset(self._where))
+
+    async def check_copy(self, client: SimClient, end: Offset) -> None:
+        """The same up to an offset, as the broker itself has it that this is a client of."""
         began_s = asyncio.get_running_loop().time()
-        records = await self._read(client)
+        records = await self._read(client, end)
         if asyncio.get_running_loop().time() - began_s > _READING_MAX_S:
             return
         self.readings += 1
@@ -100,9 +104,9 @@ class TableKeeper:
                     f"the table has {_short(found.get(key))} for {key!r}, where {_short(value)} was acknowledged"
                 )
 
-    async def _read(self, client: SimClient) -> list[tuple[Offset, bytes, bytes | None]]:
+    async def _read(self, client: SimClient, end: Offset) -> list[tuple[Offset, bytes, bytes | None]]:
         records: list[tuple[Offset, bytes, bytes | None]] = []
-        position, end = Offset(0), await client.end_offset(self._where)
+        position = Offset(0)
         while position < end:
             try:
                 fetched, next_offset = await client.fetch_records(self._where, position, _POLL_WAIT_MS)

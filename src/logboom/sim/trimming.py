@@ -45,7 +45,7 @@ class Trimmer:
             return
         upto = self._chance.randint(start, end)
         history.starts_max[where] = Offset(max(upto, history.starts_max.get(where, 0)))
-        history.start_seen(where, await self._delete_before(client, where, upto))
+        history.delete(where, await self._delete_before(client, where, upto))
         if self._chance.random() < 0.1:
             # Records above the high-water mark are not committed, so nobody may delete them.
             try:

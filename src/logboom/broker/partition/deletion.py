@@ -4,9 +4,11 @@ The start of the log moves first, durably and where alone its files may change; 
 beside everything else. Knows the log, the high-water mark and the group commit; not when retention is due.
 """
 
+import asyncio
 from functools import partial
+from typing import Final
 
-from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError
+from logboom.base.errors import OffsetOutOfRangeError, OutcomeUnknownError, RetriableStorageError
 from logboom.base.ids import Offset
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.partition.reads import CommittedReads
@@ -14,6 +16,9 @@ from logboom.broker.partition.role import Role
 from logboom.broker.partition.services import PartitionServices
 from logboom.metadata import StreamConfig
 from logboom.storage import DetachedSegments, PartitionLog, Retention
+
+_TIMEOUT_S: Final = 30.0
+"""Kafka's own clients give as long."""
 
 
 class RecordDeletion:
@@ -35,10 +40,12 @@ class RecordDeletion:
         self._reads = reads
         self._services = services
 
-    async def delete_records(self, offset: int) -> Offset:
+    async def delete_records(self, offset: int, timeout_s: float = _TIMEOUT_S) -> Offset:
         """Delete committed records below `offset` (-1: all of them) for a client; the log start offset after it.
 
-        Raises NotLeaderError, OffsetOutOfRangeError above the high-water mark, StorageError.
+        Returns once all in-sync replicas have deleted them, and there are enough of those for a commit: no other leader
+        brings them back then (KIP-107). Raises NotLeaderError, OffsetOutOfRangeError above the high-water mark,
+        StorageError; OutcomeUnknownError where they are deleted here, and not everywhere after `timeout_s` seconds.
         """
         self._role.check_leads()
         high_watermark = self._reads.high_watermark
@@ -49,7 +56,26 @@ class RecordDeletion:
             )
         if wanted > self._log.log_start_offset:
             await self.delete_before(Offset(wanted), why="records")
+        await self._deleted_everywhere(Offset(wanted), timeout_s)
         return self._log.log_start_offset
+
+    async def _deleted_everywhere(self, offset: Offset, timeout_s: float) -> None:
+        role, epoch, news = self._role, self._role.epoch, asyncio.Event()
+        handle = role.leader.watchers.add(news.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not role.leader.has_deleted(offset):
+                    await news.wait()
+                    news.clear()
+                    role.check_leads()
+                    role.check_epoch(epoch)
+        except TimeoutError:
+            raise OutcomeUnknownError(
+                f"records of {self._target} below offset {offset} are deleted on this broker, and not yet on all that "
+                "may lead after it"
+            ) from None
+        finally:
+            role.leader.watchers.remove(handle)
 
     async def delete_before(self, offset: Offset, *, why: str) -> int:
         """Move the log start up to a committed offset and remove what lies below; how many segments went.

@@ -44,6 +44,8 @@ _RETRY_S: Final = 0.5
 _RESIGNED_S: Final = 5.0
 """After this broker gave up to lead for want of room: how long it does not follow. It has everything at that moment, so
 the next leader would take it into the ISR at once, and its clients would wait for the copy that has no room."""
+_TRIM_AGAIN_S: Final = 2.0
+"""As long as a copy has what its leader has deleted it is not in sync again, and whoever asked for it waits."""
 
 
 class Shown(Protocol):
@@ -67,6 +69,7 @@ class Follower:
         "_flusher",
         "_held",
         "_key",
+        "_leaders_start",
         "_log",
         "_logger",
         "_on_news",
@@ -105,6 +108,8 @@ class Follower:
         self._on_news = on_news
         self._delete_before = delete_before
         self._trimming: asyncio.Future[object] | None = None
+        self._leaders_start = Offset(0)
+        """Where the leader's log begins, as its last answer said."""
         self._flusher = services.flusher
         self._clock = services.clock
         self._counters = services.counters
@@ -147,7 +152,7 @@ class Follower:
         if left_s > 0:
             self._after(left_s, partial(self.start, leader, epoch, high_watermark, partition_epoch))
             return
-        self._unwritten_bytes = 0
+        self._unwritten_bytes, self._leaders_start = 0, Offset(0)
         end, safe_end = self._log.log_end_offset, self._safe_end()
         self._step(following.FollowingStarted(leader, epoch, end, safe_end, high_watermark, partition_epoch))
 
@@ -179,12 +184,14 @@ class Follower:
         self._step(answer)
         self.freshness.shows(self._shown.high_watermark)
         self._records = None
-        self._trim(answer.log_start)
+        self._leaders_start = answer.log_start
+        self._trim()
 
-    def _trim(self, log_start: Offset) -> None:
+    def _trim(self) -> None:
         """Records that the leader has deleted are not to come back if this broker leads one day."""
-        start = min(log_start, self._shown.high_watermark)
-        if start > self._log.log_start_offset and self._trimming is None and self._core.reconciled:
+        start = min(self._leaders_start, self._shown.high_watermark)
+        may = self._trimming is None and self._core.reconciled and self._core.leader != NO_BROKER
+        if may and start > self._log.log_start_offset:
             self._trimming = asyncio.ensure_future(self._delete_before(start))
             self._trimming.add_done_callback(self._trimmed)
 
@@ -192,6 +199,10 @@ class Follower:
         self._trimming = None
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._logger.warning("deleted records stay for now", partition=str(self._target), reason=str(fault))
+            asyncio.get_running_loop().call_later(_TRIM_AGAIN_S, self._trim)
+            return
+        self._step(following.LogStartMoved())
+        self._trim()  # the leader has deleted more meanwhile
 
     def failed(self, number: int, *, after_s: float = 0.0) -> None:
         """The request of a number was refused or lost; it is sent again after so long."""
@@ -332,6 +343,7 @@ class Follower:
         if mark != self._shown.high_watermark:
             self._shown.high_watermark = mark
             self._on_news()
+            self._trim()
 
 
 def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[int, BatchHeader]]) -> FetchAnswered:

@@ -40,6 +40,7 @@ from logboom.replication.leadership import (
     MinimumChanged,
     PartitionLeadership,
     ProposeIsr,
+    RecordsDeleted,
 )
 
 _ZERO: Final = Offset(0)
@@ -158,6 +159,10 @@ class Leader:
         """Up to where a follower is synced, as of its last fetch; None where this leadership has not heard of it."""
         return self._core.durable_end(replica)
 
+    def has_deleted(self, offset: Offset) -> bool:
+        """Whether what this broker has deleted below `offset` no other leader would bring back."""
+        return self._core.has_deleted(offset)
+
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
         """How far an observer is behind what is committed; None where this leadership has not heard of it."""
         return self._core.observer_lag(observer, now_s)
@@ -231,7 +236,7 @@ class Leader:
             self._replication.moved(self._key)
 
     def log_start_moved(self) -> None:
-        """The oldest records were deleted."""
+        """The oldest records were deleted here."""
         if self._has_followers:
             self._replication.moved(self._key)
 
@@ -258,6 +263,7 @@ class Leader:
                 observers=leading.observers,
             )
         )
+        self.watchers.call()  # whoever waits for a deletion waits for others now
 
     def replication_step(self, event: Event) -> None:
         """What replication has seen of the followers, the outcome of a proposal, or that the disk has no room."""
@@ -289,7 +295,7 @@ class Leader:
         self._perform(self._core.step(event))
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:
-        self._queue.commit_refusal = None if self._core.has_minimum else self._not_enough_replicas()
+        self._queue.commit_refusal = None if self._core.has_minimum else _not_enough_replicas(self._name, self._core)
         for effect in effects:
             match effect:
                 case HighWatermarkMoved(offset):
@@ -299,6 +305,8 @@ class Leader:
                     self.watchers.call()
                     if self._has_followers:
                         self._replication.moved(self._key)
+                case RecordsDeleted():
+                    self.watchers.call()
                 case EpochStarted(epoch, start_offset):
                     self._log.epochs.begin(epoch, start_offset)
                 case ProposeIsr():
@@ -312,9 +320,9 @@ class Leader:
                         )
                     )
 
-    def _not_enough_replicas(self) -> LogboomError:
-        there, wanted = len(self._core.isr), self._core.min_insync_replicas
-        return NotEnoughReplicasError(
-            f"{self._name} has {there} in-sync replica{'' if there == 1 else 's'}, "
-            f"min.insync.replicas asks for {wanted}"
-        )
+
+def _not_enough_replicas(name: str, core: PartitionLeadership) -> LogboomError:
+    there, wanted = len(core.isr), core.min_insync_replicas
+    return NotEnoughReplicasError(
+        f"{name} has {there} in-sync replica{'' if there == 1 else 's'}, min.insync.replicas asks for {wanted}"
+    )

@@ -155,12 +155,24 @@ class Fetcher:
         if not ends or self._begins:  # the fetches that begin a session have them
             return
         items = [
-            wire.DurableEnd(stream.bytes, index, told.number, told.epoch, told.durable_end, told.partition_epoch)
-            for (stream, index), told in ends.items()
+            wire.DurableEnd(
+                key[0].bytes,
+                key[1],
+                told.number,
+                told.epoch,
+                told.durable_end,
+                told.partition_epoch,
+                self._log_start(key),
+            )
+            for key, told in ends.items()
         ]
         body = wire.encode_ends(wire.DurableEnds(self._session, own_epoch, items))
         self._told += 1
         self._peers.post(self._leader, FrameKind.DURABLE_END, body)
+
+    def _log_start(self, key: ReplicaKey) -> Offset:
+        partition = self._find(key)
+        return Offset(0) if partition is None else partition.log_start_offset
 
     def _next_request(self, own_epoch: BrokerEpoch) -> wire.FetchRequest:
         wanted, self._wanted = self._wanted, {}
@@ -171,8 +183,8 @@ class Fetcher:
         config = self._config.now
         items = [
             wire.FetchItem(
-                stream.bytes,
-                index,
+                key[0].bytes,
+                key[1],
                 one.number,
                 one.epoch,
                 one.offset,
@@ -180,8 +192,9 @@ class Fetcher:
                 one.durable_end,
                 one.partition_epoch,
                 one.heard,
+                self._log_start(key),
             )
-            for (stream, index), one in wanted.items()
+            for key, one in wanted.items()
         ]
         return wire.FetchRequest(
             session=self._session,

@@ -29,6 +29,7 @@ from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import PeerIdentity
 from logboom.broker.replication import wire
 from logboom.broker.replication.throttle import ReplicationThrottle
+from logboom.records import read_header
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
 
@@ -42,6 +43,8 @@ _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
 _MAX_BYTES: Final = 64 << 20
+_ABOVE_ALL: Final = Offset(2**63 - 1)
+"""Where the log of a follower begins that does not say it: nobody waits until it has deleted something."""
 _OBSERVERS_DISK_READS: Final = 1
 """Reads for observers that wait for the disk at a time, beside those for followers: readers wait for an observer,
 producers for a follower."""
@@ -52,6 +55,7 @@ class _Has(NamedTuple):
 
     durable_end: Offset
     partition_epoch: PartitionEpoch
+    log_start: Offset
 
 
 class _Told(NamedTuple):
@@ -144,10 +148,12 @@ class _Session:
 
     def has(self, key: ReplicaKey, item: wire.FetchItem) -> _Has:
         """What the follower said last. The leadership itself forgets what a follower had that leaves the ISR."""
-        asked, told = _Has(Offset(item.durable_end), PartitionEpoch(item.partition_epoch)), self.ends.get(key)
+        asked, told = _has(item), self.ends.get(key)
         if told is None or told.number != item.number or told.partition_epoch < item.partition_epoch:
             return asked
-        return _Has(Offset(max(item.durable_end, told.durable_end)), PartitionEpoch(told.partition_epoch))
+        beside = _has(told)
+        end, start = max(asked.durable_end, beside.durable_end), max(asked.log_start, beside.log_start)
+        return _Has(end, beside.partition_epoch, start)
 
     def end(self) -> None:
         if self.mark_timer is not None:
@@ -310,19 +316,23 @@ class FetchServing:
                 fetch_offset=Offset(item.offset),
             )
             if parted is not None:
-                return _elsewhere(item, partition, diverging=(parted.epoch, parted.end_offset)), b""
+                return _elsewhere(item, partition.log_start_offset, (parted.epoch, parted.end_offset)), b""
             if key in session.new:
                 session.new.discard(key)
                 self._follower_has(partition, session, session.has(key, item))
             if item.offset < partition.log_start_offset:
-                return _elsewhere(item, partition), b""
+                begin = await self._first_batch(session, partition)
+                if item.offset < begin:
+                    return _elsewhere(item, begin), b""
             throttled = catches_up and self._throttle.holds(key, session.replica)
             if throttled:
                 if (wait_s := self._throttle.wait_s()) > 0:
                     session.hold(key, wait_s)
                     return None
                 max_bytes = min(max_bytes, self._throttle.turn_bytes)
-            data = await self._read(session, partition, Offset(item.offset), max_bytes)
+            # What lies below the log start is read with the batch that the log start is in.
+            offset = Offset(max(item.offset, partition.log_start_offset))
+            data = await self._read(session, partition, offset, max_bytes)
             if throttled:
                 self._throttle.charge(len(data))
                 self._counters.throttled_bytes_out += len(data)
@@ -336,11 +346,17 @@ class FetchServing:
             return None
         return self._told(session, key, item, partition, len(data)), data
 
+    async def _first_batch(self, session: _Session, partition: Partition) -> Offset:
+        """Where a copy begins that has nothing: the log start may lie inside a batch, and batches come whole."""
+        start = partition.log_start_offset
+        data = await self._read(session, partition, start, 1)
+        return min(start, read_header(data).base_offset) if data else start
+
     def _told(
         self, session: _Session, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int
     ) -> wire.AnswerItem:
-        mark, start = partition.role.leader.high_watermark, partition.log_start_offset
-        # It takes no mark above the end that it asked from.
+        # It takes no mark above the end that it asked from; told of a start above that, it would begin anew there.
+        mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
         session.told[key] = _Told(item.number, min(mark, Offset(item.offset)), start)
         session.mark_due.discard(key)
         return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes)
@@ -382,8 +398,7 @@ class FetchServing:
             in_epoch = partition.role.leads and partition.leader_epoch == one.epoch
             if in_epoch and one.durable_end <= partition.log_end_offset:
                 session.ends[key] = one  # it may overtake the fetch, which is a task here
-                has = _Has(Offset(one.durable_end), PartitionEpoch(one.partition_epoch))
-                self._follower_has(partition, session, has)
+                self._follower_has(partition, session, _has(one))
 
     def _follower_has(self, partition: Partition, session: _Session, has: _Has) -> None:
         partition.role.leader.replication_step(
@@ -394,6 +409,8 @@ class FetchServing:
                 partition.log_end_offset,
                 self._clock.monotonic_s(),
                 has.partition_epoch,
+                has.log_start,
+                partition.log_start_offset,
             )
         )
 
@@ -454,18 +471,19 @@ class FetchServing:
         self._sessions.clear()
 
 
+def _has(said: wire.FetchItem | wire.DurableEnd) -> _Has:
+    start = _ABOVE_ALL if said.log_start == -1 else Offset(said.log_start)
+    return _Has(Offset(said.durable_end), PartitionEpoch(said.partition_epoch), start)
+
+
 def _resolve(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)
 
 
-def _elsewhere(
-    item: wire.FetchItem, partition: Partition, *, diverging: tuple[int, int] | None = None
-) -> wire.AnswerItem:
+def _elsewhere(item: wire.FetchItem, log_start: Offset, diverging: tuple[int, int] | None = None) -> wire.AnswerItem:
     """The answer to a follower whose log is to be cut or begun anew first: of the high-water mark it takes nothing."""
-    return wire.AnswerItem(
-        item.stream, item.index, item.number, log_start=partition.log_start_offset, diverging=diverging
-    )
+    return wire.AnswerItem(item.stream, item.index, item.number, log_start=log_start, diverging=diverging)
 
 
 def _check_leads(partition: Partition, item: wire.FetchItem) -> None:

@@ -34,6 +34,8 @@ class FetchItem(msgspec.Struct, frozen=True, array_like=True):
     """The default is for followers of an earlier version: they stay outside the ISR until they are of this one."""
     heard: int = -1
     """-1 is for followers of an earlier version, which do not say it."""
+    log_start: int = -1
+    """The first offset of the follower's log; -1 as above."""
 
 
 class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -88,10 +90,12 @@ class DurableEnd(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     durable_end: int
     partition_epoch: int = -1
+    log_start: int = -1
+    """As in `FetchItem`."""
 
 
 class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
-    """How far a follower's logs are synced."""
+    """How far a follower's logs are synced, and where they begin."""
 
     session: int
     broker_epoch: int

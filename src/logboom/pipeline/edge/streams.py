@@ -149,7 +149,7 @@ class StreamAdmin:
     def delete_before(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Future[Any]]:
         """Asks for the records of each (stream, partition) below an offset to be deleted; the answers come later."""
         asked = [TopicPartition(stream, partition, offset) for (stream, partition), offset in offsets.items()]
-        futures = self._client.delete_records(asked, request_timeout=_TIMEOUT_S, operation_timeout=0)
+        futures = self._client.delete_records(asked, request_timeout=_TIMEOUT_S, operation_timeout=_TIMEOUT_S)
         return {(place.topic, place.partition): future for place, future in futures.items()}
 
     def answers(self) -> bool:

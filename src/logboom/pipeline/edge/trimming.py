@@ -22,7 +22,15 @@ _PERIOD_S: Final = 60.0
 _FINISH_S: Final = 5.0
 # What the client itself says of a request has only names that begin with an underscore.
 _NEVER: Final = frozenset((KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION))  # noqa: SLF001
-_NOT_NOW: Final = frozenset((KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT))  # noqa: SLF001
+_NOT_NOW: Final = frozenset(
+    (
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
+    )
+)
+"""The last: deleted, and not yet on all replicas."""
 
 
 class Trimmer:
