@@ -11,6 +11,7 @@ from logboom.base.ports import Disk
 from logboom.storage.small_files import read_whole, replace_whole
 
 NAME: Final = "format.json"
+_REMEDY: Final = "Bring it back from a backup, or from the directory of a broker of the same version."
 FORMAT_VERSION: Final = 2
 """The format this program writes. 1, of November 2026: the metadata is one log of records. 2, of the same month: it is
 that of a member of a group (`broker.raft.migration`)."""
@@ -58,7 +59,7 @@ def _parse(data: bytes) -> tuple[int, str]:
         content = json.loads(data)
         version, writer = content["format"], str(content.get("written_by", "an unknown program"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatVersionError(f"{NAME} in the data directory cannot be understood: {error!r}.") from error
+        raise FormatVersionError(f"{NAME} in the data directory is damaged: {error!r}. {_REMEDY}") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatVersionError(f"{NAME} in the data directory names the format {version!r}, which is none.")
+        raise FormatVersionError(f"{NAME} in the data directory names the format {version!r}, which is none. {_REMEDY}")
     return version, writer

@@ -35,6 +35,10 @@ _NODE_FILE: Final = "node.json"
 _LOCK_FILE: Final = "lock"
 _LOST_AND_FOUND: Final = "lost+found"
 NATS_SERVER_FILE: Final = "nats-server.conf"
+_REMEDY: Final = (
+    "Bring it back from a backup; or remove this broker from its cluster, empty its data directory, "
+    "and let it join anew."
+)
 _ASKS: Final = ""
 """The cluster id of a broker that does not know it yet."""
 _ENTRIES: Final = frozenset(
@@ -241,9 +245,9 @@ def _parse(file: Path, data: bytes) -> Identity:
     try:
         node: Any = json.loads(data)
     except ValueError as error:
-        raise DataDirError(f"{file} is no JSON: {error}") from None
+        raise DataDirError(f"{file} is no JSON: {error}. {_REMEDY}") from None
     if not isinstance(node, Mapping):
-        raise DataDirError(f"{file} is no JSON object")
+        raise DataDirError(f"{file} is no JSON object. {_REMEDY}")
     try:
         return Identity(
             str(node["cluster_id"]),
@@ -253,7 +257,7 @@ def _parse(file: Path, data: bytes) -> Identity:
             str(node.get("left", "")),
         )
     except (KeyError, ValueError, TypeError):
-        raise DataDirError(f"{file} does not name cluster_id, broker_id and directory_id") from None
+        raise DataDirError(f"{file} does not name cluster_id, broker_id and directory_id. {_REMEDY}") from None
 
 
 def _named(cluster_name: str) -> tuple[str, int]:

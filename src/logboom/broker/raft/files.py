@@ -456,8 +456,9 @@ def _ignore(found: Damage | Notice) -> None:
 
 def _damaged(directory: str, reason: str) -> StorageError:
     return StorageError(
-        f"The cluster's log in {directory} is damaged: {reason}. This voter must not vote again: remove it from the "
-        "cluster, empty the directory, and let the broker join anew."
+        f"The cluster's log in {directory} is damaged: {reason.rstrip('.')}. This broker must not vote again: remove "
+        "it from its cluster, empty its data directory, and let it join anew. A broker that is alone needs its "
+        "metadata directory from a backup."
     )
 
 
