@@ -86,11 +86,6 @@ class Intake:
     def receive(self, index: int | None, messages: Sequence[Delivery]) -> None:
         """Take messages for one partition; None: for those that the partitioner chooses."""
         self._count(messages)
-        if not self._services.budget.allows():
-            error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")
-            self._services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
-            self._refuse([message.reply for message in messages], error)
-            return
         partitions = _Partitions(partial(self._led, is_named=index is not None))
         runs: dict[int, _Run] = {}
         elsewhere = 0
@@ -135,6 +130,12 @@ class Intake:
 
     def _publish(self, partition: Partition, run: _Run) -> None:
         services = self._services
+        if not services.budget.allows():
+            error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")
+            services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
+            for place, reply in enumerate(run.replies):
+                self._refuse([reply], error, run.sealed.get(place))
+            return
         services.budget.took(run.size_bytes)
         services.publishing.publish(
             partition,
