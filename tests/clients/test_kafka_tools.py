@@ -65,5 +65,12 @@ def test_the_level_of_the_log_is_a_broker_logger(tool: Tool) -> None:
     tool(CONFIGS, "--alter", *logger, "--delete-config", "root")
 
 
-def test_features_are_described_and_there_are_none(tool: Tool) -> None:
-    assert "Feature:" not in tool(FEATURES, "describe")
+def test_the_metadata_level_is_a_feature(tool: Tool) -> None:
+    level = "logboom.metadata.version"
+    shown = tool(FEATURES, "describe")
+    assert f"Feature: {level}\tSupportedMinVersion: 1\tSupportedMaxVersion: 2\tFinalizedVersionLevel: 2" in shown
+    assert f"{level} was upgraded to 2" in tool(FEATURES, "upgrade", "--feature", f"{level}=2")
+    assert "the controller speaks metadata levels 1 to 2" in tool(
+        FEATURES, "upgrade", "--feature", f"{level}=3", fails=True
+    )
+    assert "hold records of level 2" in tool(FEATURES, "downgrade", "--feature", f"{level}=1", fails=True)

@@ -18,6 +18,7 @@ from logboom.broker.quorum import QuorumMember, QuorumView
 from logboom.kafka.apis import describe_quorum, update_features
 from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata.assignment import PartitionChange
+from logboom.metadata.levels import FEATURE
 from logboom.metadata.records import PartitionsChanged
 
 NONE, UNKNOWN = ErrorCode.none, ErrorCode.unknown_topic_or_partition
@@ -196,7 +197,7 @@ def test_replicas_on_the_move_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(update_features.HANDLER.max_version + 1))
-def test_there_is_no_feature_to_update(tmp_path: Path, version: int) -> None:
+def test_only_the_metadata_level_is_a_feature(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path, voters=1) as node, node.client() as client:
             cls = nested(load_request_schema(57, version), "feature_updates")
@@ -207,5 +208,30 @@ def test_there_is_no_feature_to_update(tmp_path: Path, version: int) -> None:
             assert refused.error_code is ErrorCode.invalid_update_version
             assert "metadata.version" in refused.error_message
             assert (await client.ask(57, version, feature_updates=(), **asked)).error_code is NONE
+
+    run(body)
+
+
+@pytest.mark.parametrize("version", range(update_features.HANDLER.max_version + 1))
+def test_the_metadata_level_is_shown_and_set(tmp_path: Path, version: int) -> None:
+    """A new cluster is at the newest level, below which nothing that is written could be read."""
+
+    async def body() -> None:
+        async with running(tmp_path, voters=1) as node, node.client() as client:
+            shown = await client.ask(18, 4, client_software_name="test", client_software_version="1")
+            (spoken,), (level,) = shown.supported_features, shown.finalized_features
+            newest = spoken.max_version
+            assert (spoken.name, level.name) == (FEATURE, FEATURE)
+            assert (level.max_version_level, shown.finalized_features_epoch) == (newest, newest)
+            cls = nested(load_request_schema(57, version), "feature_updates")
+            asked = {"timeout": milliseconds(5_000), "validate_only": False}
+            for wanted, why in ((newest, None), (newest + 1, "the controller speaks"), (newest - 1, "hold records of")):
+                update = make(
+                    cls, feature=FEATURE, max_version_level=wanted, allow_downgrade=wanted < newest, upgrade_type=2
+                )
+                reply = await client.ask(57, version, feature_updates=(update,), **asked)
+                outcome = reply if version >= 2 else reply.results[0]
+                assert outcome.error_code is (NONE if why is None else ErrorCode.invalid_update_version)
+                assert why is None or why in outcome.error_message
 
     run(body)

@@ -107,6 +107,10 @@ class UnknownBrokerError(LogboomError):
     """No broker is registered under this id (BROKER_ID_NOT_REGISTERED)."""
 
 
+class UnsupportedLevelError(LogboomError):
+    """A program that does not speak the metadata level of its cluster (UNSUPPORTED_VERSION)."""
+
+
 class StaleBrokerEpochError(LogboomError):
     """The request comes from an earlier process of the broker (STALE_BROKER_EPOCH)."""
 

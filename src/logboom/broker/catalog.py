@@ -246,6 +246,11 @@ class Catalog:
         """Begin or end to take everything from a broker."""
         await self._channel.submit(commands.DrainBroker(broker=broker, draining=draining))
 
+    async def set_metadata_level(self, level: int, *, may_lower: bool, validate_only: bool) -> None:
+        """Raise the metadata level of the cluster, or with `may_lower` lower it. Raises InvalidUpdateVersionError."""
+        command = commands.SetMetadataLevel(level=level, may_lower=may_lower, validate_only=validate_only)
+        await self._channel.submit(command)
+
     async def unregister_broker(self, broker: int) -> None:
         """Forget a broker that is stopped and holds nothing."""
         await self._channel.submit(commands.UnregisterBroker(broker=broker))

@@ -6,7 +6,7 @@ Knows the frame around a request of the Kafka protocol, and kio's entities. Work
 import importlib.metadata
 import socket
 import struct
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
@@ -16,6 +16,7 @@ from logboom.cli.client import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, reach
 from logboom.cli.common import fail
 from logboom.kafka.wire.messages import request_class, response_class
 from logboom.kafka.wire.writing import encode
+from logboom.metadata.levels import FEATURE
 
 _CLIENT_ID: Final = b"logboom-cli"
 _REPLY_BYTES_MAX: Final = 1 << 28
@@ -25,6 +26,15 @@ _HEAD_TAGGED: Final = 5
 """The same and the count of tagged fields, of which brokers send none."""
 _API_VERSIONS: Final = 18
 _API_VERSIONS_VERSION: Final = 3
+
+
+class Features(NamedTuple):
+    """The metadata level (`logboom.metadata.levels`), as a broker tells it."""
+
+    level: int | None
+    """Of its cluster; None where it has none, as a broker of Kafka."""
+    spoken: tuple[int, int] | None
+    """The oldest and the newest that its program speaks."""
 
 
 class Link:
@@ -41,6 +51,7 @@ class Link:
         self._connection = socket.create_connection((host or "127.0.0.1", port), connect_timeout_s)
         self._connection.settimeout(answer_timeout_s)
         self._offered: dict[int, tuple[int, int]] | None = None
+        self._features = Features(None, None)
 
     def __enter__(self) -> Self:
         return self
@@ -66,9 +77,21 @@ class Link:
                 request(client_software_name=name, client_software_version=version),
             )
             self._offered = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
+            self._features = Features(
+                next((each.max_version_level for each in reply.finalized_features if each.name == FEATURE), None),
+                next(
+                    ((one.min_version, one.max_version) for one in reply.supported_features if one.name == FEATURE),
+                    None,
+                ),
+            )
         least, most = self._offered.get(api_key, (0, -1))
         both = min(most, highest)
         return both if both >= max(least, lowest) else None
+
+    def features(self) -> Features:
+        """What the broker says of the metadata level."""
+        self.version(_API_VERSIONS, 0, 0)
+        return self._features
 
     def _exchange(self, api_key: int, version: int, body: bytes) -> bytes:
         head = struct.pack(">hhih", api_key, version, 1, len(_CLIENT_ID)) + _CLIENT_ID + b"\0"

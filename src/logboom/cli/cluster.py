@@ -10,12 +10,14 @@ from logboom.app.supervisor.remote import ask_supervisor
 from logboom.cli import cluster_admin, cluster_found, cluster_key, cluster_recover
 from logboom.cli.cluster_status import Data, status
 from logboom.cli.cluster_up import up
+from logboom.cli.cluster_upgrade import upgrade
 from logboom.cli.common import AsJson, print_json
 
 cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine; show and change any cluster.")
 
 cluster.command("up")(up)
 cluster.command("status")(status)
+cluster.command("upgrade")(upgrade)
 cluster_key.register(cluster)
 cluster_found.register(cluster)
 cluster_admin.register(cluster)

@@ -126,6 +126,7 @@ def told(cluster: Cluster, processes: Processes) -> dict[str, Any]:
         "cluster": cluster.id,
         "controller": cluster.controller,
         "metadata_end": cluster.metadata_end,
+        "metadata_level": cluster.metadata_level,
         "nodes": [_node_told(node, processes.get(node.id)) for _, node in sorted(cluster.nodes.items())],
         "streams": cluster.streams,
         "partitions": cluster.partitions,
@@ -160,8 +161,11 @@ def lines(cluster: Cluster, processes: Processes) -> list[str]:
     """The same in words."""
     leader = "no controller" if cluster.controller is None else f"controller {cluster.controller}"
     counts = f"{plural(cluster.streams, 'stream')}, {plural(cluster.partitions, 'partition')}"
-    shown = [f"cluster {cluster.id}  {plural(len(cluster.nodes), 'node')}  {leader}  {counts}", ""]
+    level = "" if cluster.metadata_level is None else f"  metadata level {cluster.metadata_level}"
+    shown = [f"cluster {cluster.id}  {plural(len(cluster.nodes), 'node')}  {leader}  {counts}{level}", ""]
     shown += _node_lines(cluster, processes)
+    if levels := _level_line(cluster):
+        shown += ["", levels]
     shown += ["", *_trouble_lines(cluster)]
     if away := cluster.partitions - cluster.at_preferred:
         shown.append(f"{plural(away, 'partition')} not led by the preferred node, the first of its replicas")
@@ -170,6 +174,21 @@ def lines(cluster: Cluster, processes: Processes) -> list[str]:
     if cluster.lags:
         shown += ["", *_lag_lines(cluster)]
     return shown
+
+
+def _level_line(cluster: Cluster) -> str | None:
+    """What is left to do of an update; None where nothing is."""
+    running: dict[str, list[int]] = {}
+    for node in cluster.nodes.values():
+        if node.levels is not None:
+            running.setdefault(node.software or "of an older version", []).append(node.id)
+    newest = min((node.levels[1] for node in cluster.nodes.values() if node.levels is not None), default=0)
+    if len(running) > 1:
+        told = [f"Logboom {version} on {_ids(sorted(nodes))}" for version, nodes in sorted(running.items())]
+        return f"brokers of several versions: {'; '.join(told)}"
+    if cluster.metadata_level is not None and newest > cluster.metadata_level:
+        return f"every broker that answers speaks metadata level {newest}: `logboom cluster upgrade` ends the update"
+    return None
 
 
 def _node_lines(cluster: Cluster, processes: Processes) -> list[str]:

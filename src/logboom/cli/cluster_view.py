@@ -25,6 +25,9 @@ _DESCRIBE_CLUSTER: Final = 60
 _DESCRIBE_PARTITIONS: Final = 75
 _BROKER_RESOURCE: Final = 4
 _IS_OBSERVER: Final = "logboom.broker.observer"
+_SOFTWARE: Final = "logboom.software.version"
+_BEFORE_LEVELS: Final = (1, 1)
+"""What brokers speak that do not tell: those of before there were levels."""
 _PARTITIONS_AN_ANSWER: Final = 2_000
 _TOPIC_RESOURCE: Final = 2
 _METADATA_STREAM: Final = "__cluster_metadata"
@@ -60,6 +63,10 @@ class Node:
     lag: int | None = None
     """The sum over its replicas of the committed records that they do not have yet; None where it did not answer."""
     size_bytes: int | None = None
+    software: str | None = None
+    """The version of its program; None where it did not answer, or is older than this command."""
+    levels: tuple[int, int] | None = None
+    """The oldest and the newest metadata level that it speaks; None where it did not answer."""
     error: str | None = None
     """Why it did not answer; None where it did."""
 
@@ -95,6 +102,8 @@ class Cluster:
     metadata_end: int | None
     """The end of the metadata's log, as far as it is committed."""
     nodes: dict[int, Node]
+    metadata_level: int | None = None
+    """Which versions of metadata records are written; None where nobody tells."""
     streams: int = 0
     partitions: int = 0
     at_preferred: int = 0
@@ -116,6 +125,7 @@ class _Told:
     cluster: Any
     quorum: Any
     metadata: Any
+    level: int | None
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -166,7 +176,7 @@ def _ask_whole(link: Link) -> _Told:
     metadata = _ask(link, _METADATA, 9, 12, topics=None, allow_auto_topic_creation=False)
     if cluster is None or metadata is None:
         raise ConnectionError("it is too old to describe its cluster")
-    return _Told(link.address, cluster, _quorum(link), metadata)
+    return _Told(link.address, cluster, _quorum(link), metadata, link.features().level)
 
 
 def _ask(link: Link, api_key: int, lowest: int, highest: int, **fields: Any) -> Any:
@@ -296,6 +306,7 @@ def _cluster(told: _Told) -> Cluster:
         controller=controller if controller >= 0 else None,
         metadata_end=None if quorum is None else quorum.high_watermark,
         nodes=nodes,
+        metadata_level=told.level,
     )
 
 
@@ -352,19 +363,21 @@ def _look_at_replicas(cluster: Cluster, silent: Mapping[str, str]) -> None:
     is not asked again."""
     by_address = {node.kafka: node for node in cluster.nodes.values() if node.kafka is not None}
 
-    def ask(link: Link) -> tuple[Any, bool]:
-        name = str(by_address[link.address].id)
-        observer = ask_configs(_BROKER_RESOURCE, [name], _IS_OBSERVER)(link).get(name) == "true"
-        return _ask_log_dirs(link), observer
+    def ask(link: Link) -> Any:
+        node = by_address[link.address]
+        name = str(node.id)
+        node.is_observer = ask_configs(_BROKER_RESOURCE, [name], _IS_OBSERVER)(link).get(name) == "true"
+        node.software = ask_configs(_BROKER_RESOURCE, [name], _SOFTWARE)(link).get(name)
+        node.levels = link.features().spoken or (_BEFORE_LEVELS if cluster.metadata_level is not None else None)
+        return _ask_log_dirs(link)
 
     answers, errors = from_all([address for address in by_address if address not in silent], ask)
     for node in cluster.nodes.values():
         node.error = (
             "nobody tells where it is" if node.kafka is None else silent.get(node.kafka, errors.get(node.kafka))
         )
-    for address, (reply, observer) in answers.items():
+    for address, reply in answers.items():
         node = by_address[address]
-        node.is_observer = observer
         if reply is None:
             continue
         node.lag = node.size_bytes = 0

@@ -62,6 +62,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.DuplicateBrokerError: ErrorCode.duplicate_broker_registration,
     errors.UnknownBrokerError: ErrorCode.broker_id_not_registered,
     errors.StaleBrokerEpochError: ErrorCode.stale_broker_epoch,
+    errors.UnsupportedLevelError: ErrorCode.unsupported_version,
     errors.InvalidUpdateVersionError: ErrorCode.invalid_update_version,
     errors.IneligibleReplicaError: ErrorCode.ineligible_replica,
     errors.ElectionNotNeededError: ErrorCode.election_not_needed,

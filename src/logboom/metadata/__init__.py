@@ -26,6 +26,7 @@ ISR, eligible leader replicas, leader, both epochs) and the rules by which it ch
     placement       which brokers get the replicas of new partitions
     observers       which brokers have copies for readers alone
     leases          who is alive: a state of the controller, in no record
+    levels          which versions of records are written, so that all brokers can read them
 
 The controller alone calls what changes something (`broker.control`).
 

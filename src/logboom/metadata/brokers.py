@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import UnsetType
+
 from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId
 from logboom.metadata.records import BrokerChanged, BrokerRegistered
 
 
-def observing(observer: bool) -> dict[str, Any]:
-    """The version and the mark of a registration, by whether it is an observer's."""
-    return {"version": 2, "observer": True} if observer else {}
+def version_of_registration(*, observer: bool, levels: tuple[int, int] | None) -> dict[str, Any]:
+    """The version of a registration and the fields for which it needs it: the oldest one that can say all of it."""
+    fields: dict[str, Any] = {"version": 2, "observer": True} if observer else {}
+    return fields if levels is None else {**fields, "version": 3, "levels": levels}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Broker:
     """It is to leave the cluster: gets no new partitions."""
     observer: bool = False
     """It only observes: holds no replica that counts, leads nothing, and does not vote on the metadata."""
+    levels: tuple[int, int] | None = None
+    """The metadata levels that its program speaks; None where it registered before the cluster wrote them down."""
 
     @property
     def active(self) -> bool:
@@ -62,6 +67,7 @@ class Broker:
             software=record.software,
             draining=draining,
             observer=record.observer is True,
+            levels=None if isinstance(record.levels, UnsetType) else record.levels,
         )
 
     def changed(self, record: BrokerChanged) -> "Broker":
@@ -84,7 +90,7 @@ class Broker:
             rack=self.rack,
             failure_domain=self.failure_domain,
             software=self.software,
-            **observing(self.observer),
+            **version_of_registration(observer=self.observer, levels=self.levels),
         )
         changed = BrokerChanged(
             id=self.id, fenced=self.fenced, shutting_down=self.shutting_down, draining=self.draining

@@ -26,11 +26,13 @@ from logboom.metadata.assignment import Assignment
 from logboom.metadata.brokers import Broker
 from logboom.metadata.quotas import QuotaEntity, Quotas, apply_quotas
 from logboom.metadata.records import (
+    LEVEL_OLDEST,
     BrokerChanged,
     BrokerConfigChanged,
     BrokerRegistered,
     BrokerUnregistered,
     ClientQuotasChanged,
+    MetadataLevelSet,
     MetadataRecord,
     PartitionsAdded,
     PartitionsChanged,
@@ -111,6 +113,8 @@ class Image:
     brokers: Mapping[BrokerId, Broker] = field(default_factory=lambda: MappingProxyType({}))
     """All registered brokers."""
     next_broker_epoch: BrokerEpoch = _FIRST_BROKER_EPOCH
+    level: int = LEVEL_OLDEST
+    """The metadata level (`levels`)."""
     tombstones: tuple[StreamId, ...] = ()
     """The streams deleted last, oldest first. A broker that finds a directory of one of them may remove it."""
     version: int = field(default=0, compare=False)
@@ -126,8 +130,8 @@ class Image:
 
     @property
     def snapshot_record_count(self) -> int:
-        """Records of `snapshot`, or one more."""
-        return 2 + len(self.quotas) + len(self.broker_configs) + 2 * len(self.brokers) + len(self.by_name)
+        """Records of `snapshot`, or up to two more."""
+        return 3 + len(self.quotas) + len(self.broker_configs) + 2 * len(self.brokers) + len(self.by_name)
 
     def assignment(self, stream_id: StreamId, index: PartitionIndex) -> Assignment | None:
         """Who holds a partition; None where there is no such partition."""
@@ -142,6 +146,8 @@ class Image:
     def snapshot(self) -> Iterator[MetadataRecord]:
         """Records that give this image, whatever image they are applied to."""
         yield SnapshotBegun(deleted=self.tombstones, next_broker_epoch=self.next_broker_epoch)
+        if self.level > LEVEL_OLDEST:
+            yield MetadataLevelSet(level=self.level)
         for one in self.brokers.values():
             yield from one.records()
         if self.next_producer_id > _FIRST_PRODUCER_ID:
@@ -190,6 +196,7 @@ class _Draft:
         self._broker_configs = dict(image.broker_configs)
         self._brokers = dict(image.brokers)
         self._next_broker_epoch = image.next_broker_epoch
+        self._level = image.level
         self._tombstones = deque(image.tombstones, TOMBSTONES_MAX)
 
     def image(self) -> Image:
@@ -201,6 +208,7 @@ class _Draft:
             broker_configs=MappingProxyType(self._broker_configs),
             brokers=MappingProxyType(self._brokers),
             next_broker_epoch=self._next_broker_epoch,
+            level=self._level,
             tombstones=tuple(self._tombstones),
             version=self._version,
         )
@@ -213,6 +221,8 @@ class _Draft:
             case ProducerIdsAllocated():
                 assert record.next_id > self._next_producer_id, "producer ids are never given twice"
                 self._next_producer_id = record.next_id
+            case MetadataLevelSet():
+                self._level = record.level
             case ClientQuotasChanged():
                 apply_quotas(self._quotas, record)
             case SnapshotBegun():

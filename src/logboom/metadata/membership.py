@@ -25,8 +25,9 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, DirectoryId
 from logboom.metadata.assignment import Assignment, Eligibility, PartitionChange, PartitionUpdate, decide
-from logboom.metadata.brokers import Broker, observing
+from logboom.metadata.brokers import Broker, version_of_registration
 from logboom.metadata.image import Image, Stream
+from logboom.metadata.levels import OWN_LEVELS, Levels, check_speaks
 from logboom.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
@@ -36,6 +37,8 @@ from logboom.metadata.records import (
 )
 
 MinimumOf: TypeAlias = Callable[[Stream], int]
+LEVELS_WRITTEN_FROM: Final = 2
+"""The metadata level from which on registrations say which levels a program speaks."""
 CHANGES_PER_RECORD: Final = 500
 """So many changes a broker takes in a few hundredths of a second, during which nothing else is done."""
 
@@ -53,6 +56,8 @@ class Registration:
     software: str = ""
     observer: bool = False
     """Whether it only observes."""
+    levels: Levels = OWN_LEVELS
+    """The metadata levels that its program speaks."""
     clean_epoch: BrokerEpoch | None = None
     """The epoch under which its last process was shut down cleanly; None where it was not, or never ran."""
     returning: bool = False
@@ -64,8 +69,10 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
 
     A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
     has ended. Raises DuplicateBrokerError where the id belongs to another directory, UnknownBrokerError where a broker
-    comes back that was removed, InvalidRequestError where a broker would become an observer or cease to be one.
+    comes back that was removed, UnsupportedLevelError where its program does not speak the cluster's metadata level,
+    InvalidRequestError where a broker would become an observer or cease to be one.
     """
+    check_speaks(image, wanted.id, wanted.software, wanted.levels)
     before = image.brokers.get(wanted.id)
     if before is None and wanted.returning:
         # What it has was given up when it was removed, and its vote too.
@@ -90,7 +97,9 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
         rack=wanted.rack,
         failure_domain=wanted.failure_domain,
         software=wanted.software,
-        **observing(wanted.observer),
+        **version_of_registration(
+            observer=wanted.observer, levels=wanted.levels if image.level >= LEVELS_WRITTEN_FROM else None
+        ),
     )
     if before is None:
         return (registered,)

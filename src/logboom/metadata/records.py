@@ -134,6 +134,14 @@ class BrokerRegistered(_Record, frozen=True, kw_only=True, tag="broker_registere
     """The version of the program, for people."""
     observer: bool | UnsetType = UNSET
     """True for a broker that only observes; else left out. Of version 2."""
+    levels: tuple[int, int] | UnsetType = UNSET
+    """The oldest and the newest metadata level that its program speaks (`levels`). Of version 3."""
+
+
+class MetadataLevelSet(_Record, frozen=True, kw_only=True, tag="metadata_level_set"):
+    """From here on records of this level are written (`levels`)."""
+
+    level: int
 
 
 class BrokerChanged(_Record, frozen=True, kw_only=True, tag="broker_changed"):
@@ -208,6 +216,7 @@ MetadataRecord: TypeAlias = (
     | BrokerRegistered
     | BrokerChanged
     | BrokerUnregistered
+    | MetadataLevelSet
 )
 
 
@@ -227,10 +236,15 @@ _VERSIONS: Final = {
     "snapshot_begun": 2,
     "partitions_placed": 1,
     "partitions_changed": 2,
-    "broker_registered": 2,
+    "broker_registered": 3,
     "broker_changed": 1,
     "broker_unregistered": 1,
+    "metadata_level_set": 1,
 }
+LEVEL_OLDEST: Final = 1
+LEVEL_NEWEST: Final = 2
+LEVEL_OF: Final = {(MetadataLevelSet, 1): 2, (BrokerRegistered, 3): 2}
+"""The metadata levels that versions of records need, where that is not the oldest one."""
 _encoder: Final = msgspec.json.Encoder()
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)
 _list_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -251,9 +265,20 @@ def decode(data: bytes) -> MetadataRecord:
                 f"the metadata log holds a {kind.type!r} record of version {kind.version}, written by a newer Logboom; "
                 "start that version, or a newer one, on this data directory"
             )
-        return _decoder.decode(data)
+        record = _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise StorageError(f"a record of the metadata log cannot be read: {error}") from None
+    if isinstance(record, MetadataLevelSet) and record.level > LEVEL_NEWEST:
+        raise FormatVersionError(
+            f"the cluster is at metadata level {record.level}, and this program speaks levels up to {LEVEL_NEWEST}: "
+            "start a newer version of Logboom on this data directory"
+        )
+    return record
+
+
+def level_of(record: MetadataRecord) -> int:
+    """The metadata level from which on a record is written."""
+    return LEVEL_OF.get((type(record), record.version), LEVEL_OLDEST)
 
 
 def encode_all(records: Iterable[MetadataRecord]) -> bytes:

@@ -24,6 +24,7 @@ from logboom.broker.control.unclean_recovery import shown
 from logboom.metadata import MetadataRecord, apply_all
 from logboom.metadata.assignment import Election, Eligibility, PartitionChange, PartitionUpdate, decide
 from logboom.metadata.leadership import NO_ENDS, IsrProposal, LogEnd, change_isr, elect
+from logboom.metadata.levels import Levels, set_level
 from logboom.metadata.membership import (
     Registration,
     checked_epoch,
@@ -34,6 +35,7 @@ from logboom.metadata.membership import (
     unregister,
 )
 from logboom.metadata.reassignment import cancel, reassign
+from logboom.metadata.records import MetadataLevelSet
 
 PEER_LISTENER: Final = "peer"
 """The name of the listener for other brokers, in registrations."""
@@ -52,6 +54,7 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
         software=command.software,
         clean_epoch=None if clean is None else BrokerEpoch(clean),
         observer=command.observer,
+        levels=Levels(*command.levels),
         returning=command.returning,
     )
     if wanted.observer and not context.image.brokers and wanted.id == context.identity.broker_id:
@@ -59,8 +62,10 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
             "the first broker of a cluster cannot be an observer: start one without --observer, then let this one join "
             "it (--join) with an empty folder"
         )
-    records = register(context.image, wanted, context.minimum_of)
-    await context.commit(records)
+    # A cluster that begins now has no broker that could not read what this program writes.
+    first = () if context.image.version else (MetadataLevelSet(level=wanted.levels.newest),)
+    records = register(apply_all(context.image, first), wanted, context.minimum_of)
+    await context.commit([*first, *records])
     broker = context.image.brokers[wanted.id]
     if records:
         context.log.info("broker registered", broker=broker.id, epoch=broker.epoch, clean=clean is not None)
@@ -146,6 +151,16 @@ async def elect_leader(
 async def drain_broker(context: ControlContext, command: commands.DrainBroker) -> None:
     """Begin or end the draining of a broker; `balancing` then moves its replicas."""
     await context.commit(drain(context.image, BrokerId(command.broker), draining=command.draining))
+
+
+async def set_metadata_level(
+    context: ControlContext, command: commands.SetMetadataLevel, told: Mapping[BrokerId, Levels]
+) -> None:
+    """Raise or lower the metadata level. `told`: the levels that running brokers have said that they speak."""
+    records = set_level(context.image, command.level, may_lower=command.may_lower, told=told)
+    if not command.validate_only and records:
+        await context.commit(records)
+        context.log.info("metadata level set", level=command.level)
 
 
 async def unregister_broker(context: ControlContext, command: commands.UnregisterBroker) -> None:

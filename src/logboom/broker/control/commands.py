@@ -123,6 +123,8 @@ class RegisterBroker(Command, frozen=True, kw_only=True, tag="register_broker"):
     software: str = ""
     clean_epoch: int | None = None
     observer: bool = False
+    levels: tuple[int, int] = (1, 1)
+    """The oldest and the newest metadata level that its program speaks; the default is for programs that say none."""
     returning: bool = False
     """Whether it was registered before with this directory: if it is not any more, it was removed."""
 
@@ -140,6 +142,8 @@ class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
     """Whether it wants others to lead, since it is about to end."""
     stalled: bool = False
     """Whether its disk hangs: it can neither write nor follow."""
+    levels: tuple[int, int] = (1, 1)
+    """As in `RegisterBroker`: below level 2 no record says it."""
 
 
 class ChangeIsr(Command, frozen=True, kw_only=True, tag="change_isr"):
@@ -195,6 +199,14 @@ class DescribeQuorum(Command, frozen=True, kw_only=True, tag="describe_quorum"):
     """The consensus group as its leader sees it (`broker.quorum.QuorumView`); changes nothing."""
 
 
+class SetMetadataLevel(Command, frozen=True, kw_only=True, tag="set_metadata_level"):
+    """The metadata level of the cluster is raised, or lowered where that is allowed (KIP-584)."""
+
+    level: int
+    may_lower: bool = False
+    validate_only: bool = False
+
+
 class UnregisterBroker(Command, frozen=True, kw_only=True, tag="unregister_broker"):
     """A broker that is gone for good is forgotten."""
 
@@ -220,6 +232,7 @@ AnyCommand: TypeAlias = (
     | DrainBroker
     | DescribeQuorum
     | UnregisterBroker
+    | SetMetadataLevel
 )
 
 

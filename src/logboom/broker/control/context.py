@@ -14,6 +14,7 @@ from logboom.base.ports import Clock, Ids
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.data_dir import Identity
 from logboom.metadata import Image, Limits, MetadataRecord, Stream
+from logboom.metadata.levels import check_written
 
 
 class MetadataWriter(Protocol):
@@ -70,4 +71,5 @@ class ControlContext:
     async def commit(self, records: Sequence[MetadataRecord]) -> None:
         """Commit the records, if there are any."""
         if records:
+            check_written(self.image, tuple(records))
             await self.writer.commit(records)

@@ -84,6 +84,8 @@ class Controller:
             function = partial(
                 broker_commands.elect_leader, ends=await self.recovery.ends_of(command.name, command.index)
             )
+        if isinstance(command, commands.SetMetadataLevel):
+            function = partial(broker_commands.set_metadata_level, told=self._liveness.levels)
         if function is None:
             raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
         if isinstance(command, commands.RegisterBroker):

@@ -21,6 +21,7 @@ from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.control.commands import Heartbeat, Lease
 from logboom.broker.control.context import ControlContext
 from logboom.metadata.leases import BrokerLeases
+from logboom.metadata.levels import Levels
 from logboom.metadata.membership import (
     begin_shutdown,
     begin_shutdown_part,
@@ -54,6 +55,8 @@ class Liveness:
         """Those that said last that their disks hang."""
         self._ending: set[BrokerId] = set()
         """Brokers that are being fenced, in one change of the metadata or in several. They get no lease."""
+        self.levels: dict[BrokerId, Levels] = {}
+        """The metadata levels that brokers said that they speak, with their heartbeats to this controller."""
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._fencing: asyncio.Task[None] | None = None
@@ -66,6 +69,7 @@ class Liveness:
         self._to_apply.clear()
         self._stalled.clear()
         self._ending.clear()
+        self.levels.clear()
         self._set_timer()
 
     def end(self) -> None:
@@ -95,6 +99,7 @@ class Liveness:
             self._leases.renew(broker, received_s)
             self._set_timer()
         self._note_stall(broker, command)
+        self.levels[broker] = Levels(*command.levels)
         is_well = command.ready and not (command.stopping or command.stalled)
         if found.fenced and self._has_followed(broker, command.applied) and is_well:
             await self._in_order(lambda: self._unfence(broker, epoch))

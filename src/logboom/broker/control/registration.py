@@ -26,6 +26,7 @@ from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.disk.data_dir import Identity
 from logboom.metadata.leases import BrokerLease
+from logboom.metadata.levels import OWN_LEVELS
 
 _NO_EPOCH: Final = BrokerEpoch(-1)
 _UNANSWERED_S: Final = 5.0
@@ -125,6 +126,7 @@ class Registration:
             software=software,
             clean_epoch=clean_epoch,
             observer=config.observer,
+            levels=OWN_LEVELS,
             returning=returning,
         )
 
@@ -211,6 +213,7 @@ class Registration:
             ready=self._ready,
             stopping=self._stopping,
             stalled=self._hooks.disk_hangs(),
+            levels=OWN_LEVELS,
         )
 
     async def _heartbeat(self, sent_s: float) -> None:

@@ -5,6 +5,7 @@ Reads the table of stream settings and that of the process's own; changes neithe
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -118,6 +119,21 @@ def describe_broker(broker: Broker) -> Iterator[Described]:
             synonyms=((name, fixed.value, Source.DEFAULT),),
         )
     yield _draining(broker)
+    yield _software()
+
+
+def _software() -> Described:
+    """The version of the program, read-only among the settings, since the protocol has no place for it."""
+    return Described(
+        name="logboom.software.version",
+        value=importlib.metadata.version("logboom"),
+        type=STRING,
+        source=Source.DEFAULT,
+        read_only=True,
+        sensitive=False,
+        documentation="The version of Logboom that the broker runs.",
+        synonyms=(),
+    )
 
 
 def _draining(broker: Broker) -> Described:

@@ -1,6 +1,6 @@
-"""UpdateFeatures (KIP-584): there are no features whose level an administrator chooses, so every update is refused.
+"""UpdateFeatures (KIP-584): the one feature is the metadata level of the cluster.
 
-What Kafka ties to its `metadata.version` follows the program here: a newer one reads what an older one has written.
+What Kafka ties to its `metadata.version` is another thing: a feature of that name is not known here.
 """
 
 from typing import Any, Final
@@ -10,25 +10,29 @@ from logboom.kafka.errors import error_code, error_message
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Handler, Reply
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
+from logboom.metadata.levels import FEATURE
 
 _API_KEY: Final = 57
+_UPGRADE_TYPES_FROM: Final = 1
 _WITHOUT_RESULTS: Final = 2
+_UPGRADE: Final = 1
 
 
-def handle(context: RequestContext, request: Any) -> Reply:
-    """Refuse each feature; from version 2 on the request as a whole."""
+async def handle(context: RequestContext, request: Any) -> Reply:
+    """Update each feature; from version 2 on all of them or none, and the first error is that of the request."""
     cls = response_class(_API_KEY, context.api_version)
-    names = [one.feature for one in request.feature_updates]
-    refused = [InvalidUpdateVersionError(f"there is no feature {name!r} here") for name in names]
-    whole: LogboomError | None = None
+    together = context.api_version >= _WITHOUT_RESULTS
+    outcomes: list[LogboomError | None] = [_fault(one.feature) for one in request.feature_updates]
+    if not (together and any(outcomes)):
+        for number, one in enumerate(request.feature_updates):
+            outcomes[number] = outcomes[number] or await _update(context, request, one)
+    whole = next(filter(None, outcomes), None) if together else None
     results: tuple[Any, ...] = ()
-    if context.api_version >= _WITHOUT_RESULTS:
-        whole = refused[0] if refused else None
-    else:
+    if not together:
         one_cls = nested(cls, "results")
         results = tuple(
-            make(one_cls, feature=name, error_code=error_code(error), error_message=error_message(error))
-            for name, error in zip(names, refused, strict=True)
+            make(one_cls, feature=one.feature, error_code=error_code(error), error_message=error_message(error))
+            for one, error in zip(request.feature_updates, outcomes, strict=True)
         )
     return make(
         cls,
@@ -39,4 +43,23 @@ def handle(context: RequestContext, request: Any) -> Reply:
     )
 
 
-HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle)
+def _fault(name: str) -> LogboomError | None:
+    if name == FEATURE:
+        return None
+    return InvalidUpdateVersionError(f"there is no feature {name!r} here; there is {FEATURE}")
+
+
+async def _update(context: RequestContext, request: Any, one: Any) -> LogboomError | None:
+    has_types = context.api_version >= _UPGRADE_TYPES_FROM
+    may_lower = one.upgrade_type != _UPGRADE if has_types else one.allow_downgrade
+    validate_only = has_types and request.validate_only
+    try:
+        await context.broker.catalog.set_metadata_level(
+            one.max_version_level, may_lower=may_lower, validate_only=validate_only
+        )
+    except LogboomError as error:
+        return error
+    return None
+
+
+HANDLER = Handler(api_key=_API_KEY, min_version=0, max_version=2, handle=handle, changes=True)
