@@ -4,14 +4,19 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.running import ok, refused
+from tests.docs.blocks import blocks_of
 from tests.support.cluster import STOP_TIMEOUT_S, ClusterProcess
+from tests.support.commands import LogboomProcess, run_logboom
 from tests.support.server import BrokerProcess, free_port
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +103,44 @@ def test_what_makes_no_sense_is_refused(whole: ClusterProcess) -> None:
     assert "is not paused" in refused("cluster", "resume", "1", *data)
     assert "is in use" in refused("cluster", "up", *data)
     assert "no cluster runs in" in refused("cluster", "kill", "1", "--data", "/nowhere")
+
+
+def test_the_lines_of_the_readme_do_what_they_say(whole: ClusterProcess, tmp_path: Path) -> None:
+    (block,) = (block for block in blocks_of(README) if "logboom cluster up" in block.text)
+    lines = [line.partition("#")[0].split()[1:] for line in block.text.splitlines()]
+    assert lines == [["cluster", "up"], ["cluster", "status", "--watch"], ["cluster", "kill", "1"]]
+    (tmp_path / "logboom-cluster").symlink_to(whole.folder)  # what `cluster up` makes where it is not told a folder
+    with watched(lines[1], tmp_path) as screen:
+        told = run_logboom(lines[2], timeout_s=60, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+        whole.until(lambda told: fenced(told) == [1])
+        whole.until(lambda _: "fenced, down" in screen())
+    assert "`start 1` brings it back" in block.text
+    assert run_logboom(["cluster", "start", "1"], timeout_s=60, cwd=tmp_path).returncode == 0
+    whole.until(is_whole)
+
+
+@contextmanager
+def watched(arguments: list[str], directory: Path) -> Iterator[Callable[[], str]]:
+    """A command that goes on until Ctrl-C, in a terminal of its own; gives all that it has shown so far."""
+    ours, its = os.openpty()
+    os.set_blocking(ours, False)
+    shown = bytearray()
+
+    def screen() -> str:
+        with suppress(BlockingIOError):
+            shown.extend(os.read(ours, 1 << 16))
+        return shown.decode(errors="replace")
+
+    process = LogboomProcess(arguments, stdout=its, cwd=directory, env={**os.environ, "NO_COLOR": "1"})
+    try:
+        yield screen
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(STOP_TIMEOUT_S)
+        os.close(ours)
+        os.close(its)
 
 
 def test_one_more_broker_joins_and_is_forgotten(whole: ClusterProcess, tmp_path: Path) -> None:
