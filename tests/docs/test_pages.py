@@ -1,7 +1,7 @@
 """Every command, program and file in the documentation is run as it stands there.
 
-The pages say 127.0.0.1:9092, 127.0.0.1:9644 and .venv/bin/logboom; here the broker stands on free ports and the tests'
-own interpreter is used. Nothing else is changed.
+The pages say 127.0.0.1:9092, 127.0.0.1:9644, nats://127.0.0.1:4222 and .venv/bin/logboom; here the broker stands on
+free ports and the tests' own interpreter is used. Nothing else is changed.
 """
 
 import os
@@ -17,11 +17,13 @@ from pathlib import Path
 
 import pytest
 from tests.docs.blocks import Block, blocks_of
+from tests.nats.servers import program
 from tests.support.server import BrokerProcess
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")])
 WAIT_S = 240
+_NATS = "nats://127.0.0.1:4222"
 
 
 def title(page: Path) -> str:
@@ -53,7 +55,11 @@ def test_every_command_works(page: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     prepare(work)
-    with BrokerProcess(tmp_path / "data") as broker:
+    with_nats = _NATS in page.read_text()
+    if with_nats and program() is None:
+        pytest.skip("no nats-server here: apt-get install nats-server")
+    given = ["--nats", "embedded", "--set", "nats.embedded_listen=127.0.0.1:0"] if with_nats else []
+    with BrokerProcess(tmp_path / "data", *given) as broker:
         run_page(page, Runner(work, broker))
 
 
@@ -71,7 +77,9 @@ class Runner:
         self._work, self._broker = work, broker
 
     def _here(self, text: str) -> str:
-        return text.replace("127.0.0.1:9092", self._broker.kafka).replace("127.0.0.1:9644", self._broker.http)
+        nats = str(self._broker.ready["nats"])
+        text = text.replace("127.0.0.1:9092", self._broker.kafka).replace("127.0.0.1:9644", self._broker.http)
+        return text.replace(_NATS, nats)
 
     @property
     def _environment(self) -> dict[str, str]:

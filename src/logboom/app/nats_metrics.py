@@ -26,8 +26,6 @@ _COUNTERS: Final = {
     "elsewhere": "Messages received that another broker stores, since it leads their partition.",
     "acks": "Answers sent to reply subjects, errors among them.",
     "lost_acks": "Answers for which there was no connection.",
-    "handovers": "Leaderships taken over from a broker that was alive.",
-    "handed_over": "Messages passed on to the next leader of their partition.",
 }
 _BY_REASON: Final = {
     "disconnects": "Connections lost, by what was the matter; plain messages published meanwhile are lost.",

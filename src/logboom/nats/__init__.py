@@ -12,7 +12,7 @@ Rooms, lowest first; each imports only those before it:
     config, metrics   settings and counters
     wire/             pure: what is in a message and in an ack (headers, envelopes, JetStream's JSON)
     link/             the connection that is kept up, and subscriptions on it
-    ingress/          which subscriptions this broker holds, what becomes of a message, handing over to the next leader
+    ingress/          which subscriptions this broker holds, what becomes of a message
     door              start and stop
 
 Subscriptions follow leaderships: a broker holds those of the partitions that it leads (`ingress.plan`). NATS cannot be

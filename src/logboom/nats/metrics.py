@@ -42,7 +42,3 @@ class NatsMetrics:
     """Answers for which there was no connection."""
     inflight_bytes: int = 0
     """Gauge: memory of messages that have arrived and are not stored yet."""
-    handovers: int = 0
-    """Leaderships that this broker took over from one that was alive, messages under way included."""
-    handed_over: int = 0
-    """Messages that this broker passed on to the next leader of their partition."""
