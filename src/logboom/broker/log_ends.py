@@ -6,7 +6,7 @@ is eligible, the one whose log goes farthest has the most of what was committed 
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -22,8 +22,14 @@ from logboom.metadata.leadership import LogEnd
 Find: TypeAlias = Callable[[ReplicaKey], Partition]
 """A partition of this broker. Raises LogboomError where it is not here, or cannot be used."""
 _ANSWER_S: Final = 2.0
-_QUESTIONS: Final = msgspec.msgpack.Decoder(list[tuple[UUID, int]])
-_ANSWERS: Final = msgspec.msgpack.Decoder(list[tuple[int, int] | None])
+QUESTIONS_MAX: Final = 10_000
+"""Partitions of one question: to look for so many takes a few hundredths of a second, during which nothing else is
+done."""
+_Many = msgspec.Meta(max_length=QUESTIONS_MAX)
+_Epoch = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_QUESTIONS: Final = msgspec.msgpack.Decoder(Annotated[list[tuple[UUID, int]], _Many])
+_ANSWERS: Final = msgspec.msgpack.Decoder(Annotated[list[tuple[_Epoch, _Offset] | None], _Many])
 
 
 class LogEnds:
@@ -53,18 +59,26 @@ class LogEnds:
         }
 
     async def _ends_of(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> Mapping[ReplicaKey, LogEnd]:
-        if broker == self._own:
-            told = [self._end(key) for key in keys]
-        else:
-            body = msgspec.msgpack.encode(list(keys))
-            try:
-                answer = await self._peers.call(broker, FrameKind.LOG_ENDS, (body,), timeout_s=_ANSWER_S)
-                told = _ANSWERS.decode(answer)
-            except (LogboomError, msgspec.DecodeError):
+        found: dict[ReplicaKey, LogEnd] = {}
+        for start in range(0, len(keys), QUESTIONS_MAX):
+            some = keys[start : start + QUESTIONS_MAX]
+            told = [self._end(key) for key in some] if broker == self._own else await self._told(broker, some)
+            if len(told) != len(some):
                 return {}
-        return {
-            key: LogEnd(Epoch(end[0]), Offset(end[1])) for key, end in zip(keys, told, strict=False) if end is not None
-        }
+            for key, end in zip(some, told, strict=True):
+                if end is not None:
+                    found[key] = LogEnd(Epoch(end[0]), Offset(end[1]))
+        return found
+
+    async def _told(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> list[tuple[int, int] | None]:
+        """What another broker answers; nothing where it does not, or sends what is no answer."""
+        body = msgspec.msgpack.encode(list(keys))
+        try:
+            answer = await self._peers.call(broker, FrameKind.LOG_ENDS, (body,), timeout_s=_ANSWER_S)
+            told: list[tuple[int, int] | None] = _ANSWERS.decode(answer)
+        except (LogboomError, msgspec.DecodeError):
+            return []
+        return told
 
     async def _asked(self, _: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
         try:

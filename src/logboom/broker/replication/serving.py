@@ -20,7 +20,13 @@ from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import InvalidRequestError, LogboomError, NotLeaderError, StaleBrokerEpochError
+from logboom.base.errors import (
+    InvalidRequestError,
+    LogboomError,
+    NotLeaderError,
+    StaleBrokerEpochError,
+    UnknownBrokerError,
+)
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.base.ports import Bytes, Clock
 from logboom.broker.metrics import Counters
@@ -197,7 +203,7 @@ class FetchServing:
     # --- requests -----------------------------------------------------------------------------------------------
 
     async def fetch(self, identity: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
-        """Answer a FETCH frame. Raises InvalidRequestError, StaleBrokerEpochError."""
+        """Answer a FETCH frame. Raises InvalidRequestError, UnknownBrokerError, StaleBrokerEpochError."""
         request = wire.decode_request(body)
         session = self._session_of(identity.broker_id, request)
         session.latest, session.heard_s = request, self._clock.monotonic_s()
@@ -210,7 +216,10 @@ class FetchServing:
                 return wire.encode_answer(wire.AnswerHeader(items, session.left), records)
 
     def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> _Session:
-        if request.broker_epoch < self._registered(replica):
+        registered = self._registered(replica)
+        if registered < 0:
+            raise UnknownBrokerError(f"no broker is registered as {replica} yet, as far as this one has heard")
+        if request.broker_epoch < registered:
             raise StaleBrokerEpochError(f"a fetch of broker {replica} comes from an earlier process of it")
         session = self._sessions.get((replica, request.observer))
         if session is not None and session.number == request.session:
@@ -263,6 +272,7 @@ class FetchServing:
                 continue
             if session.pending.get(key) is item:
                 del session.pending[key]
+                session.new.discard(key)
             answer, data = answered
             items.append(answer)
             if data:

@@ -1,12 +1,13 @@
 """The messages between a follower and a leader: a header in msgpack, and the records behind it as they are.
 
 The length of the header comes first, in four bytes. Arrays, not maps: a request may name ten thousand partitions. A
-reader takes nothing for granted: what does not fit the types is InvalidRequestError.
+reader takes nothing for granted: what does not fit the types and their bounds is InvalidRequestError. Whoever sends has
+the cluster's key, but may be of another version, have damaged memory, or lie.
 """
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,24 +18,31 @@ from logboom.base.ports import Bytes
 from logboom.broker.partition.replication_port import ReplicaKey
 
 Message = TypeVar("Message")
+ITEMS_MAX: Final = 100_000
+"""Partitions that a message names: no cluster has more."""
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_CountOrNone: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+_Number32: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Bytes16: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 _LENGTH: Final = Struct(">I")
 
 
 class FetchItem(msgspec.Struct, frozen=True, array_like=True):
     """`following.Fetch`, of one partition."""
 
-    stream: bytes
-    index: int
-    number: int
-    epoch: int
-    offset: int
-    last_epoch: int
-    durable_end: int
-    partition_epoch: int = -1
+    stream: _Bytes16
+    index: _Number32
+    number: _Count
+    epoch: _Epoch
+    offset: _Count
+    last_epoch: _Epoch
+    durable_end: _Count
+    partition_epoch: _Epoch = -1
     """The default is for followers of an earlier version: they stay outside the ISR until they are of this one."""
-    heard: int = -1
+    heard: _CountOrNone = -1
     """-1 is for followers of an earlier version, which do not say it."""
-    log_start: int = -1
+    log_start: _CountOrNone = -1
     """The first offset of the follower's log; -1 as above."""
 
 
@@ -44,13 +52,13 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
     session: int
     begins: bool
     """Whether the session begins with this request."""
-    broker_epoch: int
-    max_wait_ms: int
-    max_bytes: int
+    broker_epoch: _CountOrNone
+    max_wait_ms: _Number32
+    max_bytes: _Number32
     """Of all records of the answer together; one partition's come however many bytes they are."""
-    partition_max_bytes: int
-    items: list[FetchItem]
-    told: int
+    partition_max_bytes: _Number32
+    items: Annotated[list[FetchItem], msgspec.Meta(max_length=ITEMS_MAX)]
+    told: _Count
     """How many `DurableEnds` went out in this session before: a leader that has fewer of them has lost some."""
     observer: bool = False
     """Whether this session is for copies that observe, which a broker asks for apart from its replicas."""
@@ -59,14 +67,14 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
 class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
     """`following.FetchAnswered`, of one partition."""
 
-    stream: bytes
-    index: int
-    number: int
-    high_watermark: int = 0
-    log_start: int = 0
-    size_bytes: int = 0
+    stream: _Bytes16
+    index: _Number32
+    number: _Count
+    high_watermark: _Count = 0
+    log_start: _Count = 0
+    size_bytes: _Number32 = 0
     """Of its records, which lie behind those of the items before it."""
-    diverging: tuple[int, int] | None = None
+    diverging: tuple[_Epoch, _Count] | None = None
     refusal: str = ""
     """Why the fetch was not served, for people; it is to be sent again, later."""
 
@@ -74,8 +82,8 @@ class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
     """What comes before the records."""
 
-    items: Sequence[AnswerItem]
-    left: Sequence[tuple[bytes, int]] = ()
+    items: Annotated[Sequence[AnswerItem], msgspec.Meta(max_length=ITEMS_MAX)]
+    left: Annotated[Sequence[tuple[_Bytes16, _Number32]], msgspec.Meta(max_length=ITEMS_MAX)] = ()
     """To an observer: fetches of the session, by stream and index, for which there is news that has to wait. Of all
     others that are not answered there was none."""
 
@@ -83,14 +91,14 @@ class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
 class DurableEnd(msgspec.Struct, frozen=True, array_like=True):
     """`following.TellDurableEnd`, of one partition."""
 
-    stream: bytes
-    index: int
-    number: int
+    stream: _Bytes16
+    index: _Number32
+    number: _Count
     """Of the fetch beside which it is told."""
-    epoch: int
-    durable_end: int
-    partition_epoch: int = -1
-    log_start: int = -1
+    epoch: _Epoch
+    durable_end: _Count
+    partition_epoch: _Epoch = -1
+    log_start: _CountOrNone = -1
     """As in `FetchItem`."""
 
 
@@ -98,8 +106,8 @@ class DurableEnds(msgspec.Struct, frozen=True, array_like=True):
     """How far a follower's logs are synced, and where they begin."""
 
     session: int
-    broker_epoch: int
-    ends: Sequence[DurableEnd]
+    broker_epoch: _CountOrNone
+    ends: Annotated[Sequence[DurableEnd], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -109,9 +117,7 @@ _ends_decoder: Final = msgspec.msgpack.Decoder(DurableEnds)
 
 
 def key_of(stream: bytes, index: int) -> ReplicaKey:
-    """The partition that an item names. Raises InvalidRequestError."""
-    if len(stream) != 16:
-        raise InvalidRequestError("a partition is named by a stream id of another length than 16 bytes")
+    """The partition that an item names."""
     return StreamId(UUID(bytes=stream)), PartitionIndex(index)
 
 
@@ -122,7 +128,14 @@ def encode_request(request: FetchRequest) -> list[Bytes]:
 
 def decode_request(body: memoryview) -> FetchRequest:
     """Raises InvalidRequestError."""
-    return _decoded(_request_decoder, body)
+    request = _decoded(_request_decoder, body)
+    for one in request.items:
+        if one.durable_end > one.offset:
+            raise InvalidRequestError(
+                f"a follower says that it has synced its log up to {one.durable_end}, and asks for what is at "
+                f"{one.offset}"
+            )
+    return request
 
 
 def encode_answer(answer: AnswerHeader, records: Sequence[Bytes]) -> list[Bytes]:
