@@ -1,7 +1,6 @@
 """Messages that an ordinary client publishes on NATS, taken by a real broker from a real nats-server."""
 
 import asyncio
-from collections.abc import Iterator
 
 import nats.errors
 import nats.js.errors
@@ -23,14 +22,6 @@ from tests.support.server import BrokerProcess
 import nats
 
 pytestmark = needs_nats_server
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    directory = tmp_path_factory.mktemp("nats")
-    settings = ("--nats", "embedded", "--set", "nats.embedded_listen=127.0.0.1:0")
-    with BrokerProcess(directory / "data", *settings) as process:
-        yield process
 
 
 def url(broker: BrokerProcess) -> str:

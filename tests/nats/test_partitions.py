@@ -1,0 +1,104 @@
+"""Streams with several partitions, and several streams of one subject: each message is where it belongs, and once."""
+
+import asyncio
+
+from nats.aio.client import Client
+from tests.nats.servers import WAIT_S, attach, end, needs_nats_server, on_a_loop, published, stored, taken
+from tests.support.server import BrokerProcess
+
+import nats
+
+pytestmark = needs_nats_server
+
+COUNT = 60
+
+
+def values(broker: BrokerProcess, stream: str, partitions: int) -> list[list[bytes]]:
+    """What each partition holds, without what `taken` has asked with."""
+    found = []
+    for index in range(partitions):
+        records = stored(broker.kafka, stream, end(broker.kafka, stream, index), index)
+        found.append([one.value for one in records if one.value != b"probe"])
+    return found
+
+
+async def publish(client: Client, *subjects: str) -> None:
+    """`COUNT` messages for each subject, all acked."""
+    await asyncio.gather(
+        *(published(client, subject, f"{subject} {number}".encode()) for subject in subjects for number in range(COUNT))
+    )
+
+
+async def connected(broker: BrokerProcess) -> Client:
+    return await nats.connect(str(broker.ready["nats"]))
+
+
+@on_a_loop
+async def test_a_partitioner_keeps_what_belongs_together_together(broker: BrokerProcess) -> None:
+    attach(broker.kafka, "by-token", "by.*.x", partitions=3, partitioner="token:2")
+    client = await connected(broker)
+    await taken(client, "by.probe.x")
+    subjects = [f"by.{letter}.x" for letter in "abcdefgh"]
+    await publish(client, *subjects)
+    await client.close()
+    found = values(broker, "by-token", 3)
+    assert sum(map(len, found)) == COUNT * len(subjects)
+    for subject in subjects:
+        own = [[value for value in each if value.startswith(subject.encode())] for each in found]
+        assert sorted(map(len, own)) == [0, 0, COUNT]
+    assert sum(1 for each in found if each) > 1
+
+
+@on_a_loop
+async def test_the_subject_may_say_the_partition(broker: BrokerProcess) -> None:
+    attach(broker.kafka, "named", "named.{partition}.>", partitions=3)
+    client = await connected(broker)
+    for index in range(3):
+        await taken(client, f"named.{index}.probe")
+    await publish(client, "named.0.a", "named.1.a", "named.2.b.c")
+    await client.close()
+    found = values(broker, "named", 3)
+    assert [{value.split()[0] for value in each} for each in found] == [
+        {b"named.0.a"},
+        {b"named.1.a"},
+        {b"named.2.b.c"},
+    ]
+    assert [len(each) for each in found] == [COUNT] * 3
+
+
+@on_a_loop
+async def test_round_robin_spreads_and_doubles_nothing(broker: BrokerProcess) -> None:
+    attach(broker.kafka, "spread", "spread", partitions=3, partitioner="round_robin")
+    client = await connected(broker)
+    await taken(client, "spread")
+    await publish(client, "spread")
+    await client.close()
+    found = values(broker, "spread", 3)
+    assert sorted(value for each in found for value in each) == sorted(f"spread {n}".encode() for n in range(COUNT))
+    assert sum(1 for each in found if each) > 1
+
+
+@on_a_loop
+async def test_streams_of_a_group_split_the_messages_and_others_get_all(broker: BrokerProcess) -> None:
+    attach(broker.kafka, "half-1", "split", group="halves")
+    attach(broker.kafka, "half-2", "split", group="halves")
+    attach(broker.kafka, "whole", "split")
+    client = await connected(broker)
+    async with asyncio.timeout(WAIT_S):
+        while not all(end(broker.kafka, stream) for stream in ("half-1", "half-2", "whole")):
+            await taken(client, "split")
+    sent = [b"%d" % number for number in range(COUNT)]
+    for payload in sent:
+        await client.publish("split", payload)
+    await client.flush()
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            first, second, whole = (values(broker, stream, 1)[0] for stream in ("half-1", "half-2", "whole"))
+            if len(first) + len(second) >= COUNT and len(whole) >= COUNT:
+                break
+            await asyncio.sleep(0.05)
+    await client.close()
+    assert sorted([*first, *second]) == sorted(sent)
+    assert first
+    assert second
+    assert whole == sent
