@@ -4,9 +4,8 @@ import ast
 import asyncio
 import statistics
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "logboom"
@@ -25,6 +24,7 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -40,17 +40,15 @@ def test_there_is_something_to_look_at() -> None:
     assert len(MODULES) > 50
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_module_says_what_it_is_and_stays_small(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)), "no docstring"
-    assert len(text.splitlines()) <= MODULE_MAX_LINES
+def test_modules_say_what_they_are() -> None:
+    """A package opens with what a newcomer must know."""
+    assert [name_of(path) for path in MODULES if not ast.get_docstring(tree_of(path))] == []
 
 
-def test_modules_of_tests_stay_small_too() -> None:
+def test_modules_stay_small() -> None:
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-        for path in (ROOT / "tests").rglob("*.py")
+        for path in (*MODULES, *(ROOT / "tests").rglob("*.py"))
     }
     assert {where: length for where, length in lengths.items() if length > MODULE_MAX_LINES} == {}
 
@@ -86,11 +84,6 @@ def test_broad_excepts_give_their_reason() -> None:
         if "except Exception" in line and len(line.partition("BLE001")[2].strip(" #-:")) < 10
     ]
     assert bare == []
-
-
-@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=name_of)
-def test_every_package_opens_with_what_a_newcomer_must_know(path: Path) -> None:
-    assert ast.get_docstring(tree_of(path)), "an __init__ without a docstring"
 
 
 def test_classes_do_one_thing() -> None:
