@@ -1,4 +1,4 @@
-"""How far the state machine has been told to apply the log, how far it has done so, and the bound between the two."""
+"""Up to where the state machine was asked to apply the log, up to where it has, and the bound between the two."""
 
 from logboom.raft.messages import Index
 

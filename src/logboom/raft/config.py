@@ -19,7 +19,7 @@ class RaftConfig:
     """Chance for election timeouts: nodes that draw differently do not campaign at the same time."""
 
     election_ticks: int = 10
-    """A follower that hears nothing from a leader for this long, up to twice as long at random, campaigns."""
+    """A follower that receives nothing from a leader for this long, up to twice as long at random, campaigns."""
 
     heartbeat_ticks: int = 1
     """How often a leader sends heartbeats."""
@@ -40,8 +40,8 @@ class RaftConfig:
     """Their entries' payload; 0 for no limit."""
 
     check_quorum: bool = False
-    """A leader that has not heard of a majority for an election timeout steps down, and a follower that has a leader
-    ignores elections (thesis, sections 6.2 and 4.2.3)."""
+    """A leader that has received nothing from a majority for an election timeout steps down, and a follower that has a
+    leader ignores elections (thesis, sections 6.2 and 4.2.3)."""
 
     pre_vote: bool = False
     """Ask whether an election could be won before the term is raised for it (thesis, section 9.6)."""

@@ -59,7 +59,7 @@ class Core:
         self.lead = NOBODY
         self.role = Role.FOLLOWER
         self.election_elapsed = 0
-        """Ticks since this node heard of its leader, campaigned, or, as a leader, checked its quorum."""
+        """Ticks since a message of the leader, the last campaign or, on a leader, the last check of the quorum."""
 
         self.randomized_election_ticks = 0
         self.read_states: list[ReadState] = []

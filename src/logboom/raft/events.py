@@ -158,7 +158,7 @@ class Apply:
 class ConfigurationChanged:
     """From the entry at `index` on these are the members.
 
-    A node that is not among them any more goes on until it neither leads nor hears of a leader: the others may need it.
+    A node that is not among them any more goes on until it neither leads nor has a leader: the others may need it.
     """
 
     index: Index

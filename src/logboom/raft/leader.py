@@ -184,7 +184,7 @@ class Leader:
     # --- leadership ----------------------------------------------------------------------------------------------
 
     def _check_quorum(self) -> bool:
-        """Step down unless a majority was heard of since the last check; False if it was not."""
+        """Step down unless a majority sent something since the last check; False if it did not."""
         core = self._core
         active = core.tracker.is_quorum_active()
         if not active:
@@ -199,7 +199,7 @@ class Leader:
         core = self._core
         if progress.is_learner or self.transferee == transferee:
             return
-        self.transferee = NOBODY  # a wish for another one replaces the one before
+        self.transferee = NOBODY  # a new transfer replaces the one before
         if transferee == core.node_id:
             return
         core.election_elapsed = 0  # it has an election timeout from now

@@ -205,7 +205,7 @@ class ConfChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MessageType(IntEnum):
-    """Numbers of raftpb. What each one does is told where it is handled."""
+    """Numbers of raftpb. What each one does is documented where it is handled."""
 
     HUP = 0
     BEAT = 1

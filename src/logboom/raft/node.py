@@ -175,8 +175,8 @@ class Node:
     def _tick(self, now_ms: int) -> None:
         """Let the ticks pass that are due.
 
-        Where the process stood still for an election timeout, two of them pass, however long it was: a leader then
-        looks twice whether a majority was heard of, and steps down before it answers anything.
+        Where the process was paused for an election timeout or longer, two timeouts pass, however long it was: a leader
+        then checks its quorum twice, and steps down before it answers anything.
         """
         due = (now_ms - self._last_tick_ms) // self._tick_ms
         self._last_tick_ms += due * self._tick_ms

@@ -119,15 +119,15 @@ class Progress:
         self.flow_paused = self.inflights.is_full
 
     def sent_commit(self, commit: Index) -> None:
-        """It was told this committed index."""
+        """This committed index was sent to it."""
         self._sent_commit = commit
 
     def can_bump_commit(self, commit: Index) -> bool:
-        """Whether telling it `commit` may let it commit more than what it was told so far."""
+        """Whether `commit` may let it commit more than what was sent to it so far."""
         return commit > self._sent_commit and self._sent_commit < self.next_index - 1
 
     def maybe_update(self, acked: Index) -> bool:
-        """It acknowledged up to `acked`; False if that is no news."""
+        """It acknowledged up to `acked`; False if that was known."""
         if acked <= self.match_index:
             return False
         self.match_index = acked

@@ -22,7 +22,7 @@ class ReadOnlyOption(Enum):
     """A majority confirms the leader for each batch of reads."""
 
     LEASE_BASED = "lease-based"
-    """The leader relies on having heard of a majority within the last election timeout. Wrong clocks make it unsafe."""
+    """The leader relies on messages of a majority within the last election timeout. Wrong clocks make it unsafe."""
 
 
 @dataclass(frozen=True, slots=True)

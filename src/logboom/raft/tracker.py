@@ -85,7 +85,7 @@ class ProgressTracker:
         return None if progress is None else progress.match_index
 
     def is_quorum_active(self) -> bool:
-        """Whether enough voters were heard of lately to decide anything."""
+        """Whether a quorum of voters has sent something recently."""
         active = {node_id: each.recent_active for node_id, each in self.progress.items() if not each.is_learner}
         return self.config.voters.vote_result(active) is VoteResult.WON
 

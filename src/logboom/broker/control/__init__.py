@@ -11,8 +11,8 @@
     controllership      which broker the controller is
     registration        this broker's own part: it registers, sends heartbeats, knows until when its lease holds
     liveness            the controller's part: it renews leases, and fences brokers whose leases have ended
-    members, nodes      which brokers belong to the consensus group, and which broker a node of it is
-    membership          which of them vote
+    nodes               which broker a node of the consensus group is
+    membership, voters  the members of that group: adding and removing them, and which of them vote
     upkeep              replicas of internal streams, observers, and preferred leaders
     unclean_recovery    a leader for partitions whose in-sync replicas are all gone, where that is allowed (KIP-966)
     controller_loop     runs the two above while this broker is the controller

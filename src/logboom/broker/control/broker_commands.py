@@ -100,8 +100,8 @@ async def lose_replicas(context: ControlContext, command: commands.ReplicasLost)
     """Take replicas without records out of ISR and ELR; others lead where they did.
 
     The partition epoch rises in any case, so that a proposal which still counts on the lost records is refused, and
-    messages of the lost copy are told from those of the next one. Where nobody else holds what is committed, the
-    partition stays as it is: whoever runs the cluster has to decide.
+    messages of the lost copy can be distinguished from those of the next one. Where nobody else holds what is
+    committed, the partition stays as it is: whoever runs the cluster has to decide.
     """
     broker = checked_epoch(context.image, BrokerId(command.broker), BrokerEpoch(command.epoch)).id
     by_stream: dict[StreamId, list[int]] = {}
@@ -164,7 +164,7 @@ async def set_metadata_level(
 
 
 async def unregister_broker(context: ControlContext, command: commands.UnregisterBroker) -> None:
-    """Forget a broker that is gone for good; its replicas count no more, and wait for a new disk under its id.
+    """Remove a broker that will not return; its replicas leave ISR and ELR, and wait for a new disk under its id.
 
     Raises InvalidRequestError while it is running, or where nobody else has all records of a partition.
     """

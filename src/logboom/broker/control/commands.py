@@ -1,8 +1,8 @@
 """What a broker asks of the controller, as messages: one class a command, and the answer.
 
 Sent in MessagePack between brokers of one cluster; on the controller's own broker the same objects are handed over as
-they are. A command says what is wanted, never what the records are: those depend on the image, which the controller
-alone knows for sure. Every command may be repeated when its answer was lost (`settled_by`).
+they are. A command says what is to be achieved, never which records: those depend on the image, and only the
+controller's is certain to be the latest. Every command may be repeated when its answer was lost (`settled_by`).
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class EnsureStream(Command, frozen=True, kw_only=True, tag="ensure_stream"):
 
 
 class AddPartitions(Command, frozen=True, kw_only=True, tag="add_partitions"):
-    """A stream grows."""
+    """A stream gets more partitions."""
 
     name: str
     total: int
@@ -208,7 +208,7 @@ class SetMetadataLevel(Command, frozen=True, kw_only=True, tag="set_metadata_lev
 
 
 class UnregisterBroker(Command, frozen=True, kw_only=True, tag="unregister_broker"):
-    """A broker that is gone for good is forgotten."""
+    """A broker that will not return is removed from the metadata."""
 
     broker: int
 
@@ -245,7 +245,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     cluster_id: str
     members: dict[int, tuple[str, tuple[str, int] | None]]
-    """Directory id and peer address of each registered broker, by its id: a new one knows no other way to them."""
+    """Directory id and peer address of each registered broker, by its id: a new broker has no other source for them."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,7 +255,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     applied: int
     """The last entry of the metadata that the controller has applied."""
     may_stop: bool
-    """Whether everything that others can lead is led by others."""
+    """Whether other brokers lead all partitions that another broker can lead."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The controller: executes commands while this broker leads the consensus group, one at a time and each to its end.
 
 A command that has begun goes on when its caller is gone: it must not stop between its commit and what follows from it.
-Heartbeats alone take no turn, since they must be answered while a thousand partitions are created.
+Heartbeats alone do not wait for the others, since they must be answered while a thousand partitions are created.
 
 Life: that of the broker. `leadership_changed` begins and ends controllerships; `drain` before the log closes.
 """
@@ -80,7 +80,7 @@ class Controller:
             return commands.answer(self._context.writer.applied_index, lease)
         function = _COMMANDS.get(type(command))
         if isinstance(command, commands.Elect) and command.unclean:
-            # Asked before its turn: others are not to wait for brokers that do not answer.
+            # Asked before the lock is taken: other commands must not wait for brokers that do not answer.
             function = partial(
                 broker_commands.elect_leader, ends=await self.recovery.ends_of(command.name, command.index)
             )

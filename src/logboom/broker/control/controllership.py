@@ -1,6 +1,6 @@
 """Who is the controller, as this broker knows: the leader of the consensus group, by broker id.
 
-Life: that of the broker. Told by the group; asked by whoever has something for the controller.
+Life: that of the broker. The group updates it; whoever sends commands to the controller reads it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ class Controllership:
         self._nodes = nodes
         self._leadership = Leadership()
         self.failure: LogboomError | None = None
-        """Why this broker follows the metadata log no more, if so: it would not see a change that another one makes."""
+        """Why this broker has stopped following the metadata log, if so: it does not see further changes."""
         self._changed = asyncio.Event()
 
     @property
@@ -38,7 +38,7 @@ class Controllership:
         return self._leadership
 
     def update(self, leadership: Leadership) -> None:
-        """The group has told news."""
+        """The group reports who leads."""
         if leadership != self._leadership:
             self._leadership = leadership
             self._changed.set()
@@ -50,5 +50,5 @@ class Controllership:
         self.update(Leadership(None, self._leadership.term))
 
     async def changed(self) -> None:
-        """Return at the next news."""
+        """Return at the next change."""
         await self._changed.wait()

@@ -1,12 +1,13 @@
-"""The controller's care for who is alive: it answers heartbeats, and fences brokers whose leases are over.
+"""Leases of brokers on the controller: it answers heartbeats, and fences brokers whose leases have ended.
 
 A lease is given only by a controller that led the group at some time after the heartbeat had come
 (`confirm_leadership`): then any other controller begins later, and gives every broker a whole lease before it fences
 one. So a broker's own view of its lease always ends first (`metadata.leases`).
 
-A fenced broker gets none, and is unfenced only once it has applied what took its leaderships away: one whose disk hangs
-sends heartbeats, and hears of no change. Such a broker says so itself, and is fenced as if it were silent: everything
-that it has a part in waits for its disk. Unless nobody else could go on with any of it.
+A fenced broker gets none, and is unfenced only once it has applied the entry that took its leaderships away: a broker
+whose disk hangs may still send heartbeats, while it applies no entry. Such a broker reports that its disk hangs, and is
+fenced as if it were silent, since everything that it has a part in waits for its disk; unless no other broker could go
+on with any of it.
 
 Life: that of the broker; `begin` and `end` with each controllership.
 """
@@ -32,9 +33,9 @@ from logboom.metadata.membership import (
 )
 
 _RETRY_S: Final = 0.1
-_STOOD_STILL: Final = 0.5
-"""A timer that is late by this share of a lease says that this process, or its machine, stood still: what others sent
-meanwhile is not read yet."""
+_PAUSED: Final = 0.5
+"""A timer that is late by this share of a lease means that this process, or its machine, was paused: heartbeats that
+came meanwhile are not read yet."""
 InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """Runs one change of the metadata after the other."""
 
@@ -138,7 +139,8 @@ class Liveness:
         return any(can(other) for one in held for other in (*one.isr, *one.elr))
 
     def _has_followed(self, broker: BrokerId, applied: int) -> bool:
-        """Whether a fenced broker knows that it was fenced: what was applied here when it was first heard of."""
+        """Whether a fenced broker has applied everything up to its fencing: what was applied here at its first
+        heartbeat."""
         return applied >= self._to_apply.setdefault(broker, self._context.writer.applied_index)
 
     async def _unfence(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
@@ -181,8 +183,11 @@ class Liveness:
         if leases is None:
             return
         late_s = self._now_s() - self._due_s
-        if late_s > _STOOD_STILL * self._context.config.now.lease_ms / 1_000:
-            self._context.log.warning("this controller stood still, so it fences nobody yet", seconds=round(late_s, 3))
+        if late_s > _PAUSED * self._context.config.now.lease_ms / 1_000:
+            self._context.log.warning(
+                "this controller was paused, so every broker gets a whole lease before it may be fenced",
+                seconds=round(late_s, 3),
+            )
             leases.begin_anew(self._now_s())
         expired = leases.expired(self._now_s())
         if self._fencing is not None and not self._fencing.done():
@@ -193,7 +198,7 @@ class Liveness:
             self._set_timer()
 
     async def _fence(self, leases: BrokerLeases, expired: tuple[BrokerId, ...]) -> None:
-        """Fence brokers, unless one of them is heard of before its turn."""
+        """Fence brokers, except those whose heartbeat arrives before."""
         try:
             for broker in expired:
                 await self._in_order(partial(self._fence_one, leases, broker))
@@ -225,7 +230,7 @@ class Liveness:
         self._ending.discard(broker)
 
     def _is_alone(self) -> bool:
-        """Whether nobody else could lead anything: a single node that stood still goes on where it was."""
+        """Whether nobody else could lead anything: a single node that was paused continues as before."""
         return all(one.id == self._context.identity.broker_id for one in self._context.image.brokers.values())
 
     def _now_s(self) -> float:

@@ -1,7 +1,7 @@
-"""The controller's care for the members of the consensus group: it makes them what the registered brokers ask for.
+"""Membership of the consensus group: the controller adds, promotes and removes members as brokers come and go.
 
-What to change next is `members.next_change`. Looked at when the brokers or the leadership have changed, and again every
-second while something is missing: a learner that catches up says so to the consensus core alone.
+`voters.next_change` decides. It is asked when the brokers or the leadership have changed, and again every second while
+voters are missing: that a learner has caught up is seen in the status of the group alone.
 
 Life: that of the broker; it acts while this broker is the controller.
 """
@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from logboom.base.errors import LogboomError
 from logboom.broker.control.context import ControlContext
-from logboom.broker.control.members import Candidate, MemberState, next_change, voters_wanted
 from logboom.broker.control.nodes import node_id_of
+from logboom.broker.control.voters import Candidate, MemberState, next_change, voters_wanted
 from logboom.broker.raft.ports import GroupStatus
 from logboom.raft import ConfChangeV2
 

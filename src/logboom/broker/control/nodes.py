@@ -27,7 +27,7 @@ class NodeDirectory:
         self.learn(PeerIdentity(one.id, one.directory_id) for one in image.brokers.values())
 
     def broker(self, node: NodeId) -> BrokerId | None:
-        """The broker of a node, if it was ever heard of."""
+        """The broker of a node; None for a node that is not known."""
         return self._brokers.get(node)
 
 

@@ -97,7 +97,7 @@ class Registration:
         self._lease = BrokerLease(config.now.lease_ms / 1_000)
         self._timer: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._may_stop = False
         self._wake = asyncio.Event()
 
@@ -114,7 +114,7 @@ class Registration:
         *,
         returning: bool,
     ) -> commands.RegisterBroker:
-        """What this process says of itself. `returning`: whether it was registered before, with this directory."""
+        """The registration of this process. `returning`: whether it was registered before, with this directory."""
         config = self._config.now
         return commands.RegisterBroker(
             id=self._identity.broker_id,
@@ -142,25 +142,26 @@ class Registration:
         """This broker has recovered: return when it is unfenced, or never will be."""
         self._ready = True
         self._wake.set()
-        async with self._news:
-            await self._news.wait_for(lambda: not self.fenced or self._ended)
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self.fenced or self._ended)
 
     async def end(self) -> None:
-        """This broker sees no change of the metadata any more: it waits for nobody, and lets its lease run out, so that
-        others lead in its place."""
+        """This broker has stopped applying metadata: whoever waits here returns, and the lease runs out, so that other
+        brokers take over its partitions."""
         if self._beating is not None:
             self._beating.cancel()
-        async with self._news:
+        async with self._changed:
             self._ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
     async def leave(self, timeout_s: float) -> bool:
-        """Ask for others to lead, and return when they do where they can; False where that takes too long."""
+        """Hand all leaderships to other brokers (controlled shutdown); returns once no partition is led here that
+        another broker can lead, or False after `timeout_s` seconds."""
         self._stopping = True
         self._wake.set()
         try:
-            async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(lambda: self._may_stop or self._ended)
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self._may_stop or self._ended)
         except TimeoutError:
             return False
         return True
@@ -218,15 +219,15 @@ class Registration:
 
     async def _heartbeat(self, sent_s: float) -> None:
         beat = self._beat_now()
-        # An answer that takes longer than the lease would be worth nothing.
+        # A later answer would be of no use: its lease would have ended.
         lease = await self._channel.ask_once(beat, commands.Lease, timeout_s=self._config.now.lease_ms / 1_000)
-        self._look()  # a lease that was over meanwhile is not to be taken for one that went on: some have seen its end
+        self._look()  # report a lease that ended meanwhile before it is renewed: it has not held all the time
         self._to_apply = max(self._to_apply, lease.applied)
         if not lease.fenced:
             self._lease.renewed(sent_s)
-        async with self._news:
+        async with self._changed:
             self.fenced, self._may_stop = lease.fenced, lease.may_stop
-            self._news.notify_all()
+            self._changed.notify_all()
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -237,7 +238,7 @@ class Registration:
     # --- the lease -----------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Tell whether the lease holds, if that is news, and look again when it ends."""
+        """Report whether the lease holds, if that has changed, and check again when it ends."""
         holds = self.holds_lease
         if holds != self._held:
             self._held = holds

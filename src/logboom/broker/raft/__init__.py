@@ -1,4 +1,4 @@
-"""The cluster's consensus group on this broker: its files, and the driver that keeps its node alive.
+"""The cluster's consensus group on this broker: its files, and the driver that runs its node.
 
 opened = OpenedGroup.open(...)                on a thread that waits for the disk: recovered, or made
 group = RaftGroup(opened, flusher=..., ...)   on the loop
@@ -7,10 +7,11 @@ await group.propose(data)                     committed and applied here, if thi
 await group.stop()
 
 ports, settings     the state machine and the transport, which others implement; limits and times
-files               what a `raft.Node` asks to be persisted, and its recovery at the start; waits for the disk
+files               what a `raft.Node` persists, and its recovery at the start; waits for the disk
 writer              the order of writes: group commit for entries, jobs for the rest
 applier, snapshots  committed entries to the state machine, one by one; when a snapshot is due
-pending, driver     who waits for what; events in, effects out, ticks
+pending             proposals and reads that wait for their outcome
+driver              events in, effects out, ticks
 group               all of it together
 """
 

@@ -13,12 +13,12 @@ from logboom.broker.raft.ports import StateMachine
 from logboom.raft import Apply, Entry, EntryType, Index, Restore, Snapshot
 
 _ENTRIES_PER_TURN: Final = 64
-"""After so many the loop gets a turn, whether or not the state machine waited for anything."""
+"""After so many entries other tasks of the loop run, whether or not the state machine waited for anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplierEvents:
-    """Whom the applier tells. On the loop."""
+    """Callbacks of the applier. On the loop."""
 
     entry_applied: Callable[[Entry], None]
     restored: Callable[[Snapshot], None]

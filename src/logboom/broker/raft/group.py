@@ -1,11 +1,11 @@
-"""One member of the group, alive: it feeds a `raft.Node` with what happens and performs what that answers.
+"""One running member of the group: it feeds events to a `raft.Node` and performs the effects that the node returns.
 
     received, propose, ...  ->  Node.step  ->  Persist              Writer: files and group commit -> Persisted
-    a tick, if it needs one                    Send                 the transport; what it drops is told the node
+    a tick, if it needs one                    Send                 the transport; the node learns of drops
     Persisted, Applied, ...                    Apply, Restore       Applier: the state machine     -> Applied
-                                               the rest             whoever waits for it
+                                               the rest             the futures that wait for them
 
-Effects are begun in the order in which the node gives them. What happens while they are is fed to the node behind them.
+Effects are begun in the order in which the node gives them. Events that occur meanwhile are fed to the node after them.
 
 A member that is the only voter needs no time: it arms no timer, and one proposal costs one append and one sync. The
 state machine is on the loop; the disk never is.
@@ -13,7 +13,8 @@ state machine is on the loop; the disk never is.
 Snapshots are taken between two entries, once many were applied since the last one, or when a member needs one. So a
 start reads no more than a snapshot and about as much again, and the entries in memory are bounded in the same way.
 
-A leader whose disk hangs or is full goes on leading what it cannot apply. It hands leadership over to another voter.
+A leader whose disk hangs or is full still leads but cannot commit with its own vote. It hands leadership to another
+voter.
 
 When the disk fails for good, the state machine raises an error, or the core finds that its log was lost, the group
 ends on this node: all who wait get the error, `on_failure` is called, and the others elect another leader. What was
@@ -98,7 +99,7 @@ _INVALID_LOG_MS: Final = 60_000
 
 
 class OpenedGroup:
-    """A member as its files have it, before it lives. Made by `open`, on a thread that may wait for the disk."""
+    """A member as recovered from its files, before it runs. Made by `open`, on a thread that may wait for the disk."""
 
     def __init__(self, files: RaftFiles, stored: Stored, node_id: NodeId) -> None:
         self.files = files
@@ -410,7 +411,9 @@ class RaftGroup:
         sent = self._transport.send(message.to, encode_message(message), is_snapshot=is_snapshot)
         if is_snapshot:
             self._driver.feed(SnapshotSent(message.to, failed=not sent))
-        elif not sent and message.type is MessageType.APP:  # heartbeats go on at the same rate whoever hears them
+        elif (
+            not sent and message.type is MessageType.APP
+        ):  # heartbeats go on at the same rate, whether they arrive or not
             self._driver.feed(PeerUnreachable(message.to))
 
     def _role_changed(self, role: Role, lead: NodeId, term: Term) -> None:

@@ -1,4 +1,4 @@
-"""The directory `metadata/` of a broker: the member of the group in it, made out of what a broker before left.
+"""The directory `metadata/` of a broker: the member of the group in it, migrated from format 1 where there is one.
 
 Up to format 1 of the data directory a broker was always alone, and its metadata was one log of records, in `metadata/`
 itself. From format 2 on it is a member of a group, in `metadata/raft`. At the first start of a program that knows

@@ -1,6 +1,6 @@
-"""Who waits for the group: proposals for their entry to be applied, readers for a leader to be confirmed.
+"""Requests that wait for the group: proposals until their entry is applied, reads until the leader is confirmed.
 
-Everything is called on the loop. A waiter that was cancelled is forgotten when its turn comes.
+Everything is called on the loop. A waiter that was cancelled is skipped.
 """
 
 import asyncio
@@ -72,8 +72,9 @@ class Proposals:
 
 
 class Reads:
-    """Readers who want to know that this node leads. One question is under way at a time; all who come meanwhile share
-    the next one, since an answer is worth something only to those who came before it was asked."""
+    """Linearizable reads: each waits until a majority has confirmed that this node leads (ReadIndex, thesis 6.4). One
+    request is under way at a time; readers that come meanwhile share the next one, since a confirmation counts only for
+    readers that came before it was asked for."""
 
     def __init__(self, ask: Callable[[int], None], timeout_s: float) -> None:
         """`ask` puts the question of that number to the group; after `timeout_s` without an answer it is put again."""
@@ -119,7 +120,7 @@ class Reads:
         self._confirmed = [(index, waiter) for index, waiter in self._confirmed if index > applied]
 
     def leadership_lost(self) -> None:
-        """Nobody will answer. Who was answered and waits for an index still gets it."""
+        """Refuse reads that are not confirmed. Those that are, and wait for an index to be applied, still get it."""
         self._refuse(NotControllerError("this broker is not the controller any more"))
 
     def end(self, error: LogboomError) -> None:
@@ -149,6 +150,6 @@ def answer(waiter: Waiter, index: Index) -> None:
 
 
 def fail(waiter: Waiter, error: LogboomError) -> None:
-    """Disappoint a waiter, if it still waits."""
+    """Give a waiter an error, if it still waits."""
     if not waiter.done():
         waiter.set_exception(error)

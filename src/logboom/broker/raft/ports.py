@@ -73,8 +73,8 @@ class MemberStatus:
 
     is_voter: bool
     recently_active: bool
-    """Whether it acknowledged something in this leadership, and was heard of since the leader last looked, as it does
-    once in an election timeout; always of the leader itself."""
+    """Whether it acknowledged something in this leadership, and sent a message since the leader's last check, as it
+    does once in an election timeout; always of the leader itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from logboom.raft import DiscardLog, Persist, Snapshot
 _RETRY_S: Final = 1.0
 
 Work = Persist | Snapshot | DiscardLog
-"""A write, a snapshot of the own state machine, or the end of the part of the log that is not needed."""
+"""A write, a snapshot of the own state machine, or the removal of a prefix of the log that is not needed."""
 
 
 class _Staged(NamedTuple):
@@ -42,7 +42,7 @@ class _Staged(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterEvents:
-    """Whom the writer tells. On the loop."""
+    """Callbacks of the writer. On the loop."""
 
     persisted: Callable[[int], None]
     """The write of that number and all before it are durable."""
@@ -133,7 +133,7 @@ class Writer:
             self._staged_bytes += size_bytes
             self._staged.append(_Staged(self._files.log_end, persist))
             self._flusher.enqueue(self, size_bytes)
-        elif self._staged:  # only the commit index: it is told behind those before it
+        elif self._staged:  # only the commit index: reported as durable after those before it
             self._staged.append(_Staged(self._files.log_end, persist))
         else:
             self._durable(persist.number)
@@ -234,7 +234,7 @@ class Writer:
         if not self._lacks_room:
             self._lacks_room = True
             self._log.error("the cluster's log waits for room on the disk", reason=str(lack))
-        if not self._ended:  # at the earliest in a later turn, when the flusher has dealt with the lack
+        if not self._ended:  # not from within the flusher, which is handling the lack of room
             self._pause = asyncio.get_running_loop().call_later(pause_s, self._try_again)
 
     def _try_again(self) -> None:

@@ -1,9 +1,9 @@
-"""Who is a member of the consensus group, and who of the members votes: what the controller changes next. Pure.
+"""Which brokers are members of the consensus group, and which of those vote: the next change to make. Pure.
 
 Every registered broker is a member, so that it gets the whole metadata log; an odd number of them are voters, three by
 default, or all there are if those are fewer than three: two voters would need both, so of two brokers one votes.
-Brokers that only observe never do. A voter that is dead stays one until its broker is removed: whether it comes back,
-nobody knows. One change is made at a time, and one that takes several steps goes through a joint configuration.
+Observers never vote. A voter that is down stays a voter until its broker is removed, since it may come back. One change
+is made at a time, and one that takes several steps goes through a joint configuration.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Candidate:
 def next_change(
     brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState], own: NodeId, *, voters_max: int
 ) -> ConfChangeV2 | None:
-    """The change that brings the group nearer to what it should be; None where it is that already."""
+    """The next change towards the wanted members and voters; None where the group has them already."""
     wanted = {one.node_id for one in brokers.values()}
     new = sorted(wanted - members.keys())
     if new:
@@ -86,7 +86,7 @@ def _promotable(brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, 
 def _least_useful(
     voters: list[NodeId], brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState], own: NodeId
 ) -> list[NodeId]:
-    """Voters in the order in which they stop being ones; the leader never does."""
+    """Voters in the order in which they are demoted; the leader is never demoted."""
     may_vote = {one.node_id: one.may_vote for one in brokers.values()}
     others = [node for node in voters if node != own]
     return sorted(others, key=lambda node: (may_vote.get(node, False), members[node].is_responding, -node))
