@@ -5,17 +5,19 @@ simulated disks; what happens, happens in the order that the source tells.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests.broker.node import append, append_soon, batch, values_of
-from tests.broker.replicated import Cluster, bytes_of, cluster_of, refusal_of, stays, until
+from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, cluster_of, refusal_of, stays, until
 from tests.support.simulated import run
 
-from logboom.base.errors import NotEnoughReplicasError, StorageError
+from logboom.base.errors import NotEnoughReplicasError, OffsetNotAvailableError, StorageError
 from logboom.base.ids import NO_BROKER, Offset
+from logboom.broker.partition.replica import Partition
 
 FIRST = "00000000000000000000"
 
@@ -343,3 +345,67 @@ def test_liftbridge_243_and_411_a_garbled_auxiliary_file_stops_no_broker(tmp_pat
         await shows(cluster, sent)
 
     with_cluster(tmp_path, body)
+
+
+def test_liftbridge_319_and_337_the_high_water_mark_goes_back_at_no_failover(tmp_path: Path) -> None:
+    """A new leader computed it of what it had last known of its own log: readers saw records vanish. Here it is never
+    below what this process has shown, and a leader tells no latest offset before it is at what others may have told."""
+
+    async def body(cluster: Cluster) -> None:
+        shown: dict[Partition, int] = {}
+        told = 0
+
+        def look() -> None:
+            for broker in cluster.brokers:
+                if broker == DIRECTOR:
+                    continue
+                copy = cluster.partition(broker, "orders")
+                assert copy.high_watermark >= shown.get(copy, 0), f"it goes back on broker {broker}"
+                shown[copy] = copy.high_watermark
+
+        def knows_what_was_told(leader: Partition) -> bool:
+            look()
+            try:
+                leader.role.leader.check_latest_known()
+            except OffsetNotAvailableError:
+                return False
+            assert leader.high_watermark >= told
+            return True
+
+        for number in range(12):
+            leader = cluster.leader("orders")
+            await until(partial(knows_what_was_told, leader), "the leader knows what is committed")
+            await append(leader, b"%d" % number)
+            told = leader.high_watermark
+            assert told == number + 1
+            look()
+            await cluster.elect("orders", 0, number % 3 + 1)
+            await led(cluster, number % 3 + 1)
+            look()
+        await shows(cluster, [b"%d" % number for number in range(12)])
+
+    with_cluster(tmp_path, body)
+
+
+def test_liftbridge_414_a_start_from_a_snapshot_of_the_metadata(tmp_path: Path) -> None:
+    """What the snapshot held was begun before the rest of the server was there, so that every start ended."""
+
+    async def live() -> None:
+        async with cluster_of(tmp_path, 3, metadata_snapshot_records=5) as cluster:
+            await cluster.create("orders", (1, 2, 3))
+            sent = [b"%d" % number for number in range(5)]
+            for value in sent:
+                await append(cluster.leader("orders"), value)
+            for number in range(12):
+                await cluster.create(f"more-{number}", (1, 2, 3))
+            logs = [name for name in cluster.disk(2).nodes if name.startswith("metadata/raft/log-")]
+            assert not any("/log-00000000000000000000/" in name for name in logs), "the log begins behind a snapshot"
+            for broker in (1, 2, 3):
+                await cluster.crash(broker, Random(broker))
+            for broker in (1, 2, 3):
+                await cluster.start(broker)
+            await alike(cluster)
+            await shows(cluster, sent)
+            assert set(cluster[2].catalog.streams()) == set(cluster.image.by_name)
+
+    run(live)
