@@ -4,7 +4,6 @@ See cut_network.
 """
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from tests.faults.cut_network import CutNetwork, both_ways
 NUMBERS = (1, 2, 3)
 SHORT = ("broker.replica_lag_max_ms=5000",)
 """So long a leader waits for a follower that it does not hear: 30 s by itself, and a cut more takes as long."""
-
-
-@pytest.fixture
-def network() -> Iterator[CutNetwork]:
-    with CutNetwork(NUMBERS) as made:
-        yield made
 
 
 @pytest.mark.slow

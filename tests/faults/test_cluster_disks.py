@@ -3,38 +3,25 @@
 Disks that fail are served by FUSE, small ones are ext4 on a loop device; both need the right to mount.
 """
 
-import errno
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.faults.cluster_load import OFFSETS, STREAM, go_on, timed, under_load
+from tests.faults.conftest import fail_syncs
 from tests.faults.test_disk_mounts import Loop
 from tests.support.brokers import ClusterBrokers, Place
 from tests.support.commands import run_logboom
-from tests.support.fusedisk import CannotMountError, FuseDisk
+from tests.support.fusedisk import FuseDisk
 from tests.support.server import BrokerStartError
 
 from logboom.sim.disk import Always
 
 SHORT = ("broker.replica_lag_max_ms=3000",)
 LEASE_MS = 2_000
-
-
-@pytest.fixture
-def disks(tmp_path: Path) -> Iterator[dict[int, FuseDisk]]:
-    with ExitStack() as mounted:
-        try:
-            yield {
-                number: mounted.enter_context(FuseDisk(tmp_path / f"fuse-{number}", capacity_bytes=512 << 20))
-                for number in (1, 2, 3)
-            }
-        except CannotMountError as reason:
-            pytest.skip(str(reason))
 
 
 def command(cluster: ClusterBrokers, *words: str) -> None:
@@ -66,10 +53,6 @@ def test_a_disk_that_comes_back_empty(tmp_path: Path) -> None:
                 command(cluster, "remove", str(lost))
                 go_on(load)
                 in_sync(cluster)
-
-
-def fail_syncs(disk: FuseDisk) -> None:
-    disk.fault = lambda operation, path: errno.EIO if operation == "fsync" else None
 
 
 @pytest.mark.slow
