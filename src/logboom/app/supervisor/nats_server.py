@@ -30,6 +30,9 @@ _POLL_S: Final = 0.02
 _GREETING: Final = b"INFO "
 _PENDING_MAX_BYTES: Final = 256 * MIB
 """What it keeps for a reader that lags, before it cuts that off: four times its own default."""
+_WRITE_MAX_S: Final = 60
+"""How long a reader may take for what it is sent in one piece, which after a burst is all that is kept for it. With the
+10 s of its default a burst of 40 MB was cut off that a busy broker would have taken."""
 _STOP_MAX_S: Final = 5.0
 _PAUSE_MIN_S: Final = 0.1
 _PAUSE_MAX_S: Final = 5.0
@@ -162,6 +165,7 @@ def _configuration(listen: str) -> str:
         f"listen: {json.dumps(listen)}\n"
         f"max_payload: {MIB}\n"
         f"max_pending: {_PENDING_MAX_BYTES}\n"
+        f'write_deadline: "{_WRITE_MAX_S}s"\n'
     )
 
 
