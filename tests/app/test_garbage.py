@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import gc
 from logboom.app import garbage
-garbage._WHOLE_MIN = 1_000
+garbage._WHOLE_MIN, garbage._FIRST_LOOK = 1_000, 1
 garbage.keep_collections_short()
 
 class Thing:
@@ -24,6 +24,8 @@ del things[50:]
 gc.collect()
 assert gc.get_freeze_count() >= first + 100, "set aside, garbage or not"
 many = [Thing() for _ in range(2 * first)]
+gc.collect()
+assert gc.get_freeze_count() >= 3 * first, "not counted yet"
 gc.collect()
 assert gc.get_freeze_count() == 0, "doubled, so the next one visits everything"
 gc.collect()

@@ -15,6 +15,8 @@ _FULL: Final = 2
 """The oldest generation of the interpreter."""
 _WHOLE_MIN: Final = 200_000
 """So many objects are visited in a few milliseconds."""
+_FIRST_LOOK: Final = 8
+"""After so many full collections, and twice as many, and so on, what was set aside is counted, which visits it too."""
 
 
 class _Collections:
@@ -24,17 +26,23 @@ class _Collections:
         self._kept = 0
         """How many objects the last collection has left that visited all of them."""
         self._is_whole = True
+        self._collections = 0
+        """Since then."""
+        self._next_look = _FIRST_LOOK
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         if phase != "stop" or info["generation"] != _FULL:
             return
         gc.freeze()
-        kept = gc.get_freeze_count()
+        self._collections += 1
         if self._is_whole:
-            self._kept, self._is_whole = kept, False
-        elif kept > max(2 * self._kept, _WHOLE_MIN):
-            gc.unfreeze()
-            self._is_whole = True
+            self._kept, self._is_whole = gc.get_freeze_count(), False
+            self._collections, self._next_look = 0, _FIRST_LOOK
+        elif self._collections == self._next_look:
+            self._next_look *= 2
+            if gc.get_freeze_count() > max(2 * self._kept, _WHOLE_MIN):
+                gc.unfreeze()
+                self._is_whole = True
 
 
 def keep_collections_short() -> None:

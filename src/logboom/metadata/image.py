@@ -9,6 +9,7 @@ the same records has the same image.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -70,6 +71,7 @@ BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
     }
 )
 """Settings that internal streams have whatever the defaults of streams are, by the fields of StreamConfig."""
+_CONFIGS_KEPT: Final = 1_000
 TOMBSTONES_MAX: Final = 10_000
 """Deleted streams that are remembered. A broker leaves the directories of a stream that was deleted before these alone,
 as it does all unknown ones: that costs disk space, never data."""
@@ -92,12 +94,18 @@ class Stream:
     """The `Image.version` at which this stream last changed."""
 
     def config_over(self, defaults: StreamConfig) -> StreamConfig:
-        """The settings in force: the stream's own over `defaults`, which are the broker's."""
-        if self.internal:
-            # Retention that an administrator sets for all streams would delete records that are still needed, and a lag
-            # of compaction would let the log of the groups, which each start loads, grow long.
-            defaults = replace(defaults, **BROKERS_OWN)
-        return defaults.with_overrides(self.overrides)
+        """The settings in force: the stream's own over `defaults`, which are the broker's. One object for all
+        partitions, and for all streams that have the same settings."""
+        return _config_over(defaults, tuple(self.overrides.items()), self.internal)
+
+
+@lru_cache(_CONFIGS_KEPT)
+def _config_over(defaults: StreamConfig, overrides: tuple[tuple[str, str], ...], internal: bool) -> StreamConfig:
+    if internal:
+        # Retention that an administrator sets for all streams would delete records that are still needed, and a lag
+        # of compaction would let the log of the groups, which each start loads, grow long.
+        defaults = replace(defaults, **BROKERS_OWN)
+    return defaults.with_overrides(dict(overrides))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,13 @@ from logboom.storage import Damage, Notice, PartitionLog, is_log, retriable_erro
 
 _NAMED_MAX: Final = 20
 _MADE_AT_ONCE: Final = 100
+_OPENED_AT_ONCE: Final = 50
+"""Partitions that a thread opens, or closes, before it asks for more work: to hand over each takes as long as a third
+of opening it."""
 _PROGRESS_EVERY_S: Final = 1.0
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 PartitionKey = tuple[StreamName, PartitionIndex]
 Assigned = tuple[Stream, PartitionIndex]
 """A partition that this broker holds."""
@@ -72,6 +76,7 @@ class LogManager:
         self._services = services
         self._log = log
         self._openers = runtime.workers.pool("open", open_threads)
+        self._open_threads = open_threads
         self._removals: dict[asyncio.Task[None], Partition] = {}
         self._loop = asyncio.get_running_loop()
         self.on_damage: Callable[[StreamName, PartitionIndex], object] = _nobody_asks
@@ -96,16 +101,14 @@ class LogManager:
         opened: dict[PartitionKey, Partition] = {}
         failed: dict[PartitionKey, StorageError] = {}
         started_s = logged_s = self._clock.monotonic_s()
-        futures = [
-            self._on_openers(partial(self._try_open, stream, index, take_role, may_be_new))
-            for stream, index in assigned
-        ]
-        for (stream, index), future in zip(assigned, futures, strict=True):
-            result = await future
-            if isinstance(result, StorageError):
-                failed[stream.name, index] = result
-            else:
-                opened[stream.name, index] = result
+        parts = _parts(assigned, self._opened_at_once(len(assigned)))
+        futures = [self._on_openers(partial(self._try_open_all, part, take_role, may_be_new)) for part in parts]
+        for part, future in zip(parts, futures, strict=True):
+            for (stream, index), result in zip(part, await future, strict=True):
+                if isinstance(result, StorageError):
+                    failed[stream.name, index] = result
+                else:
+                    opened[stream.name, index] = result
             if self._clock.monotonic_s() - logged_s > _PROGRESS_EVERY_S:
                 logged_s = self._clock.monotonic_s()
                 self._log.info("opening partitions", opened=len(opened), of=len(assigned))
@@ -116,6 +119,18 @@ class LogManager:
             seconds=round(self._clock.monotonic_s() - started_s, 3),
         )
         return opened, failed
+
+    def _opened_at_once(self, count: int) -> int:
+        """So many that each thread has some: what waits for the disk waits side by side."""
+        return max(1, min(_OPENED_AT_ONCE, count // self._open_threads))
+
+    def _try_open_all(
+        self,
+        part: Sequence[Assigned],
+        take_role: Callable[[Partition], None],
+        may_be_new: Callable[[Stream, PartitionIndex], bool],
+    ) -> list[Partition | StorageError]:
+        return [self._try_open(stream, index, take_role, may_be_new) for stream, index in part]
 
     def _try_open(
         self,
@@ -241,8 +256,8 @@ class LogManager:
         holds. What a stream in `deleted` left is removed; anything else there is moved aside.
         """
         create = partial(self._create, stream, first_epoch=first_epoch, deleted=deleted)
-        parts = [indexes[at : at + _MADE_AT_ONCE] for at in range(0, len(indexes), _MADE_AT_ONCE)]
-        futures = [self._on_openers(partial(create, tuple(map(PartitionIndex, part)))) for part in parts]
+        parts = _parts(tuple(map(PartitionIndex, indexes)), _MADE_AT_ONCE)
+        futures = [self._on_openers(partial(create, part)) for part in parts]
         results = await asyncio.gather(*futures, return_exceptions=True)
         made = [partition for result in results if isinstance(result, list) for partition in result]
         faults = [result for result in results if isinstance(result, BaseException)]
@@ -366,14 +381,16 @@ class LogManager:
                 removal.cancel()  # its read hangs; the next start removes the directory
         await asyncio.gather(*self._removals, return_exceptions=True)
         if self._flusher.failure is None:
-            await asyncio.gather(*(self._on_openers(partial(self._close, partition)) for partition in open_ones))
+            parts = _parts(open_ones, self._opened_at_once(len(open_ones)))
+            await asyncio.gather(*(self._on_openers(partial(self._close_all, part)) for part in parts))
         self._openers.shutdown(wait=False)
 
-    def _close(self, partition: Partition) -> None:
-        try:
-            partition.log.close()
-        except (StorageError, OSError) as error:
-            self._log.error("partition not closed cleanly", partition=str(partition), reason=str(error))
+    def _close_all(self, partitions: Sequence[Partition]) -> None:
+        for partition in partitions:
+            try:
+                partition.log.close()
+            except (StorageError, OSError) as error:
+                self._log.error("partition not closed cleanly", partition=str(partition), reason=str(error))
 
     def _report_failed_sync(self, error: BaseException) -> None:
         """Take the log dir offline where a failed sync is the cause: no later write can be trusted (rule 10)."""
@@ -402,6 +419,10 @@ def deleted_stream_error(name: str) -> UnknownStreamError:
 
 def _directories(assigned: Iterable[Assigned]) -> set[str]:
     return {directory_of(stream.name, index) for stream, index in assigned}
+
+
+def _parts(whole: Sequence[Item], most: int) -> list[Sequence[Item]]:
+    return [whole[at : at + most] for at in range(0, len(whole), most)]
 
 
 def _nobody_asks(_name: StreamName, _index: PartitionIndex) -> None:

@@ -126,7 +126,9 @@ class ClusterView:
     def controller(self) -> BrokerId:
         """A broker for requests to the controller. Every one passes them on, so any will do where it is not known."""
         nodes, leader = self.nodes(), self._broker.controller
-        return leader if leader in nodes else next(iter(nodes))
+        if leader in nodes and not self.is_lost(leader):
+            return leader
+        return next(one for one in nodes if not self.is_lost(one))
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
