@@ -5,6 +5,7 @@ the pure cores are in `tests.replication.mutants` and `tests.raft.test_simulatio
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from logboom.storage import recovery
 from logboom.storage.inline_writes import InlineWrites
 from logboom.storage.log import PartitionLog
 from logboom.storage.producers import ProducerTable
+from logboom.storage.segment.file import SegmentFile
 from logboom.storage.segment.scan import walk
 from logboom.storage.state import LogState
 
@@ -74,6 +76,17 @@ def try_failed_syncs_again(patch: Patch) -> None:
     patch.setattr(LogState, "error_for", passes)
     patch.setattr(InlineWrites, "sync_failed", lambda self, error: passes(self._state, error))
     patch.setattr(LogDirFailure, "report", lambda self, error: error)
+
+
+def take_short_writes_for_whole(patch: Patch) -> None:
+    """Rule 10: what a full disk took of a write is taken for all of it."""
+    append = SegmentFile.append
+
+    def whole(self: SegmentFile, buffers: Any, size_bytes: int, preallocate_bytes: int) -> None:
+        with suppress(OSError):
+            append(self, buffers, size_bytes, preallocate_bytes)
+
+    patch.setattr(SegmentFile, "append", whole)
 
 
 def vote_without_a_note(patch: Patch) -> None:

@@ -69,6 +69,17 @@ ALONE: Final = replace(
     schedule=planned(*((at_s, "n1", _SYNC_FAILS, 1.0) for at_s in (1, 3, 5))),
 )
 """A node without others, whose disk fails to sync for a moment, and whose power fails later."""
+FULL: Final = replace(
+    ALONE,
+    schedule=planned(
+        (1, "n1", "full", 1.0),
+        (3, "n1", "full", 1.0),
+        (4.5, "n1", "kill", 0.1),
+        (5, "n1", "full", 0.5),
+        (6.5, "n1", "kill", 0.1),
+    ),
+)
+"""A node without others, whose disk is full now and then, and which is killed later."""
 ALONE_WITHOUT_POWER: Final = replace(
     ALONE,
     partitions=6,
@@ -105,6 +116,7 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.ack_what_fell_below_the_minimum, BELOW),
         _slow(mutants.believe_in_the_tail, ALONE_WITHOUT_POWER),
         _slow(mutants.try_failed_syncs_again, ALONE),
+        _slow(mutants.take_short_writes_for_whole, FULL),
         (mutants.vote_without_a_note, NO_POWER),
         _slow(mutants.forget_producers_of_leaders, KILLED),
         _slow(mutants.delete_on_the_leader_alone, replace(KILLED, beside=("trimmed",))),
