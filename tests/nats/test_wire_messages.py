@@ -138,6 +138,10 @@ def test_an_envelope_is_opened_and_says_where_the_ack_goes() -> None:
     assert record_of(keyed).key == b"hk"
     assert record_of(read(reader(key="envelope"), sealed(body), ("Logboom-Key", "hk"))).key == b"ek"
     assert record_of(read(reader(key="token:1"), sealed(body))).key == b"a"
+    named = read(reader(), sealed(enveloped(b"v", headers={"Nats-Msg-Id": b"id"})))
+    assert named.terms == Terms(b"id"), "what another leader would find in the record"
+    with pytest.raises(MessageRefusedError):
+        read(reader(), sealed(enveloped(b"v", headers={"logboom-expected-offset": b"1"})))
     plain = read(reader(), sealed(b"not protobuf at all"))
     assert record_of(plain).value == sealed(b"not protobuf at all")
 

@@ -12,7 +12,7 @@ What belongs to the request and not to the message is not stored: expectations, 
 that would have JetStream do what is not done here are refused as by a stream of JetStream that does not allow it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Self
 
 from logboom.base.ids import Offset
@@ -166,9 +166,10 @@ class Reader:
     ) -> Message | None:
         """A message with headers, or in an envelope."""
         fields, envelope, fault = _taken_apart(message)
+        first = dict(reversed(fields))
         key = known.key
         if self._key.kind == "header":
-            key = _first(fields, KEY)
+            key = first.get(KEY)
         if envelope is not None and key is None and self._key.kind in ("header", "envelope"):
             key = envelope.key
         to = partition
@@ -178,45 +179,47 @@ class Reader:
             return None
         if fault is not None:
             raise fault
-        return self._packed(message, fields, key, to, envelope)
+        return self._packed(message, fields, first, key, to, envelope)
 
-    def _packed(self, message: _Raw, fields: Fields, key: bytes | None, to: int, envelope: Envelope | None) -> Message:
-        names = {name for name, _ in fields}
-        for name in _NOT_DONE.keys() & names:
-            code, err_code, why = _NOT_DONE[name]
-            raise UnsupportedTermError(why, code=code, err_code=err_code)
-        if (_first(fields, EXPECTED_STREAM) or self._stream) != self._stream:
-            raise WrongStreamError("expected stream does not match")
-        terms = _terms(fields)
-        acks, reply, value = self._acks, message.reply, message.payload
-        if (word := _first(fields, ACK)) is not None:
-            acks = _acks(word)
+    def _packed(
+        self,
+        message: _Raw,
+        fields: Fields,
+        first: Mapping[bytes, bytes],
+        key: bytes | None,
+        to: int,
+        envelope: Envelope | None,
+    ) -> Message:
+        terms, acks = self._asked(first)
+        reply, value = message.reply, message.payload
         kept: list[tuple[bytes, bytes | None]] = [each for each in fields if each[0] not in _OF_THE_REQUEST]
         if envelope is not None:
             acks, reply, value = _ACKS_OF_POLICY[envelope.ack_policy], envelope.ack_inbox, envelope.value
-            kept += envelope.headers
         if message.reply:
             kept.append((REPLY, message.reply))
         kept.append((SUBJECT, message.subject))
         content = record_content(key, value, kept)
         return Message(content, to, terms, reply if acks else b"", acks, envelope)
 
+    def _asked(self, first: Mapping[bytes, bytes]) -> tuple[Terms | None, int]:
+        """The terms of a message, and when it is acked. Raises MessageRefusedError where they cannot be had."""
+        if not _NOT_DONE.keys().isdisjoint(first):
+            code, err_code, why = next(_NOT_DONE[name] for name in first if name in _NOT_DONE)
+            raise UnsupportedTermError(why, code=code, err_code=err_code)
+        if (first.get(EXPECTED_STREAM) or self._stream) != self._stream:
+            raise WrongStreamError("expected stream does not match")
+        word = first.get(ACK)
+        return _terms(first), self._acks if word is None else _acks(word)
+
 
 def _taken_apart(message: _Raw) -> tuple[Fields, Envelope | None, MessageRefusedError | None]:
-    """Its headers, its envelope, and what is wrong with either."""
+    """Its headers, those in its envelope behind them; its envelope; and what is wrong with either."""
     try:
         fields = read_fields(message.block)
         envelope = read_envelope(message.payload)
     except MessageRefusedError as fault:
         return [], None, fault
-    if envelope is not None and any(name == EXPECTED_OFFSET for name, _ in envelope.headers):
-        code, err_code, why = _NOT_DONE[EXPECTED_OFFSET]
-        return fields, envelope, UnsupportedTermError(why, code=code, err_code=err_code)
-    return fields, envelope, None
-
-
-def _first(fields: Fields, wanted: bytes) -> bytes | None:
-    return next((value for name, value in fields if name == wanted), None)
+    return fields if envelope is None else fields + envelope.headers, envelope, None
 
 
 def _key_of(source: KeySource, subject: bytes) -> bytes | None:
@@ -229,15 +232,12 @@ def _key_of(source: KeySource, subject: bytes) -> bytes | None:
     return tokens[source.token - 1] if source.token <= len(tokens) else None
 
 
-def _terms(fields: Fields) -> Terms | None:
+def _terms(first: Mapping[bytes, bytes]) -> Terms | None:
     """What a message asks for of its partition; an empty header asks for nothing, as with nats-server."""
-    sequence = _first(fields, EXPECTED_SEQUENCE)
-    terms = Terms(
-        _first(fields, MESSAGE_ID) or None,
-        _sequence(sequence) if sequence else None,
-        _first(fields, EXPECTED_ID) or None,
-    )
-    return None if terms == Terms() else terms
+    message_id, sequence, last_id = first.get(MESSAGE_ID), first.get(EXPECTED_SEQUENCE), first.get(EXPECTED_ID)
+    if not (message_id or sequence or last_id):
+        return None
+    return Terms(message_id or None, _sequence(sequence) if sequence else None, last_id or None)
 
 
 def _sequence(text: bytes) -> Offset:
