@@ -19,6 +19,7 @@ LINE_BYTES_MAX: Final = 256 * KIB
 MESSAGE_BYTES_MAX: Final = 64 * MIB
 """Headers and payload of one message; nats-server allows no higher `max_payload`."""
 _END: Final = b"\r\n"
+_MESSAGES: Final = (b"MSG ", b"HMSG ", b"MSG\t", b"HMSG\t")
 _WITH_REPLY: Final = 5
 _SHOWN_BYTES: Final = 40
 
@@ -110,31 +111,53 @@ def _read(buffer: bytes, read: list[list[Delivery] | Notice]) -> tuple[int, int]
 def _read_run(buffer: bytes, at: int, run: list[Delivery]) -> tuple[int, int]:
     """Read messages up to the first line of another kind, or the first that is not whole; as `_read`."""
     end, find, make, deliver = len(buffer), buffer.find, Delivery._make, run.append
+    last, head = b"", _Head(0, b"", b"", 0, 0)
     while (line_end := find(_END, at)) >= 0:
-        words = buffer[at:line_end].split()
-        verb = words[0] if words else b""
-        if verb not in (b"MSG", b"HMSG"):
-            break
-        try:
-            header_size = int(words.pop(-2)) if verb == b"HMSG" else 0
-            size = int(words[-1])
-            if not _WITH_REPLY - 1 <= len(words) <= _WITH_REPLY:
-                raise FrameError(f"no frame of NATS: {_shown(buffer[at:line_end])}")
-            body = line_end + 2
-            body_end = body + size
-            if not 0 <= header_size <= size <= MESSAGE_BYTES_MAX:
-                raise FrameError(f"a message of {size} bytes, {header_size} of them headers")
-            if body_end + 2 > end:
-                return at, body_end + 2 - at
-            split = body + header_size
-            reply = words[3] if len(words) == _WITH_REPLY else b""
-            deliver(make((int(words[2]), words[1], reply, buffer[body:split], buffer[split:body_end])))
-        except (ValueError, IndexError):
-            raise FrameError(f"no frame of NATS: {_shown(buffer[at:line_end])}") from None
+        line = buffer[at:line_end]
+        if line != last:  # often many of one subject and one size come together
+            if not line.startswith(_MESSAGES):
+                break
+            last, head = line, _head(line)
+        sid, subject, reply, header_size, size = head
+        body = line_end + 2
+        body_end = body + size
+        if body_end + 2 > end:
+            return at, body_end + 2 - at
         if buffer[body_end : body_end + 2] != _END:
             raise FrameError("a message is longer than its line says")
+        if header_size:
+            split = body + header_size
+            deliver(make((sid, subject, reply, buffer[body:split], buffer[split:body_end])))
+        else:
+            deliver(make((sid, subject, reply, b"", buffer[body:body_end])))
         at = body_end + 2
     return at, 0
+
+
+class _Head(NamedTuple):
+    """What the line of a message says."""
+
+    sid: int
+    subject: bytes
+    reply: bytes
+    header_size: int
+    size: int
+    """Of headers and payload."""
+
+
+def _head(line: bytes) -> _Head:
+    """The words of a line. Raises FrameError."""
+    words = line.split()
+    try:
+        header_size = int(words.pop(-2)) if words[0] == b"HMSG" else 0
+        sid, size = int(words[2]), int(words[-1])
+    except (ValueError, IndexError):
+        raise FrameError(f"no frame of NATS: {_shown(line)}") from None
+    if not _WITH_REPLY - 1 <= len(words) <= _WITH_REPLY:
+        raise FrameError(f"no frame of NATS: {_shown(line)}")
+    if not 0 <= header_size <= size <= MESSAGE_BYTES_MAX:
+        raise FrameError(f"a message of {size} bytes, {header_size} of them headers")
+    return _Head(sid, words[1], words[3] if len(words) == _WITH_REPLY else b"", header_size, size)
 
 
 def _notice(line: bytes) -> list[Notice]:
