@@ -4,15 +4,22 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import pytest
 from tests.broker.node import append, append_soon, batch
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, refusal_of, stays, until
 from tests.support.simulated import stand_still
 
-from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutOfOrderSequenceError
+from logboom.base.errors import (
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetNotAvailableError,
+    OutOfOrderSequenceError,
+)
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.broker.peers import FrameKind
 from logboom.metadata import MetadataRecord
-from logboom.metadata.membership import fence
+from logboom.metadata.assignment import Election, Eligibility, PartitionUpdate, decide
+from logboom.metadata.membership import fence, partitions_changed
 from logboom.metadata.records import BrokerChanged
 from logboom.records import Record, build_batch
 from logboom.sim.disk import SimDisk
@@ -47,6 +54,39 @@ async def test_a_broker_that_hears_of_no_change_stays_fenced_and_has_no_lease(cl
     await cluster.in_sync("orders")
 
 
+@on_brokers(2)
+async def test_who_led_before_a_move_by_choice_tells_no_end_that_is_old(cluster: Cluster) -> None:
+    """It is in the ISR, so nothing is committed before it follows; and it is not certain from its next heartbeat on."""
+    stream = await cluster.create("orders", [2, 1])
+    await cluster.elect("orders", 0, 1)
+    old, director = cluster.leader("orders"), cluster[DIRECTOR].cluster
+    await append(old, b"a")
+    deaf = cluster.network.members[BrokerId(1)]
+    hears = deaf._posts.pop(FrameKind.RAFT)
+    rules = Eligibility(cluster.image.is_active, 2)
+    change = decide(0, cluster.assignment("orders"), PartitionUpdate(election=Election.PREFERRED), rules)
+    assert change is not None
+    records = tuple(partitions_changed(stream, (change,)))
+    await director.controller.in_order(partial(director.state.commit, records))
+    new = cluster.partition(2, "orders")
+    await until(lambda: new.leads, "the new leader knows")
+    waits = append_soon(new, batch(b"b"))
+    for _ in range(15):  # less than it takes until the new leader has the ISR without the old one
+        try:
+            old.role.leader.check_latest_known()
+        except OffsetNotAvailableError:
+            pass
+        else:
+            assert not waits.done()
+        await asyncio.sleep(0.1)
+    assert old.leads
+    assert not waits.done()
+    with pytest.raises(OffsetNotAvailableError):
+        old.role.leader.check_latest_known()
+    deaf.serve_posts(FrameKind.RAFT, hears)
+    await waits
+
+
 class HangingDisk:
     """What it is told to sync, on a thread or beside the loop, does not end before it is let go on."""
 
@@ -79,11 +119,14 @@ async def test_a_leader_whose_disk_hangs_while_its_heartbeats_go_on_is_fenced_un
     cluster: Cluster,
 ) -> None:
     await cluster.create("orders", [1, 2, 3])
-    held = HangingDisk(cluster.disk(1))
-    waits = append_soon(cluster.leader("orders"), batch(b"a"))
+    held, old = HangingDisk(cluster.disk(1)), cluster.leader("orders")
+    waits = append_soon(old, batch(b"a"))
     await until(lambda: cluster.assignment("orders").leader in (2, 3), "another one leads", within_s=30)
     assert cluster.image.brokers[BrokerId(1)].fenced
     await append(cluster.leader("orders"), b"b")
+    assert old.leads, "it has not heard of it"
+    with pytest.raises(OffsetNotAvailableError):
+        old.role.leader.check_latest_known()
     await stays(lambda: cluster.image.brokers[BrokerId(1)].fenced, 10.0)
     held.let_go_on()
     await until(lambda: not cluster.image.brokers[BrokerId(1)].fenced, "it is back", within_s=30)

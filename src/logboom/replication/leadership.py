@@ -256,8 +256,10 @@ class PartitionLeadership:
 
     @property
     def knows_latest(self) -> bool:
-        """Whether HW has passed what was in the log when this leadership began (KIP-207)."""
-        return self.high_watermark >= self._start_offset
+        """Whether HW has passed what was in the log when this leadership began (KIP-207), and this leader has not asked
+        for an ISR without itself: whoever leads that one commits without it."""
+        stays = self._proposed is None or self.broker_id in self._proposed
+        return stays and self.high_watermark >= self._start_offset
 
     def broker_epoch(self, replica: BrokerId) -> BrokerEpoch | None:
         """The process of a follower whose fetches this leadership has seen last."""

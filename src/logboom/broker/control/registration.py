@@ -92,7 +92,7 @@ class Registration:
         self.epoch = _NO_EPOCH
         """The epoch of this registration; -1 before there is one."""
         self.fenced = True
-        self._ready = self._stopping = self._ended = False
+        self._ready = self._stopping = self._ended = self._stalled = False
         self._held = False
         self._lease = BrokerLease(config.now.lease_ms / 1_000)
         self._timer: asyncio.TimerHandle | None = None
@@ -182,8 +182,8 @@ class Registration:
     @property
     def is_current(self) -> bool:
         """Whether this broker has applied everything that the controller had when it answered last, and has not asked
-        for others to lead in its place since."""
-        return self._applied() >= self._to_apply and not self._stopping
+        for others to lead in its place since, as one that stops does, or one whose disk hangs."""
+        return self._applied() >= self._to_apply and not (self._stopping or self._stalled)
 
     # --- heartbeats ----------------------------------------------------------------------------------------------
 
@@ -207,13 +207,15 @@ class Registration:
             await self._pause(max(sent_s + interval_s - self._clock.monotonic_s(), interval_s / 10))
 
     def _beat_now(self) -> commands.Heartbeat:
+        stalled = self._hooks.disk_hangs()
+        self._stalled = self._stalled or stalled  # from before it is said until somebody has heard that it is over
         return commands.Heartbeat(
             broker=self._identity.broker_id,
             epoch=self.epoch,
             applied=self._applied(),
             ready=self._ready,
             stopping=self._stopping,
-            stalled=self._hooks.disk_hangs(),
+            stalled=stalled,
             levels=OWN_LEVELS,
         )
 
@@ -225,6 +227,7 @@ class Registration:
         self._to_apply = max(self._to_apply, lease.applied)
         if not lease.fenced:
             self._lease.renewed(sent_s)
+            self._stalled = self._stalled and beat.stalled
         async with self._changed:
             self.fenced, self._may_stop = lease.fenced, lease.may_stop
             self._changed.notify_all()

@@ -168,8 +168,10 @@ class Leader:
         return self._core.observer_lag(observer, now_s)
 
     def check_latest_known(self) -> None:
-        """OffsetNotAvailableError as long as the high-water mark may lie below what an earlier leader has told
-        (KIP-207)."""
+        """OffsetNotAvailableError as long as the high-water mark may lie below what another leader has told: an earlier
+        one (KIP-207), or a later one that this broker has not heard of yet."""
+        if not self.is_certain:
+            raise OffsetNotAvailableError(f"this broker is not certain to lead {self._name} still")
         if not self._core.knows_latest:
             raise OffsetNotAvailableError(f"{self._name} has a new leader, which does not know yet what is committed")
 
