@@ -97,6 +97,25 @@ async def test_a_loss_is_a_change_of_the_partition_also_where_the_copy_was_out_o
     assert cluster.assignment("orders") == before.after(PartitionChange(index=0))
 
 
+@on_brokers(2, minimum=1)
+async def test_damage_that_was_found_while_nobody_else_had_the_records_is_healed_once_somebody_has(
+    cluster: Cluster,
+) -> None:
+    """Damage is told once. Seed 384 of simulated clusters had a damaged copy in the ISR for good."""
+    await cluster.create("orders", [1, 2])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number * 50)
+    damaged = cluster.leader("orders")
+    await cluster.stop(2)
+    cluster.disk(1).open("streams/orders-0/00000000000000000000.log").write(200, [b"\xff" * 20])
+    assert isinstance(await refusal_of(damaged.reads.read(Offset(1), 10)), StorageError)
+    assert cluster.assignment("orders").isr == (1,)
+    await cluster.start(2)
+    await until(lambda: cluster.assignment("orders").leader == BrokerId(2), "the one that has everything leads")
+    await cluster.in_sync("orders")
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+
+
 @on_brokers(3)
 async def test_a_leader_that_finds_damage_hands_over_and_follows(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2, 3])

@@ -143,6 +143,27 @@ def test_a_leader_whose_connection_broke_is_none_until_the_metadata_must_know(
     run(body)
 
 
+def test_a_broker_that_is_cut_off_from_all_others_names_one_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata failed there on an internal error: it has no lease and names not itself, and all others were lost."""
+
+    class Peers(NoPeers):
+        def lost_for_s(self, to: BrokerId) -> float | None:
+            return 0.1 if to != 1 else None
+
+    async def body() -> None:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
+            monkeypatch.setattr(node.broker.cluster.departures, "_peers", Peers())
+            await three_brokers(node)
+            registration = type(node.broker.cluster.registration)
+            monkeypatch.setattr(registration, "holds_lease", property(lambda _: False))
+            reply = await described(client, 12, [])
+            assert reply.controller_id in (2, 3)
+
+    run(body)
+
+
 def test_brokers_without_a_listener_for_clients_are_not_told(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:

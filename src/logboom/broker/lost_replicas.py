@@ -3,7 +3,8 @@
 A copy whose directory is gone, or whose log has damage below its durable end, must not count any more. The controller
 takes it out of the ISR and of the eligible leaders, and elects another leader where this broker led. Once that is
 committed the copy begins empty and fetches everything from the leader (rule 9 of the design: nothing is silently
-truncated). Nothing of this is done where no other replica has the records: half a log is then better than none.
+truncated). Nothing of this is done where no other replica has the records: half a log is then better than none, until
+another one has them.
 """
 
 import asyncio
@@ -50,6 +51,9 @@ class LostReplicas:
         self._untold: dict[ReplicaKey, bool] = {}
         self._known: dict[ReplicaKey, str] = {}
         """All of them, with their names."""
+        self.doubted: set[ReplicaKey] = set()
+        """Damaged ones whose records nobody else had when that was found. They are looked at whenever the ISR changes,
+        since damage is told once."""
         self._task: asyncio.Task[None] | None = None
 
     def __contains__(self, key: object) -> bool:
@@ -60,6 +64,7 @@ class LostReplicas:
         who may bring its files back."""
         if key in self._known:
             return
+        self.doubted.discard(key)
         self._known[key] = name
         self._untold[key] = make_anew
         self._log.error("a replica is lost, others have its records", partition=name, why=reason)
@@ -69,6 +74,7 @@ class LostReplicas:
 
     def forget(self, key: ReplicaKey) -> None:
         """The replica is not here any more."""
+        self.doubted.discard(key)
         self._known.pop(key, None)
         self._untold.pop(key, None)
 

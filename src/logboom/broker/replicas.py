@@ -28,6 +28,7 @@ from logboom.metadata import Image, ImageDelta, Stream
 _PARTITIONS_PER_TURN: Final = 500
 _FIRST_EPOCH: Final = Epoch(0)
 _NO_LOSSES: Final = NoOtherReplicas()
+_DAMAGED: Final = "its log is damaged"
 
 
 def _never_registered() -> None:
@@ -197,6 +198,8 @@ class Replicas:
                 for key in keys:
                     if _joined_without_records(self._partitions.get(key), delta.before, stream, self._broker_id):
                         self._found_lost(stream, key[1], "it was emptied before it joined the ISR", make_anew=True)
+                    if (stream.id, key[1]) in self._lost.doubted:
+                        self._found_lost(stream, key[1], _DAMAGED, make_anew=True)
         await self.reconfigure(key for stream in delta.reconfigured for key in _keys(stream))
 
     def _take(self, made: Iterable[Partition]) -> None:
@@ -250,7 +253,12 @@ class Replicas:
         """The log of a partition turned out to be damaged. Whether other brokers have its records: this copy is then
         replaced by theirs, and another broker leads."""
         stream = self._image.by_name.get(StreamName(name))
-        return stream is not None and self._found_lost(stream, index, "its log is damaged", make_anew=True)
+        if stream is None:
+            return False
+        found = self._found_lost(stream, index, _DAMAGED, make_anew=True)
+        if not found:
+            self._lost.doubted.add((stream.id, PartitionIndex(index)))
+        return found
 
     def _found_lost(self, stream: Stream, index: int, reason: str, *, make_anew: bool) -> bool:
         """This broker's copy cannot be relied on: where others have the records, it is to be replaced by theirs."""

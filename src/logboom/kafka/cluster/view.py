@@ -124,11 +124,13 @@ class ClusterView:
         return None if address is None else Node(one.id, *address, one.rack)
 
     def controller(self) -> BrokerId:
-        """A broker for requests to the controller. Every one passes them on, so any will do where it is not known."""
+        """A broker for requests to the controller. Every one passes them on, so any will do where it is not known, also
+        one that has gone from here: a broker that is cut off knows no others.
+        """
         nodes, leader = self.nodes(), self._broker.controller
         if leader in nodes and not self.is_lost(leader):
             return leader
-        return next(one for one in nodes if not self.is_lost(one))
+        return next((one for one in nodes if not self.is_lost(one)), next(iter(nodes)))
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
