@@ -33,20 +33,20 @@ async def test_a_durable_end_that_overtakes_its_fetch_counts(cluster: Cluster) -
     follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
     state = cluster.assignment("orders").partition_epoch
 
-    async def fetch(number: int, offset: int, durable_end: int, last_epoch: int, told: int) -> None:
+    async def fetch(number: int, offset: int, durable_end: int, last_epoch: int, reports_sent: int) -> None:
         epoch = leader.leader_epoch
         item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, durable_end, state)
-        request = wire.FetchRequest(7, number == 1, own_epoch, 0, 1_000, 1_000, [item], told)
+        request = wire.FetchRequest(7, number == 1, own_epoch, 0, 1_000, 1_000, [item], reports_sent)
         await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
 
-    await fetch(1, offset=0, durable_end=0, last_epoch=-1, told=0)
+    await fetch(1, offset=0, durable_end=0, last_epoch=-1, reports_sent=0)
     end = wire.DurableEnd(stream.id.bytes, 0, 2, leader.leader_epoch, 1, state)
     ends = wire.DurableEnds(7, own_epoch, [end])
     follower.post(BrokerId(1), FrameKind.DURABLE_END, wire.encode_ends(ends))
-    await fetch(2, offset=1, durable_end=0, last_epoch=leader.leader_epoch, told=1)
+    await fetch(2, offset=1, durable_end=0, last_epoch=leader.leader_epoch, reports_sent=1)
     assert leader.role.leader.follower_end(BrokerId(2)) == 1
     with pytest.raises(InvalidRequestError):
-        await fetch(3, offset=1, durable_end=1, last_epoch=leader.leader_epoch, told=2)
+        await fetch(3, offset=1, durable_end=1, last_epoch=leader.leader_epoch, reports_sent=2)
 
 
 @on_brokers(2, minimum=1)
@@ -60,16 +60,16 @@ async def test_a_mark_that_a_follower_did_not_take_is_told_again(cluster: Cluste
     follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
     state, epoch = cluster.assignment("orders").partition_epoch, leader.leader_epoch
 
-    async def marks(number: int, offset: int, last_epoch: int, heard: int) -> list[int]:
-        item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, offset, state, heard)
+    async def marks(number: int, offset: int, last_epoch: int, last_answer: int) -> list[int]:
+        item = wire.FetchItem(stream.id.bytes, 0, number, epoch, offset, last_epoch, offset, state, last_answer)
         request = wire.FetchRequest(7, number == 1, own_epoch, 100, 1_000, 1_000, [item], 0)
         answer = await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
         return [one.high_watermark for one, _ in wire.decode_answer(answer)[0]]
 
-    await marks(1, offset=0, last_epoch=-1, heard=0)
-    assert await marks(2, offset=1, last_epoch=epoch, heard=1) == [1]
-    assert await marks(3, offset=1, last_epoch=epoch, heard=1) == [1], "the second one was not taken"
-    assert await marks(4, offset=1, last_epoch=epoch, heard=3) == [], "there is no news"
+    await marks(1, offset=0, last_epoch=-1, last_answer=0)
+    assert await marks(2, offset=1, last_epoch=epoch, last_answer=1) == [1]
+    assert await marks(3, offset=1, last_epoch=epoch, last_answer=1) == [1], "the second one was not taken"
+    assert await marks(4, offset=1, last_epoch=epoch, last_answer=3) == [], "there is nothing new"
 
 
 @on_brokers(3)

@@ -117,7 +117,7 @@ async def test_partitions_that_are_not_there_leave_nothing_behind(cluster: Clust
         items = [[chance.randbytes(16), 0, number, 0, 0, -1, 0] for _ in range(100)]
         await liar.fetch(liar.request(items, begins=number == 0))
     session = serving._sessions[BrokerId(2), False]
-    kept = (session.pending, session.new, session.ready, session.behind, session.told, session.ends)
+    kept = (session.pending, session.new, session.ready, session.behind, session.sent_marks, session.ends)
     assert not any(kept)
 
 

@@ -52,7 +52,7 @@ from logboom.host import SystemClock
 from logboom.metadata import Image, Stream, StreamCreated, delta_of
 from logboom.metadata.records import BrokerRegistered, PartitionsPlaced, Placed
 from logboom.records import gap_batch, patch_batch, read_header
-from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
+from logboom.replication.following import Fetch, FetchAnswered, ReportDurableEnd
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import EpochEnd
 from logboom.sim.disk import SimDisk
@@ -97,7 +97,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.fetches: list[Fetch] = []
-        self.told: list[TellDurableEnd] = []
+        self.reported: list[ReportDurableEnd] = []
         self.moves = 0
         self.leading = False
         self.proposals = 0
@@ -105,8 +105,8 @@ class Recorded:
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
         self.fetches.append(request)
 
-    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
-        self.told.append(told)
+    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
+        self.reported.append(end)
 
     def quiet_s(self, key: ReplicaKey) -> float | None:
         return None
@@ -275,7 +275,7 @@ def test_a_follower_takes_records_shows_what_is_safe_and_leads_from_there(
         assert partition.high_watermark == 2, "what is not written cannot be read"
         commit.commit()
         assert partition.high_watermark == 4
-        assert [told.durable_end for told in replication.told] == [4]
+        assert [end.durable_end for end in replication.reported] == [4]
         assert await values_of(partition) == [b"a", b"b", b"c", b"d"]
         partition.role.rest()
         partition.role.lead(Leading(Epoch(5), ALONE))

@@ -143,7 +143,7 @@ def test_an_observer_serves_what_it_shows_and_sends_back_whoever_it_cannot_serve
             assert partition.role.follower.freshness.observes
             (part,) = await fetched(client, VERSION, stream, {0: 0})
             assert part.error_code is ErrorCode.offset_not_available, "it has not heard of its leader"
-            partition.role.follower.freshness.told(Offset(1), node.broker.clock.monotonic_s())
+            partition.role.follower.freshness.mark_received(Offset(1), node.broker.clock.monotonic_s())
             partition.role.follower.freshness.shows(Offset(1))
             (part,) = await fetched(client, VERSION, stream, {0: 0}, current_leader_epoch=Epoch(1))
             assert (part.error_code, first_offsets(part.records)) == (NONE, [0])

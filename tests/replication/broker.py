@@ -259,7 +259,7 @@ class Broker:
                 case following.Fetch():
                     self.last_request = effect.number
                     self.cluster.send(effect.leader, partial(self.cluster.fetch, self, effect))
-                case following.TellDurableEnd():
+                case following.ReportDurableEnd():
                     self.cluster.send(effect.leader, partial(self.cluster.told, self, effect))
                 case following.AppendRecords():
                     records, self.pending = self.pending, []

@@ -176,7 +176,7 @@ class Cluster:
         if self.alive.get(to.id) is to:
             to.answered(*answer, epoch)
 
-    def told(self, fetcher: Broker, told: following.TellDurableEnd) -> None:
+    def told(self, fetcher: Broker, told: following.ReportDurableEnd) -> None:
         found = self.alive[told.leader]
         if self.alive.get(fetcher.id) is fetcher and found.leads and found.leader.epoch == told.epoch:
             found.follower_is_at(fetcher, told.durable_end, told.partition_epoch)

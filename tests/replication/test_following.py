@@ -18,8 +18,8 @@ from logboom.replication.following import (
     HighWatermarkMoved,
     PartitionChanged,
     PartitionFollowing,
+    ReportDurableEnd,
     StartAt,
-    TellDurableEnd,
     Truncate,
     Truncated,
 )
@@ -61,9 +61,11 @@ def test_a_replica_outside_the_isr_asks_again_when_the_partition_has_another_sta
     core.step(answer(2, mark=4, end=5))
     assert core.step(PartitionChanged(PartitionEpoch(5), in_sync=False)) == (), "the next request says it"
     assert core.step(Appended(Offset(5)))[0] == Fetch(
-        3, LEADER, Epoch(5), Offset(5), Epoch(4), Offset(4), PartitionEpoch(5), heard=2
+        3, LEADER, Epoch(5), Offset(5), Epoch(4), Offset(4), PartitionEpoch(5), last_answer=2
     )
-    assert core.step(DurableEndMoved(Offset(5))) == (TellDurableEnd(3, LEADER, Epoch(5), Offset(5), PartitionEpoch(5)),)
+    assert core.step(DurableEndMoved(Offset(5))) == (
+        ReportDurableEnd(3, LEADER, Epoch(5), Offset(5), PartitionEpoch(5)),
+    )
 
 
 def test_it_asks_appends_and_asks_again_and_tells_its_durable_end_beside_a_waiting_fetch() -> None:
@@ -71,9 +73,9 @@ def test_it_asks_appends_and_asks_again_and_tells_its_durable_end_beside_a_waiti
     core = started(epochs, end=3)
     assert core.step(answer(1, mark=2, end=5)) == (HighWatermarkMoved(Offset(2)), AppendRecords())
     assert core.step(Appended(Offset(5))) == (
-        Fetch(2, LEADER, Epoch(5), Offset(5), Epoch(4), durable_end=Offset(3), heard=1),
+        Fetch(2, LEADER, Epoch(5), Offset(5), Epoch(4), durable_end=Offset(3), last_answer=1),
     )
-    assert core.step(DurableEndMoved(Offset(5))) == (TellDurableEnd(2, LEADER, Epoch(5), Offset(5)),)
+    assert core.step(DurableEndMoved(Offset(5))) == (ReportDurableEnd(2, LEADER, Epoch(5), Offset(5)),)
     assert core.step(DurableEndMoved(Offset(5))) == ()
     moved, again = core.step(answer(2, mark=9))
     assert moved == HighWatermarkMoved(Offset(5)), "the leader's mark, at most its own end"
@@ -86,14 +88,14 @@ def test_each_request_names_the_last_answer_whose_mark_counts() -> None:
     (asked_anew,) = core.step(PartitionChanged(PartitionEpoch(3), in_sync=False))
     assert core.step(answer(1, mark=3)) == (), "the leader takes it for told"
     assert isinstance(asked_anew, Fetch)
-    assert asked_anew.heard == 0
+    assert asked_anew.last_answer == 0
     *_, after_a_mark = core.step(answer(2, mark=3))
     assert isinstance(after_a_mark, Fetch)
-    assert after_a_mark.heard == 2
+    assert after_a_mark.last_answer == 2
     core.step(answer(3, parted=(4, 2)))
     (after_a_cut,) = core.step(Truncated(Offset(2)))
     assert isinstance(after_a_cut, Fetch)
-    assert after_a_cut.heard == 0, "the mark went back with the log"
+    assert after_a_cut.last_answer == 0, "the mark went back with the log"
 
 
 def test_an_end_that_the_leader_has_not_confirmed_is_not_told() -> None:
@@ -110,7 +112,9 @@ def test_it_truncates_where_the_leader_says_and_nowhere_else_and_asks_again() ->
     assert core.step(Truncated(Offset(10))) == (
         Fetch(2, LEADER, Epoch(5), Offset(10), Epoch(1), durable_end=Offset(10)),
     )
-    assert core.step(answer(2, mark=99)) == (Fetch(3, LEADER, Epoch(5), Offset(10), Epoch(1), Offset(10), heard=2),)
+    assert core.step(answer(2, mark=99)) == (
+        Fetch(3, LEADER, Epoch(5), Offset(10), Epoch(1), Offset(10), last_answer=2),
+    )
     assert core.reconciled
 
 

@@ -69,9 +69,9 @@ def test_an_observer_that_is_gone_is_forgotten() -> None:
 def test_a_copy_is_as_old_as_what_it_shows() -> None:
     lag = CopyLag()
     assert lag.lag(5.0, None) == Lag(0, math.inf), "it has not heard of its leader"
-    lag.told(Offset(100), 10.0)
+    lag.mark_received(Offset(100), 10.0)
     assert lag.lag(12.0, None) == Lag(100, math.inf)
-    lag.told(Offset(200), 11.0)
+    lag.mark_received(Offset(200), 11.0)
     lag.shows(Offset(100))
     assert lag.lag(12.0, None) == Lag(100, 2.0), "it shows what was committed at 10"
     lag.shows(Offset(200))
@@ -89,7 +89,7 @@ def test_the_age_is_never_less_than_the_truth(steps: list[tuple[int, int, float]
         now_s += passed_s
         mark += committed
         marks.append((now_s, mark))
-        lag.told(Offset(mark), now_s)
+        lag.mark_received(Offset(mark), now_s)
         shown = min(shown + taken, mark)
         lag.shows(Offset(shown))
         true_s = now_s - max((at for at, there in marks if there <= shown), default=-math.inf)

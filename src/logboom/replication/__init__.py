@@ -5,7 +5,7 @@ they answer, in their order. A partition has one of each and feeds the one whose
 
 `PartitionLeadership`, on the broker that leads:
 
-    LeadershipStarted    this broker leads from now on    ->  EpochStarted, and HighWatermarkMoved if that is news
+    LeadershipStarted    this broker leads from now on    ->  EpochStarted, and HighWatermarkMoved if it moved
     DurableEndMoved      its own log is fsynced up to here->  HighWatermarkMoved, if all in-sync replicas have it
     FollowerFetched      a follower is fsynced up to here ->  the same, and ProposeIsr if it may join
     Ticked               time has passed                  ->  ProposeIsr, without those that have stopped

@@ -13,8 +13,8 @@ One loop, from the assignment until the next one:
 - An answer to a request of an earlier assignment changes nothing: each request has the leader epoch and a number.
 - Its HW is the leader's, at most its own end. It goes back only where the leader's log says that records below it are
   not there: that takes an unclean election, which somebody asked for.
-- A fetch tells the durable end. What is appended and not yet synced does not count for the leader.
-- What it tells, it tells as of a partition epoch. Outside the ISR only what is told as of the latest one counts, so a
+- A fetch reports the durable end. What is appended and not yet synced does not count for the leader.
+- Each report is as of a partition epoch. Outside the ISR only one as of the latest partition epoch counts, so a
   fetch is sent again when there is a later one: a message of a copy that was lost cannot speak for the next copy, which
   begins only after the controller has taken the lost one out, in a later partition epoch (KIP-903 does this for
   processes; a copy may also be lost and made anew within one).
@@ -127,15 +127,15 @@ class Fetch:
     durable_end: Offset
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     """Up to which state of the partition this replica follows."""
-    heard: int = 0
+    last_answer: int = 0
     """The number of the last answer whose high-water mark counts here; 0 where none does. A leader cannot know it
     otherwise: an answer is dropped where the follower has asked anew meanwhile (KIP-1166)."""
 
 
 @dataclass(frozen=True, slots=True)
-class TellDurableEnd:
-    """Tell the leader, beside the fetch of a number that is waiting there, how far this log is synced, and where it
-    begins."""
+class ReportDurableEnd:
+    """Report to the leader, beside the fetch of a number that is waiting there, how far this log is synced, and where
+    it begins."""
 
     number: int
     leader: BrokerId
@@ -172,7 +172,7 @@ class HighWatermarkMoved:
     offset: Offset
 
 
-Effect = Fetch | TellDurableEnd | AppendRecords | Truncate | StartAt | HighWatermarkMoved
+Effect = Fetch | ReportDurableEnd | AppendRecords | Truncate | StartAt | HighWatermarkMoved
 
 NOTHING: Final[tuple[Effect, ...]] = ()
 
@@ -184,11 +184,11 @@ class PartitionFollowing:
         "_durable_end",
         "_epochs",
         "_fetching",
-        "_heard",
+        "_last_answer",
         "_log_end",
         "_number",
         "_reconciled",
-        "_told_end",
+        "_reported_end",
         "_waiting",
         "epoch",
         "high_watermark",
@@ -201,10 +201,10 @@ class PartitionFollowing:
         self.leader = NO_BROKER
         self.epoch = NO_EPOCH
         self.high_watermark = Offset(0)
-        self._log_end = self._durable_end = self._told_end = Offset(0)
+        self._log_end = self._durable_end = self._reported_end = Offset(0)
         self._number = 0
         """Of the last request; an answer with another one is late."""
-        self._heard = 0
+        self._last_answer = 0
         """The last answer whose high-water mark was taken."""
         self._fetching = False
         """Whether the last request waits for its answer."""
@@ -263,7 +263,7 @@ class PartitionFollowing:
     def _fetch(self) -> tuple[Effect, ...]:
         self._number += 1
         self._fetching = True
-        self._told_end = self._durable_end
+        self._reported_end = self._durable_end
         last_epoch = self._epochs.latest if self._log_end > 0 else NO_EPOCH
         return (
             Fetch(
@@ -274,23 +274,23 @@ class PartitionFollowing:
                 last_epoch,
                 self._durable_end,
                 self.partition_epoch,
-                self._heard,
+                self._last_answer,
             ),
         )
 
     def _answered(self, event: FetchAnswered) -> tuple[Effect, ...]:
         self._fetching = False
         if event.diverging is not None:
-            self._waiting, self._reconciled, self._heard = True, False, 0
+            self._waiting, self._reconciled, self._last_answer = True, False, 0
             offset = truncation_point(self._epochs, self._log_end, event.diverging)
             lost = offset < self.high_watermark
             if lost:
                 self.high_watermark = offset
             return (Truncate(offset, below_high_watermark=lost),)
         if event.log_start > self._log_end:
-            self._waiting, self._heard = True, 0
+            self._waiting, self._last_answer = True, 0
             return (StartAt(event.log_start),)
-        self._reconciled, self._heard = True, event.number
+        self._reconciled, self._last_answer = True, event.number
         if event.records_end is None:
             return self._moved(event.high_watermark) + self._fetch()
         self._waiting = True
@@ -306,13 +306,13 @@ class PartitionFollowing:
 
     def _durable_end_moved(self, offset: Offset) -> tuple[Effect, ...]:
         self._durable_end = max(self._durable_end, offset)
-        if not self._fetching or self._told_end >= self._durable_end or not self._reconciled:
+        if not self._fetching or self._reported_end >= self._durable_end or not self._reconciled:
             return NOTHING  # the next request tells it; an end that the leader has not confirmed says nothing
         return self._tell()
 
     def _tell(self) -> tuple[Effect, ...]:
-        self._told_end = self._durable_end
-        return (TellDurableEnd(self._number, self.leader, self.epoch, self._durable_end, self.partition_epoch),)
+        self._reported_end = self._durable_end
+        return (ReportDurableEnd(self._number, self.leader, self.epoch, self._durable_end, self.partition_epoch),)
 
     def _moved(self, leaders_mark: Offset) -> tuple[Effect, ...]:
         mark = min(leaders_mark, self._log_end)

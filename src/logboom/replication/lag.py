@@ -2,7 +2,7 @@
 
 Behind in time means how old what the copy shows is: the time since the latest moment of which it is known that
 everything which was committed then is shown. A copy that lacks a thousand records of the last second is a second
-behind, whatever the rate at which they come; one that has not heard of its leader for a minute is a minute behind,
+behind, whatever the rate at which they come; one whose leader has been silent for a minute is a minute behind,
 whether or not there is anything to lack.
 """
 
@@ -30,23 +30,23 @@ class Lag(NamedTuple):
 class CopyLag:
     """What a copy knows of its own lag. Life: that of the partition."""
 
-    __slots__ = ("_as_of_s", "_mark", "_next", "_shown", "_told_s")
+    __slots__ = ("_as_of_s", "_mark", "_next", "_received_s", "_shown")
 
     def __init__(self) -> None:
         self._mark = self._shown = _NOTHING
-        self._told_s = self._as_of_s = -math.inf
+        self._received_s = self._as_of_s = -math.inf
         self._next: tuple[Offset, float] | None = None
-        """A mark that is not shown yet, and when it was told: once it is shown, the copy is as of then. The leader's
-        mark may move on for ever before the copy reaches it, so each is waited for by itself."""
+        """A mark that is not shown yet, and when it was received: once it is shown, the copy is as of then. The
+        leader's mark may move on for ever before the copy reaches it, so each is waited for by itself."""
 
     @property
     def leaders_mark(self) -> Offset:
-        """What was committed when the leader was last heard of."""
+        """What was committed as of the leader's last message."""
         return self._mark
 
-    def told(self, mark: Offset, at_s: float) -> None:
-        """The leader said after `at_s` that everything below `mark` is committed."""
-        self._mark, self._told_s = mark, at_s
+    def mark_received(self, mark: Offset, at_s: float) -> None:
+        """The leader sent, after `at_s`, that everything below `mark` is committed."""
+        self._mark, self._received_s = mark, at_s
         if self._shown >= mark:
             self._as_of_s, self._next = at_s, None
         elif self._next is None:
@@ -56,12 +56,12 @@ class CopyLag:
         """Readers see everything below `shown`."""
         self._shown = shown
         if shown >= self._mark:
-            self._as_of_s, self._next = self._told_s, None
+            self._as_of_s, self._next = self._received_s, None
         elif self._next is not None and shown >= self._next[0]:
             self._as_of_s, self._next = self._next[1], None
 
     def lag(self, now_s: float, quiet_s: float | None) -> Lag:
-        """At this moment. `quiet_s`: when the leader, asked for more, was last known to have no news; None where
+        """At this moment. `quiet_s`: when the leader, asked for more, was last known to have nothing new; None where
         that is not known."""
         if self._shown < self._mark:
             return Lag(self._mark - self._shown, now_s - self._as_of_s)

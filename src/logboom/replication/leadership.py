@@ -266,7 +266,7 @@ class PartitionLeadership:
         return self._followers.broker_epoch(replica)
 
     def durable_end(self, replica: BrokerId) -> Offset | None:
-        """Up to where a replica is synced, as far as this leadership knows; None where it has not heard of it yet."""
+        """Up to where a replica is synced, as far as this leadership knows; None before its first fetch."""
         return self._durable_ends.get(replica)
 
     def has_deleted(self, offset: Offset) -> bool:
@@ -278,7 +278,7 @@ class PartitionLeadership:
         return self._log_starts.get(replica, FIRST_OFFSET)
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
-        """How far an observer is behind; None where it is none, or has not been heard of in this leadership."""
+        """How far an observer is behind; None where it is none, or has not fetched in this leadership."""
         end = self._durable_ends.get(observer) if observer in self._observers else None
         if end is None:
             return None
@@ -339,7 +339,7 @@ class PartitionLeadership:
     def _follower_fetched(self, event: FollowerFetched) -> tuple[Effect, ...]:
         observes = event.replica in self._observers
         if not (observes or event.replica in self._replicas) or event.replica == self.broker_id:
-            return NOTHING  # it was reassigned away, and has not heard of it
+            return NOTHING  # it was reassigned away, and has not applied that yet
         trusted = observes or event.replica in self._maximal_isr
         if not trusted and event.partition_epoch < self._partition_epoch:
             return NOTHING  # it may have lost since then what it had; it says again what it has once it knows better

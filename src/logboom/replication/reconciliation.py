@@ -35,7 +35,7 @@ def divergence(epochs: Epochs, log_end: Offset, *, last_epoch: Epoch, fetch_offs
     """On the leader: where a follower's log parts from this one; None where all below `fetch_offset` is the same.
 
     `last_epoch` is that of the follower's last batch, NO_EPOCH for an empty log. Raises UnknownLeaderEpochError for an
-    epoch that is newer than this leadership: then this broker is no leader any more, and has not heard of it.
+    epoch that is newer than this leadership: then this broker is no leader any more, and does not know it yet.
     """
     if last_epoch == NO_EPOCH:
         return None

@@ -6,7 +6,7 @@
     HighWatermarkMoved -> reads go up to it, as far as this log is safe
 
 What the disk has not written cannot be read, so reads stop at the safe end where the leader's mark is above it. Answers
-are checked before the core hears of them: bytes that are not what a leader's log holds are asked for again, later.
+are checked before the core gets them: bytes that are not what a leader's log holds are asked for again, later.
 
 On the loop. Knows nothing of requests and connections.
 """
@@ -264,8 +264,8 @@ class Follower:
                     self._append()
                 case following.HighWatermarkMoved():
                     self._show()
-                case following.TellDurableEnd():
-                    self._replication.tell(self._key, effect)
+                case following.ReportDurableEnd():
+                    self._replication.report(self._key, effect)
                 case following.Truncate(offset, below_high_watermark):
                     self._truncate(offset, below_high_watermark)
                 case following.StartAt(offset):
@@ -294,7 +294,7 @@ class Follower:
         self._step(following.Appended(end))
 
     def _begin_again(self) -> None:
-        """The core waits for a change of the log that did not happen: tell it where that ends, and ask again later."""
+        """The core waits for a change of the log that did not happen: give it the log's end, and ask again later."""
         leader, epoch = self._core.leader, self._core.epoch
         self.stop()
         self._step(following.Appended(self._log.log_end_offset))
@@ -302,8 +302,8 @@ class Follower:
             self._start_later(leader, epoch)
 
     def _truncate(self, offset: Offset, below_high_watermark: bool) -> None:
-        told = self._logger.warning if below_high_watermark else self._logger.info
-        told(
+        log = self._logger.warning if below_high_watermark else self._logger.info
+        log(
             "truncated to where the leader's log goes on",
             partition=str(self._target),
             offset=offset,
@@ -313,7 +313,7 @@ class Follower:
         self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms()))
 
     def _cut(self, cut: Callable[[], object]) -> None:
-        """Cut the log on the flusher's thread, then tell the core."""
+        """Cut the log on the flusher's thread, then report to the core."""
         self._cuts += 1
         task = asyncio.ensure_future(self._flusher.run(partial(_attempt, cut)))
         task.add_done_callback(self._was_cut)

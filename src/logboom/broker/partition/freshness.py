@@ -1,6 +1,6 @@
 """How far this broker's copy of a partition is behind its leader, and whether readers may still have it.
 
-An observer is further behind than its stream allows when it is slow, or has not heard of its leader for too long:
+An observer is further behind than its stream allows when it is slow, or its leader has been silent for too long:
 readers are then sent back to the leader. A replica that follows is never refused to readers for that: the leader sends
 nobody to one that is not in sync.
 """
@@ -27,10 +27,10 @@ class Freshness:
         self.observes = False
         """Whether the copy is for readers alone."""
 
-    def told(self, mark: Offset, asked_s: float) -> None:
+    def mark_received(self, mark: Offset, asked_s: float) -> None:
         """The leader says that everything below `mark` is committed, in the answer to a request that was sent at
         `asked_s` on the monotonic clock: later the mark may have been another one."""
-        self._lag.told(mark, asked_s)
+        self._lag.mark_received(mark, asked_s)
 
     def shows(self, shown: Offset) -> None:
         """Readers see everything below `shown`."""
@@ -38,7 +38,7 @@ class Freshness:
 
     @property
     def leaders_mark(self) -> Offset:
-        """What was committed when the leader was last heard of."""
+        """What was committed as of the leader's last message."""
         return self._lag.leaders_mark
 
     def lag(self) -> Lag:

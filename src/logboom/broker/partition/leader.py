@@ -142,7 +142,7 @@ class Leader:
 
     @property
     def has_lease(self) -> bool:
-        """Whether the controller has heard of this broker lately, also where it does not lead."""
+        """Whether this broker has its lease, also where it does not lead."""
         return self._core.has_lease and self._standing.holds_lease
 
     @property
@@ -156,7 +156,7 @@ class Leader:
         return None if self.is_certain else NotLeaderError(f"this broker is not certain to lead {self._name} still")
 
     def follower_end(self, replica: BrokerId) -> Offset | None:
-        """Up to where a follower is synced, as of its last fetch; None where this leadership has not heard of it."""
+        """Up to where a follower is synced, as of its last fetch; None where it has not fetched in this leadership."""
         return self._core.durable_end(replica)
 
     def has_deleted(self, offset: Offset) -> bool:
@@ -164,7 +164,7 @@ class Leader:
         return self._core.has_deleted(offset)
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
-        """How far an observer is behind what is committed; None where this leadership has not heard of it."""
+        """How far an observer is behind what is committed; None where it has not fetched in this leadership."""
         return self._core.observer_lag(observer, now_s)
 
     def check_latest_known(self) -> None:

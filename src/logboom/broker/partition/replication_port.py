@@ -3,7 +3,7 @@
 from typing import Protocol, TypeAlias
 
 from logboom.base.ids import PartitionIndex, StreamId
-from logboom.replication.following import Fetch, TellDurableEnd
+from logboom.replication.following import Fetch, ReportDurableEnd
 
 ReplicaKey: TypeAlias = tuple[StreamId, PartitionIndex]
 
@@ -14,11 +14,11 @@ class Replication(Protocol):
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
         """Ask the leader; the answer goes to `Follower.answered`, or `Follower.failed` is called."""
 
-    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
+    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
         """Tell the leader how far this log is synced. May get lost: the next request says it too."""
 
     def quiet_s(self, key: ReplicaKey) -> float | None:
-        """When the leader was last known to have no news of a partition that this broker observes, on the monotonic
+        """When the leader was last known to have nothing new of a partition that this broker observes, on the monotonic
         clock; None where that is not known."""
 
     def leads(self, key: ReplicaKey, leads: bool) -> None:
@@ -38,7 +38,7 @@ class NoReplication:
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
         """Nobody leads what this broker follows."""
 
-    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
+    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
         """As `fetch`."""
 
     def quiet_s(self, key: ReplicaKey) -> float | None:

@@ -35,12 +35,12 @@ class Standing(Protocol):
 
     @property
     def holds_lease(self) -> bool:
-        """Whether it may act as a leader, by the clock: the end of a lease is told late where the process stood
-        still."""
+        """Whether it may act as a leader, by the clock: the end of a lease is reported late where the process was
+        paused."""
 
     @property
     def is_current(self) -> bool:
-        """Whether it knows what the controller knew when it was heard of last."""
+        """Whether it has applied what the controller had as of the last answered heartbeat."""
 
 
 class Undisputed:

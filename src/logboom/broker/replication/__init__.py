@@ -11,7 +11,7 @@
 A fetch asks for one partition, once; it is answered with records, with the place where the two logs part, or with a
 newer high-water mark, and the follower asks again. A request names the fetches that are new since the one before, and
 the leader keeps those it has not answered yet: that is a session. It ends with the first request that fails, and the
-next one names everything again. The leader answers as soon as there is anything to tell, else after a while with
+next one names everything again. The leader answers as soon as there is anything new, else after a while with
 nothing; a request that comes meanwhile takes the place of the one that waits.
 
 What a follower has synced travels with its next fetch, or, where that waits at the leader already, in a message of its

@@ -1,13 +1,13 @@
 """Fetches from one leader, for all partitions that follow it, or for all that observe it: replicas, for which producers
 wait, never wait behind observers.
 
-One request is at the leader at a time, which waits there until there is something to tell. A fetch that comes up
+One request is at the leader at a time, which waits there until there is something to answer. A fetch that comes up
 meanwhile goes out at once, in a second request that takes its place. After a failure everything is asked for anew, in a
 new session, after a pause that grows with each failure.
 
-Durable ends that are told beside the fetches are not answered, and may get lost with a connection. Each request says
-how many were told in its session before it, so that a leader that has not got them all refuses it, and they come again
-with the fetches of the next session.
+Durable ends that are reported beside the fetches are not answered, and may get lost with a connection. Each request
+says how many reports were sent in its session before it, so that a leader that has not received all of them refuses it;
+they come again with the fetches of the next session.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind, Peers
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replication import wire
-from logboom.replication.following import Fetch, FetchAnswered, TellDurableEnd
+from logboom.replication.following import Fetch, FetchAnswered, ReportDurableEnd
 from logboom.replication.reconciliation import EpochEnd
 
 _IN_FLIGHT_MAX: Final = 2
@@ -40,8 +40,8 @@ _BACKOFF_MIN_MS: Final = 50
 _BACKOFF_MAX_MS: Final = 1_000
 _REFUSED_MIN_S: Final = 0.1
 _REFUSED_MAX_S: Final = 0.8
-"""After refusals, mostly of a leader or follower that has not heard of the other's role yet: how long a partition waits
-before it asks again, twice as long each time."""
+"""After refusals, mostly because the leader or the follower has not applied the metadata yet that the other one has:
+how long a partition waits before it asks again, twice as long each time."""
 _SESSIONS: Final = 1 << 31
 
 
@@ -81,17 +81,17 @@ class Fetcher:
         self._sent: dict[ReplicaKey, Fetch] = {}
         """Fetches that the leader has not answered yet."""
         self._sent_s: dict[ReplicaKey, float] = {}
-        """When those of them that observers wait for were sent, or were last known to have news."""
-        self._heard_s = -math.inf
+        """When those of observers were sent, or the leader last had something for them that it did not send yet."""
+        self._answered_s = -math.inf
         """When the latest request was sent that the leader has answered."""
-        self._ends: dict[ReplicaKey, TellDurableEnd] = {}
+        self._ends: dict[ReplicaKey, ReportDurableEnd] = {}
         self._refusals: dict[ReplicaKey, float] = {}
         """How long to wait after the next refusal, of partitions that were refused last."""
         self._calls: set[asyncio.Task[None]] = set()
         self._session = self._new_session()
         self._begins = True
         """Whether the leader has not been asked in this session yet."""
-        self._told = 0
+        self._reports_sent = 0
         """Messages with durable ends that were sent in this session."""
         self._scheduled = False
         self._failures = 0
@@ -109,12 +109,12 @@ class Fetcher:
         self._wanted[key] = request
         self._send_soon()
 
-    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
-        """Tell the leader of a durable end, with all others of this turn of the loop."""
+    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
+        """Report a durable end to the leader, with all others of this turn of the loop."""
         wanted = self._wanted.get(key)
-        if wanted is not None and wanted.epoch == told.epoch:  # what was told must not be taken back by the next fetch
-            self._wanted[key] = replace(wanted, durable_end=told.durable_end)
-        self._ends[key] = told
+        if wanted is not None and wanted.epoch == end.epoch:  # the next fetch must not report less than this
+            self._wanted[key] = replace(wanted, durable_end=end.durable_end)
+        self._ends[key] = end
         self._send_soon()
 
     def drop(self, key: ReplicaKey) -> None:
@@ -126,10 +126,10 @@ class Fetcher:
         self._refusals.pop(key, None)
 
     def quiet_s(self, key: ReplicaKey) -> float | None:
-        """When the leader, which had been asked for a partition, was last known to have no news of it: it answered
+        """When the leader, which had been asked for a partition, was last known to have nothing new of it: it answered
         others, or nothing, a request that was sent then. None where there was no such answer. For observers."""
         sent_s = self._sent_s.get(key)
-        return self._heard_s if key in self._sent and sent_s is not None and sent_s <= self._heard_s else None
+        return self._answered_s if key in self._sent and sent_s is not None and sent_s <= self._answered_s else None
 
     def _send_soon(self) -> None:
         if not self._scheduled and not self._stopped:
@@ -158,16 +158,16 @@ class Fetcher:
             wire.DurableEnd(
                 key[0].bytes,
                 key[1],
-                told.number,
-                told.epoch,
-                told.durable_end,
-                told.partition_epoch,
+                end.number,
+                end.epoch,
+                end.durable_end,
+                end.partition_epoch,
                 self._log_start(key),
             )
-            for key, told in ends.items()
+            for key, end in ends.items()
         ]
         body = wire.encode_ends(wire.DurableEnds(self._session, own_epoch, items))
-        self._told += 1
+        self._reports_sent += 1
         self._peers.post(self._leader, FrameKind.DURABLE_END, body)
 
     def _log_start(self, key: ReplicaKey) -> Offset:
@@ -191,7 +191,7 @@ class Fetcher:
                 one.last_epoch,
                 one.durable_end,
                 one.partition_epoch,
-                one.heard,
+                one.last_answer,
                 self._log_start(key),
             )
             for key, one in wanted.items()
@@ -204,7 +204,7 @@ class Fetcher:
             max_bytes=config.replica_fetch_bytes,
             partition_max_bytes=config.replica_fetch_partition_bytes,
             items=items,
-            told=self._told,
+            reports_sent=self._reports_sent,
             observer=self._observer,
         )
 
@@ -225,7 +225,7 @@ class Fetcher:
             return
         self._failures = 0
         if self._observer and request.session == self._session:
-            self._heard(asked_s, left)
+            self._note_answer(asked_s, left)
         taken_bytes = 0
         for item, records in items:
             self._answered(item, records, asked_s)
@@ -234,9 +234,9 @@ class Fetcher:
                 taken_bytes = 0
                 await asyncio.sleep(0)
 
-    def _heard(self, asked_s: float, left: Sequence[ReplicaKey]) -> None:
-        """What the leader did not answer and has not left for later was no news after the request had been sent."""
-        self._heard_s = max(self._heard_s, asked_s)
+    def _note_answer(self, asked_s: float, left: Sequence[ReplicaKey]) -> None:
+        """Of what the leader neither answered nor deferred, nothing was new after the request had been sent."""
+        self._answered_s = max(self._answered_s, asked_s)
         self._sent_s.update(dict.fromkeys(left, self._clock.monotonic_s()))
 
     def _answered(self, item: wire.AnswerItem, records: memoryview, asked_s: float) -> None:
@@ -258,8 +258,8 @@ class Fetcher:
         diverging = None
         if item.diverging is not None:
             diverging = EpochEnd(Epoch(item.diverging[0]), Offset(item.diverging[1]))
-        elif item.log_start <= sent.offset:  # else the mark is not told
-            follower.freshness.told(Offset(item.high_watermark), asked_s)
+        elif item.log_start <= sent.offset:  # else the answer has no mark
+            follower.freshness.mark_received(Offset(item.high_watermark), asked_s)
         answer = FetchAnswered(item.number, Offset(item.high_watermark), Offset(item.log_start), diverging=diverging)
         follower.answered(answer, records)
 
@@ -279,7 +279,7 @@ class Fetcher:
         """Nothing is known of what was sent: ask for all of it anew, a little later."""
         if session != self._session or self._stopped:
             return
-        self._session, self._begins, self._told = self._new_session(), True, 0
+        self._session, self._begins, self._reports_sent = self._new_session(), True, 0
         if not self._failures:
             self._log.warning("fetching from a leader fails", leader=self._leader, reason=str(error))
         longest_ms = min(_BACKOFF_MIN_MS << min(self._failures, 10), _BACKOFF_MAX_MS)

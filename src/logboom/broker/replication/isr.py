@@ -137,7 +137,7 @@ class IsrKeeper:
         if same and isinstance(outcome, IneligibleReplicaError):
             stands.replication_step(ProposalRefused())
         # Any other error means that the controller knows a later state of the partition, or another leader, of which
-        # the metadata is going to tell; until then the proposal stays, and is sent again with the next tick.
+        # the metadata will show; until then the proposal stays, and is sent again with the next tick.
 
     # --- time ---------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from logboom.broker.replication.serving import FetchServing
 from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.broker.runtime import Runtime
 from logboom.metadata import Image
-from logboom.replication.following import Fetch, TellDurableEnd
+from logboom.replication.following import Fetch, ReportDurableEnd
 
 _UNKNOWN = BrokerEpoch(-1)
 _Source: TypeAlias = tuple[BrokerId, bool]
@@ -140,17 +140,17 @@ class ReplicationService:
         if self._fetching.came(key, size_bytes):
             self._counters.throttled_bytes_in += size_bytes
 
-    def tell(self, key: ReplicaKey, told: TellDurableEnd) -> None:
-        """Tell the leader of a partition how far it is synced here."""
+    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
+        """Report to the leader of a partition how far it is synced here."""
         held = self._held.get(key)
-        if held is not None and held.epoch == told.epoch:
-            self._held[key] = replace(held, durable_end=told.durable_end)
+        if held is not None and held.epoch == end.epoch:
+            self._held[key] = replace(held, durable_end=end.durable_end)
         source = self._source_of.get(key)
-        if source is not None and source[0] == told.leader:
-            self._fetcher(source).tell(key, told)
+        if source is not None and source[0] == end.leader:
+            self._fetcher(source).report(key, end)
 
     def quiet_s(self, key: ReplicaKey) -> float | None:
-        """When the leader of a partition that is observed here was last known to have no news of it."""
+        """When the leader of a partition that is observed here was last known to have nothing new of it."""
         source = self._source_of.get(key)
         return None if source is None else self._fetcher(source).quiet_s(key)
 
@@ -187,7 +187,7 @@ class ReplicationService:
         self._serving.moved(key)
 
     def moved(self, key: ReplicaKey) -> None:
-        """A partition that this broker leads has news for its followers."""
+        """A partition that this broker leads has something new for its followers."""
         self._serving.moved(key)
 
     def propose(self, key: ReplicaKey) -> None:

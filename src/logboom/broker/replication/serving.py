@@ -1,12 +1,13 @@
-"""The leader's side of fetches: what followers have asked for and not been told yet, and the reads for them.
+"""The leader's side of fetches: those that are not answered yet, and the reads for them.
 
-A fetch is looked at when it comes and whenever its partition has news. The rules, in this order: the leader epoch is
-the same on both sides (KIP-320); the follower's log is this one's up to what it asks for, else it hears where they part
-(KIP-101, KIP-279, KIP-595); only then its durable end counts, and only then it gets records. Records come from what is
-written, synced or not, whole batches only: what is staged may be taken back on a full disk, what is written may not.
+A fetch is looked at when it comes and whenever its partition has something new. The rules, in this order: the leader
+epoch is the same on both sides (KIP-320); the follower's log is this one's up to what it asks for, else the answer says
+where they part (KIP-101, KIP-279, KIP-595); only then its durable end counts, and only then it gets records. Records
+come from what is written, synced or not, whole batches only: what is staged may be taken back on a full disk, what is
+written may not.
 
-Nothing but a newer high-water mark is not told at once: with the next records, which are mostly not far, it costs
-nothing.
+Where nothing but the high-water mark is new, the answer waits a little: mostly the next records come soon, and the mark
+goes with them for nothing.
 
 Followers that are in sync go first, since producers wait for them. One that has more to catch up with gets a bounded
 part of an answer, one read at a time, so that what comes up for the others meanwhile waits for one read at most; under
@@ -57,22 +58,22 @@ producers for a follower."""
 
 
 class _Has(NamedTuple):
-    """What a follower says that it has, and as of which state of the partition."""
+    """What a follower reports to have, and as of which state of the partition."""
 
     durable_end: Offset
     partition_epoch: PartitionEpoch
     log_start: Offset
 
 
-class _Told(NamedTuple):
-    """The high-water mark and the first offset of the log, as the answer to the fetch of a number has told them."""
+class _SentMark(NamedTuple):
+    """The high-water mark and the first offset of the log, as sent with the answer to the fetch of a number."""
 
     number: int
     mark: Offset
     log_start: Offset
 
 
-_NOTHING_TOLD: Final = _Told(0, Offset(-1), Offset(-1))
+_NOTHING_SENT: Final = _SentMark(0, Offset(-1), Offset(-1))
 
 
 class _Session:
@@ -93,16 +94,16 @@ class _Session:
         self.held: dict[ReplicaKey, None] = {}
         """Those that wait for the throttle."""
         self.held_timer: asyncio.TimerHandle | None = None
-        self.told: dict[ReplicaKey, _Told] = {}
+        self.sent_marks: dict[ReplicaKey, _SentMark] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
         self.ends: dict[ReplicaKey, wire.DurableEnd] = {}
-        """The durable ends that the follower told beside a fetch."""
+        """The durable ends that the follower reported beside a fetch."""
         self.ends_received = 0
         """How many messages with durable ends came in this session."""
         self.mark_due: set[ReplicaKey] = set()
         self.mark_timer: asyncio.TimerHandle | None = None
-        self.heard_s = 0.0
-        """When the follower was heard of last, on the monotonic clock."""
+        self.last_request_s = 0.0
+        """When the last request came, on the monotonic clock."""
         self.latest: wire.FetchRequest | None = None
         """The request that waits, or is going to."""
         self.waiter: asyncio.Future[None] | None = None
@@ -119,7 +120,7 @@ class _Session:
 
     @property
     def left(self) -> list[tuple[bytes, int]]:
-        """What is not told yet although there may be something to tell; observers judge their age by it."""
+        """Fetches for which there may be something that was not sent yet; observers judge their age by it."""
         if not self.observer:
             return []
         keys = {**self.ready, **self.behind, **self.held, **dict.fromkeys(self.mark_due)}
@@ -139,25 +140,25 @@ class _Session:
 
     def is_behind(self, key: ReplicaKey, partition: Partition) -> bool:
         """Whether the follower does not know yet how far the partition is committed, or where it begins."""
-        told = self.told.get(key, _NOTHING_TOLD)
-        return partition.role.leader.high_watermark > told.mark or partition.log_start_offset > told.log_start
+        sent = self.sent_marks.get(key, _NOTHING_SENT)
+        return partition.role.leader.high_watermark > sent.mark or partition.log_start_offset > sent.log_start
 
     def add(self, items: Sequence[wire.FetchItem]) -> None:
         for item in items:
             key = wire.key_of(item.stream, item.index)
             self.pending[key] = item
-            told = self.told.get(key)
-            if told is not None and item.heard not in (told.number, -1):
-                del self.told[key]  # that answer came too late for the follower, which dropped it
+            sent = self.sent_marks.get(key)
+            if sent is not None and item.last_answer not in (sent.number, -1):
+                del self.sent_marks[key]  # that answer came too late for the follower, which dropped it
             self.new.add(key)
             self.ready[key] = None
 
     def has(self, key: ReplicaKey, item: wire.FetchItem) -> _Has:
-        """What the follower said last. The leadership itself forgets what a follower had that leaves the ISR."""
-        asked, told = _has(item), self.ends.get(key)
-        if told is None or told.number != item.number or told.partition_epoch < item.partition_epoch:
+        """What the follower reported last. The leadership itself forgets what a follower had that leaves the ISR."""
+        asked, reported = _has(item), self.ends.get(key)
+        if reported is None or reported.number != item.number or reported.partition_epoch < item.partition_epoch:
             return asked
-        beside = _has(told)
+        beside = _has(reported)
         end, start = max(asked.durable_end, beside.durable_end), max(asked.log_start, beside.log_start)
         return _Has(end, beside.partition_epoch, start)
 
@@ -206,7 +207,7 @@ class FetchServing:
         """Answer a FETCH frame. Raises InvalidRequestError, UnknownBrokerError, StaleBrokerEpochError."""
         request = wire.decode_request(body)
         session = self._session_of(identity.broker_id, request)
-        session.latest, session.heard_s = request, self._clock.monotonic_s()
+        session.latest, session.last_request_s = request, self._clock.monotonic_s()
         session.wake()  # a request that waits gives its place to this one
         session.add(request.items)
         deadline_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
@@ -218,12 +219,12 @@ class FetchServing:
     def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> _Session:
         registered = self._registered(replica)
         if registered < 0:
-            raise UnknownBrokerError(f"no broker is registered as {replica} yet, as far as this one has heard")
+            raise UnknownBrokerError(f"no broker is registered as {replica} yet, as far as this one knows")
         if request.broker_epoch < registered:
             raise StaleBrokerEpochError(f"a fetch of broker {replica} comes from an earlier process of it")
         session = self._sessions.get((replica, request.observer))
         if session is not None and session.number == request.session:
-            if request.told > session.ends_received:
+            if request.reports_sent > session.ends_received:
                 raise InvalidRequestError("durable ends of this session were lost on the way")
             return session
         if not request.begins:
@@ -235,8 +236,8 @@ class FetchServing:
         return fresh
 
     async def _waited(self, session: _Session, request: wire.FetchRequest, deadline_s: float) -> bool:
-        """Wait for news. False where the request is to be answered as it is: it has waited long enough, or another one
-        has taken its place."""
+        """Wait for something new. False where the request is to be answered as it is: it has waited long enough, or
+        another one has taken its place."""
         loop = asyncio.get_running_loop()
         left_s = deadline_s - loop.time()
         if left_s <= 0 or session.latest is not request or not self._is_current(session):
@@ -315,7 +316,7 @@ class FetchServing:
     async def _answer(
         self, session: _Session, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> tuple[wire.AnswerItem, Bytes] | None:
-        """The answer to a fetch; None where there is nothing to tell yet."""
+        """The answer to a fetch; None where there is nothing to send yet."""
         try:
             partition = self._find(key)
             _check_leads(partition, item)
@@ -354,7 +355,7 @@ class FetchServing:
             return refused, b""
         if not data and not self._is_mark_due(session, key, partition):
             return None
-        return self._told(session, key, item, partition, len(data)), data
+        return self._with_mark(session, key, item, partition, len(data)), data
 
     async def _first_batch(self, session: _Session, partition: Partition) -> Offset:
         """Where a copy begins that has nothing: the log start may lie inside a batch, and batches come whole."""
@@ -362,12 +363,12 @@ class FetchServing:
         data = await self._read(session, partition, start, 1)
         return min(start, read_header(data).base_offset) if data else start
 
-    def _told(
+    def _with_mark(
         self, session: _Session, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int
     ) -> wire.AnswerItem:
-        # It takes no mark above the end that it asked from; told of a start above that, it would begin anew there.
+        # It takes no mark above the end that it asked from; with a log start above that, it would begin anew there.
         mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
-        session.told[key] = _Told(item.number, min(mark, Offset(item.offset)), start)
+        session.sent_marks[key] = _SentMark(item.number, min(mark, Offset(item.offset)), start)
         session.mark_due.discard(key)
         return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes)
 
@@ -389,17 +390,17 @@ class FetchServing:
     def durable_ends(self, identity: PeerIdentity, body: memoryview) -> None:
         """Take a DURABLE_END frame: ends of logs that a fetch of the same leadership has shown to be this one's."""
         try:
-            told = wire.decode_ends(body)
+            received = wire.decode_ends(body)
         except InvalidRequestError as error:
             self._log.warning("a message of a follower is dropped", follower=identity.broker_id, reason=str(error))
             return
         sessions = [self._sessions.get((identity.broker_id, observer)) for observer in (False, True)]
-        known = (told.session, told.broker_epoch)
+        known = (received.session, received.broker_epoch)
         session = next((one for one in sessions if one is not None and (one.number, one.broker_epoch) == known), None)
         if session is None:
             return
         session.ends_received += 1
-        for one in told.ends:
+        for one in received.ends:
             try:
                 key = wire.key_of(one.stream, one.index)
                 partition = self._find(key)
@@ -430,16 +431,16 @@ class FetchServing:
         now_s = self._clock.monotonic_s()
         for session in self._sessions.values():
             item = session.pending.get(key)
-            is_there = item is not None and key not in session.new and now_s - session.heard_s < _SILENCE_MAX_S
+            is_there = item is not None and key not in session.new and now_s - session.last_request_s < _SILENCE_MAX_S
             if item is None or not is_there or session.replica in partition.role.leader.isr:
                 continue
             if item.epoch == partition.leader_epoch:
                 self._follower_has(partition, session, session.has(key, item))
 
-    # --- news ---------------------------------------------------------------------------------------------------
+    # --- changes of partitions ------------------------------------------------------------------------------------
 
     def moved(self, key: ReplicaKey) -> None:
-        """A partition that this broker leads or led has news: whoever waits for it is answered."""
+        """A partition that this broker leads or led has changed: fetches that wait for it are answered."""
         for session in self._sessions.values():
             item = session.pending.get(key)
             if item is None:
@@ -452,23 +453,23 @@ class FetchServing:
                 session.ready[key] = None
                 session.wake()
             elif session.is_behind(key, partition):
-                self._tell_mark_later(session, key)
+                self._send_mark_later(session, key)
 
     def _is_mark_due(self, session: _Session, key: ReplicaKey, partition: Partition) -> bool:
         if not session.is_behind(key, partition):
             return False
         if key in session.mark_due:
             return True
-        self._tell_mark_later(session, key)
+        self._send_mark_later(session, key)
         return False
 
-    def _tell_mark_later(self, session: _Session, key: ReplicaKey) -> None:
+    def _send_mark_later(self, session: _Session, key: ReplicaKey) -> None:
         session.mark_due.add(key)
         if session.mark_timer is None:
             loop = asyncio.get_running_loop()
-            session.mark_timer = loop.call_later(_MARK_DELAY_S, self._tell_marks, session)
+            session.mark_timer = loop.call_later(_MARK_DELAY_S, self._send_marks, session)
 
-    def _tell_marks(self, session: _Session) -> None:
+    def _send_marks(self, session: _Session) -> None:
         session.mark_timer = None
         session.ready.update(dict.fromkeys(key for key in session.mark_due if key in session.pending))
         if session.ready:

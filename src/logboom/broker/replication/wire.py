@@ -40,8 +40,8 @@ class FetchItem(msgspec.Struct, frozen=True, array_like=True):
     durable_end: _Count
     partition_epoch: _Epoch = -1
     """The default is for followers of an earlier version: they stay outside the ISR until they are of this one."""
-    heard: _CountOrNone = -1
-    """-1 is for followers of an earlier version, which do not say it."""
+    last_answer: _CountOrNone = -1
+    """-1 is for followers of an earlier version, which do not send it."""
     log_start: _CountOrNone = -1
     """The first offset of the follower's log; -1 as above."""
 
@@ -58,7 +58,7 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
     """Of all records of the answer together; one partition's come however many bytes they are."""
     partition_max_bytes: _Number32
     items: Annotated[list[FetchItem], msgspec.Meta(max_length=ITEMS_MAX)]
-    told: _Count
+    reports_sent: _Count
     """How many `DurableEnds` went out in this session before: a leader that has fewer of them has lost some."""
     observer: bool = False
     """Whether this session is for copies that observe, which a broker asks for apart from its replicas."""
@@ -84,17 +84,17 @@ class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
 
     items: Annotated[Sequence[AnswerItem], msgspec.Meta(max_length=ITEMS_MAX)]
     left: Annotated[Sequence[tuple[_Bytes16, _Number32]], msgspec.Meta(max_length=ITEMS_MAX)] = ()
-    """To an observer: fetches of the session, by stream and index, for which there is news that has to wait. Of all
-    others that are not answered there was none."""
+    """To an observer: fetches of the session, by stream and index, for which there is something new that has to wait.
+    Of all others that are not answered there was none."""
 
 
 class DurableEnd(msgspec.Struct, frozen=True, array_like=True):
-    """`following.TellDurableEnd`, of one partition."""
+    """`following.ReportDurableEnd`, of one partition."""
 
     stream: _Bytes16
     index: _Number32
     number: _Count
-    """Of the fetch beside which it is told."""
+    """Of the fetch that was waiting at the leader when it was sent."""
     epoch: _Epoch
     durable_end: _Count
     partition_epoch: _Epoch = -1
