@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import socket
 import subprocess
 import time
 import urllib.request
@@ -52,11 +53,20 @@ class NatsServer:
         self.kill()
 
     def start(self) -> None:
-        """Start it; returns before it answers, as clients try again."""
+        """Start it; returns once it answers, as a client's first attempt to connect is its only one."""
         found = program()
         assert found is not None
         with self._config.with_suffix(".log").open("ab") as log:
             self._process = subprocess.Popen([found, "-c", str(self._config)], stdout=log, stderr=log)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S).close()
+            except OSError:
+                assert time.monotonic() < deadline, "nats-server does not answer"
+                time.sleep(0.01)
+            else:
+                return
 
     def kill(self) -> None:
         """SIGKILL."""
