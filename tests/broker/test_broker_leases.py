@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from tests.broker.node import append, append_soon, batch
+from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, refusal_of, stays, until
 from tests.support.simulated import stand_still
 
@@ -243,3 +243,23 @@ async def test_a_new_broker_that_is_fenced_joins_as_soon_as_it_is_not(cluster: C
     copy = cluster.partition(2, "orders")
     await until(lambda: copy.role.follower.high_watermark == 2, "the copy has it")
     await until(lambda: cluster.assignment("orders").isr == (1, 2), "it is in sync", within_s=5)
+
+
+@on_brokers(3)
+async def test_who_waits_for_a_leader_that_is_cut_off_is_sent_to_look_for_another_one(cluster: Cluster) -> None:
+    """Not at once: a controller that changes takes a lease, too. What it appended here meanwhile comes to nothing."""
+    await cluster.create("orders", (1, 2, 3))
+    await append(cluster.leader("orders"), b"before", producer=(7, 0, 0))
+    old = cluster.leader("orders")
+    for other in (2, 3, DIRECTOR):
+        cluster.network.cut(1, other)
+    waits = append_soon(old, batch(b"after", producer=(7, 0, 1)))
+    assert isinstance(await refusal_of(waits), NotLeaderError)
+    assert isinstance(await refusal_of(append(old, b"and more", producer=(7, 0, 2))), NotLeaderError)
+    await until(lambda: cluster.assignment("orders").leader in (2, 3), "another one leads")
+    leader = cluster.leader("orders")
+    await until(lambda: leader.leads, "it knows it")
+    await append(leader, b"after", producer=(7, 0, 1))
+    cluster.network.heal()
+    await cluster.in_sync("orders")
+    assert await values_of(cluster.leader("orders")) == [b"before", b"after"]

@@ -24,6 +24,7 @@ from logboom.broker.cluster import ClusterMember, ClusterParts
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control.registration import BrokerHooks
 from logboom.broker.control.stream_commands import settings_layers
+from logboom.broker.cut_off import send_clients_on
 from logboom.broker.disk import high_watermarks, maintenance
 from logboom.broker.disk.data_dir import DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
@@ -301,6 +302,9 @@ class Broker:
             self._start_background(self.scrubber.run())
             pause = maintenance.Pause(self._config, lambda config: config.high_watermark_checkpoint_ms / SECOND_MS)
             self._start_background(high_watermarks.keep_saved(self._disk, self.replicas.__iter__, pause, self.log))
+            pause = maintenance.Pause(self._config, lambda config: config.lease_ms / SECOND_MS)
+            registration = self.cluster.registration
+            self._start_background(send_clients_on(self.replicas.__iter__, lambda: registration.holds_lease, pause))
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             await self.cluster.serve()

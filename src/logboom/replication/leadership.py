@@ -11,6 +11,8 @@ The rules it keeps, each with its source:
   had synced. So does a replica outside the ISR: one that found damage, or was moved away and back, begins empty.
 - A new leadership has a higher epoch and records where it starts even when nothing is written in it (KIP-101).
 - A leader whose lease is over commits nothing until it is renewed. Whoever feeds the core says so before anything else.
+- One that has had none for long tells those who wait to ask elsewhere: where it is cut off from the other brokers and
+  not from its clients, they would wait for as long as they can.
 - The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
   end has reached HW and the start of this leadership; it leaves when it was not caught up for
   `replica.lag.time.max.ms` (`followers`).
@@ -106,6 +108,11 @@ class LeaseRenewed:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseMissed:
+    """This broker has had no lease for long enough for others to lead, and for clients to ask them."""
+
+
+@dataclass(frozen=True, slots=True)
 class IsrChanged:
     """The controller's committed ISR, and the members of a proposal it has not answered yet (none: empty)."""
 
@@ -147,6 +154,7 @@ Event = (
     | Ticked
     | LeaseEnded
     | LeaseRenewed
+    | LeaseMissed
     | IsrChanged
     | ProposalRefused
     | MinimumChanged
@@ -180,6 +188,11 @@ class BelowMinimum:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadershipInDoubt:
+    """Another replica may lead by now: appends that wait for commit fail with NOT_LEADER_OR_FOLLOWER."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProposeIsr:
     """Ask the controller for this ISR, under the leader epoch in force and this partition epoch."""
 
@@ -187,7 +200,7 @@ class ProposeIsr:
     partition_epoch: PartitionEpoch
 
 
-Effect = EpochStarted | HighWatermarkMoved | RecordsDeleted | BelowMinimum | ProposeIsr
+Effect = EpochStarted | HighWatermarkMoved | RecordsDeleted | BelowMinimum | LeadershipInDoubt | ProposeIsr
 
 NOTHING: Final[tuple[Effect, ...]] = ()
 
@@ -308,6 +321,8 @@ class PartitionLeadership:
             case ProposalRefused():
                 self._proposed, self._maximal_isr, self._may_propose = None, self._isr, False
                 return self._advance()
+            case LeaseMissed():
+                return (LeadershipInDoubt(),) if len(self._replicas) > 1 and not self._has_lease else NOTHING
             case LeaseEnded() | LeaseRenewed():
                 self._has_lease = isinstance(event, LeaseRenewed)
                 return self._advance()

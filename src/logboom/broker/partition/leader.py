@@ -34,6 +34,7 @@ from logboom.replication.leadership import (
     HighWatermarkMoved,
     IsrChanged,
     LeadershipEnded,
+    LeadershipInDoubt,
     LeadershipStarted,
     LeaseEnded,
     LeaseRenewed,
@@ -268,7 +269,7 @@ class Leader:
         self.watchers.call()  # whoever waits for a deletion waits for others now
 
     def replication_step(self, event: Event) -> None:
-        """What replication has seen of the followers, the outcome of a proposal, or that the disk has no room."""
+        """What replication has seen of the followers, the outcome of a proposal, or what there is of room and lease."""
         self._step(event)
 
     @property
@@ -313,6 +314,10 @@ class Leader:
                     self._log.epochs.begin(epoch, start_offset)
                 case ProposeIsr():
                     self._replication.propose(self._key)
+                case LeadershipInDoubt():
+                    self._queue.fail_uncommitted(
+                        NotLeaderError(f"{self._name} may have another leader: this one hears of no controller")
+                    )
                 case BelowMinimum():
                     # The records are in the log and may be committed later, which the error of Kafka says too.
                     self._queue.fail_uncommitted(
