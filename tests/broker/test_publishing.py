@@ -261,6 +261,22 @@ def test_a_restart_and_batches_of_kafka_clients_lose_no_id(tmp_path: Path) -> No
     run(body)
 
 
+def test_the_last_message_is_known_however_old_it_is(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await publish(broker, await stream(broker), Message(b"-"), Message(b"1", id=b"one"))
+        async with running(tmp_path) as broker:
+            await asyncio.sleep(500)
+            partition = broker.replicas.find("s", 0)
+            follows = Message(b"2", id=b"two", last_id=b"one")
+            assert await publish(broker, partition, Message(b"1", last_id=b"two"), follows) == [
+                WrongLastMessageIdError,
+                2,
+            ]
+
+    run(body)
+
+
 def test_what_was_taken_back_for_want_of_room_is_no_first_copy(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
@@ -273,8 +289,9 @@ def test_what_was_taken_back_for_want_of_room_is_no_first_copy(tmp_path: Path) -
             assert outcomes(await lost) == [DiskFullError]
             assert outcomes(await again) == [DiskFullError], "its first copy is not in the log"
             disk.write_errno = None
-            assert await publish(broker, partition, Message(b"2", id=b"two"), Message(b"1", id=b"one")) == [1, -1]
-            assert await values_of(partition) == [b"1", b"2"]
+            assert (await append(partition, b"-")).base_offset == 1, "at the offset that the lost one had"
+            assert await publish(broker, partition, Message(b"2", id=b"two"), Message(b"1", id=b"one")) == [2, -1]
+            assert await values_of(partition) == [b"1", b"-", b"2"]
 
     run_real(body)
 
