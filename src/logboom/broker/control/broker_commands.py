@@ -64,11 +64,13 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
         )
     # A cluster that begins now has no broker that could not read what this program writes.
     first = () if context.image.version else (MetadataLevelSet(level=wanted.levels.newest),)
+    before = context.image.brokers.get(wanted.id)
     records = register(apply_all(context.image, first), wanted, context.minimum_of)
     await context.commit([*first, *records])
     broker = context.image.brokers[wanted.id]
     if records:
-        context.log.info("broker registered", broker=broker.id, epoch=broker.epoch, clean=clean is not None)
+        was_clean = before is not None and wanted.clean_epoch == before.epoch
+        context.log.info("broker registered", broker=broker.id, epoch=broker.epoch, clean=was_clean)
     members: dict[int, tuple[str, tuple[str, int] | None]] = {
         one.id: (one.directory_id, one.listeners.get(PEER_LISTENER)) for one in context.image.brokers.values()
     }
