@@ -323,7 +323,7 @@ def test_flipped_bits_are_found_and_never_taken_for_content(name: str) -> None:
         try:
             found = opened_quietly(flipped(disk, path, position))
         except StorageError as error:
-            refused += "remove it from the cluster" in str(error)
+            refused += "remove it from its cluster" in str(error)
         else:
             assert found == as_found(expected), position
     assert refused == size

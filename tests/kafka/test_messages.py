@@ -47,7 +47,7 @@ def test_every_error_has_a_code() -> None:
     for module in (base_errors, group_errors):
         for _, cls in inspect.getmembers(module, inspect.isclass):
             if issubclass(cls, LogboomError) and cls.__module__ == module.__name__ and cls not in bases:
-                unknown = error_code(cls("x")) is ErrorCode.unknown_server_error
+                unknown = error_code(cls.__new__(cls)) is ErrorCode.unknown_server_error
                 assert unknown == (cls in no_code_of_their_own), cls
 
 
