@@ -1,11 +1,13 @@
 """Partitions on several brokers: what is acked is on all of the ISR, and who was away catches up."""
 
 import errno
+from random import Random
 
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, stays, until
 
 from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutcomeUnknownError
+from logboom.broker.disk.data_dir import HIGH_WATERMARKS_FILE
 from logboom.records import Codec
 
 
@@ -171,6 +173,28 @@ async def test_a_deletion_is_acked_once_no_other_leader_brings_the_records_back(
     cluster.network.heal()
     await cluster.in_sync("orders")
     assert copies[1].log_start_offset == 6, "who has deleted records is not in sync"
+
+
+@on_brokers(3)
+async def test_a_leader_that_lost_its_mark_lets_followers_delete_what_it_has_deleted(cluster: Cluster) -> None:
+    """Found by `logboom sim run --nodes 3 --seed 713`: they may delete below the mark alone, and it waited for them."""
+    await cluster.create("orders", [2, 3])
+    leader, copy = cluster.leader("orders"), cluster.partition(3, "orders")
+    for number in range(10):
+        await append(leader, b"%d" % number)
+    await until(lambda: copy.high_watermark == 10, "the copy shows all of it")
+    await cluster.crash(3, Random(0))  # so it is not eligible to lead
+    assert isinstance(await refusal_of(leader.deletion.delete_records(6, timeout_s=0.5)), OutcomeUnknownError)
+    waits = append_soon(leader, batch(b"10"))
+    await until(lambda: cluster.assignment("orders").isr == (2,), "the leader alone is in sync")
+    await cluster.stop(2)
+    await refusal_of(waits)
+    cluster.disk(2).unlink(HIGH_WATERMARKS_FILE)
+    await cluster.start(2)
+    await cluster.start(3)
+    await cluster.in_sync("orders")
+    assert [cluster.partition(n, "orders").log_start_offset for n in (2, 3)] == [6, 6]
+    await append(cluster.leader("orders"), b"11")
 
 
 @on_brokers(2)

@@ -86,6 +86,12 @@ class Role:
         """Whether this broker copies another one's log."""
         return self.follower.leader >= 0
 
+    @property
+    def _committed(self) -> Offset:
+        """Everything below is known to be committed. Only that is ever deleted, so a log says it by where it begins,
+        also where the mark that was saved is older: followers who have to delete as much wait for such a mark."""
+        return max(self._reads.high_watermark, self._log.log_start_offset)
+
     def lead(self, leading: Leading) -> None:
         """Take appends as the leader of an epoch above every earlier one, or learn of a change in that leadership. The
         ISR has this broker in it.
@@ -99,7 +105,7 @@ class Role:
             return
         assert not self.leads, "a leadership ends before the next one begins"
         assert self.is_settled, "a leader's log is durable to its end"
-        mark = max(self._reads.high_watermark, self.follower.high_watermark)
+        mark = max(self._committed, self.follower.high_watermark)
         self.follower.stop()
         self._conditions.forget()  # another leader may have written meanwhile
         self.epoch, self.leads = leading.epoch, True
@@ -131,7 +137,7 @@ class Role:
         self.rest()
         self.epoch = epoch
         if self.failure is None:
-            self.follower.start(leader, epoch, self._reads.high_watermark, partition_epoch)
+            self.follower.start(leader, epoch, self._committed, partition_epoch)
         self.leader.watchers.call()
 
     def rest(self) -> None:
