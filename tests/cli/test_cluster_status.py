@@ -1,5 +1,8 @@
 """logboom cluster status, of one broker and of addresses where none is."""
 
+import subprocess
+import sys
+
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import BrokerProcess, free_port
 
@@ -29,6 +32,19 @@ def test_addresses_that_do_not_answer_are_passed_over(broker: BrokerProcess) -> 
     said = refused("cluster", "status", bootstrap=nobody)
     assert f"no broker answers ({nobody}: connection refused)" in said
     assert "--bootstrap: " in refused("cluster", "status", bootstrap="nonsense")
+
+
+def test_watching_into_a_pipe_prints_one_look_below_the_other(broker: BrokerProcess) -> None:
+    command = [sys.executable, "-m", "logboom.cli", "cluster", "status", "--watch", "--bootstrap", broker.kafka]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        try:
+            looks = (line for line in watching.stdout if line.startswith("cluster "))
+            first, second = next(looks), next(looks)
+        finally:
+            watching.kill()
+    assert first.startswith("cluster ")
+    assert second.split()[:4] == first.split()[:4]
 
 
 def test_folder_without_a_cluster_is_told(broker: BrokerProcess) -> None:

@@ -78,14 +78,23 @@ def status(
 
 
 def _watch(bootstrap: str | None, data: Path | None) -> None:
-    with Live(auto_refresh=False, vertical_overflow="crop") as live:
-        while True:
-            try:
-                shown = _styled(lines(*_looked(bootstrap, data)))
-            except CommandError as error:
-                shown = Text(str(error), style="red")
-            live.update(shown, refresh=True)
+    console = Console()
+    if not console.is_terminal:
+        while True:  # one look below the other, for a file or the next program of a pipe
+            console.print(_look_or_reason(bootstrap, data), soft_wrap=True, end="\n\n")
             time.sleep(_WATCH_EVERY_S)
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            live.update(_look_or_reason(bootstrap, data), refresh=True)
+            time.sleep(_WATCH_EVERY_S)
+
+
+def _look_or_reason(bootstrap: str | None, data: Path | None) -> Text:
+    """What is to be seen, or why nothing is."""
+    try:
+        return _styled(lines(*_looked(bootstrap, data)))
+    except CommandError as error:
+        return Text(str(error), style="red")
 
 
 def folder_of(bootstrap: str | None, data: Path | None) -> Path | None:
