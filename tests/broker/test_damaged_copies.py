@@ -1,6 +1,7 @@
 """Copies that are lost or damaged do not count any more, and are fetched anew where others have their records."""
 
 import asyncio
+import errno
 from functools import partial
 
 import pytest
@@ -129,6 +130,26 @@ async def test_a_leader_that_finds_damage_hands_over_and_follows(cluster: Cluste
     await cluster.in_sync("orders")
     assert not damaged.leads
     assert bytes_of(damaged.log) == bytes_of(cluster.leader("orders").log)
+
+
+@on_brokers(3)
+async def test_a_leader_whose_disk_does_not_give_records_back_hands_over_and_follows(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number * 50)
+    failing, disk = cluster.leader("orders"), cluster.disk(1)
+
+    def fault(operation: str, path: str) -> None:
+        if operation in {"read", "read_cached"} and path.startswith("streams/orders-0/"):
+            raise OSError(errno.EIO, "a bad sector")
+
+    disk.fault = fault
+    assert isinstance(await refusal_of(failing.reads.read(Offset(1), 10)), StorageError)
+    await until(lambda: cluster.assignment("orders").leader == BrokerId(2), "another one leads")
+    disk.fault = lambda operation, path: None
+    await cluster.in_sync("orders")
+    assert not failing.leads
+    assert bytes_of(failing.log) == bytes_of(cluster.leader("orders").log)
 
 
 @on_brokers(2, minimum=1)

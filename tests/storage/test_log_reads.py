@@ -1,16 +1,17 @@
 """Reading a partition's log: by offset, up to a ceiling, by time."""
 
+import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
-from tests.support.logs import append, batch, filled, open_log, read_batches
+from tests.support.logs import DIRECTORY, Reports, append, batch, filled, open_log, read_batches
 
-from logboom.base.errors import (
-    OffsetOutOfRangeError,
-)
+from logboom.base.errors import OffsetOutOfRangeError, StorageError
 from logboom.base.ids import Offset
 from logboom.records import Record, build_batch
 from logboom.sim.disk import SimDisk
+from logboom.storage import PartitionLog
 
 
 def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
@@ -127,3 +128,50 @@ def test_the_newest_time_is_not_that_of_a_deleted_record(start: int) -> None:
     found = log.reader.max_timestamp(log.durable_end)
     assert found is not None
     assert (found.offset, found.timestamp_ms) == (times.index(newest, start), newest)
+
+
+READS: list[Callable[[PartitionLog], object]] = [
+    lambda log: log.reader.read(Offset(1), 10, ceiling=log.durable_end),
+    lambda log: log.reader.offset_for_time(1001, ceiling=log.durable_end),
+    lambda log: log.reader.max_timestamp(Offset(2)),
+    lambda log: log.reader.bytes_between(Offset(1), Offset(3)),
+]
+
+
+@pytest.mark.parametrize("read", READS, ids=["batches", "first of a time", "newest time", "bytes between"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EBADMSG, errno.EUCLEAN])
+def test_what_the_disk_does_not_give_back_is_damage_whoever_reads_it(
+    read: Callable[[PartitionLog], object], code: int
+) -> None:
+    disk, reports = SimDisk(), Reports()
+    filled(disk)[0].close()
+    log = open_log(disk, reports=reports)
+    first = log.segments[0].path
+
+    def fault(operation: str, path: str) -> None:
+        if operation in {"read", "read_cached"} and path == first:
+            raise OSError(code, "a bad sector")
+
+    disk.fault = fault
+    for _ in range(2):
+        with pytest.raises(StorageError, match="a bad sector"):
+            read(log)
+    (damage,) = reports.damage  # told once
+    assert (damage.path, damage.position) == (first, 0)
+    assert log.reader.read(Offset(299), 10, ceiling=log.durable_end)  # everything else is read
+
+
+@pytest.mark.parametrize("read", READS, ids=["batches", "first of a time", "newest time", "bytes between"])
+def test_a_lack_of_handles_is_no_damage(read: Callable[[PartitionLog], object]) -> None:
+    disk, reports = SimDisk(), Reports()
+    filled(disk)[0].close()
+    log = open_log(disk, reports=reports)
+
+    def fault(operation: str, path: str) -> None:
+        if path.startswith(DIRECTORY):
+            raise OSError(errno.EMFILE, "too many open files")
+
+    disk.fault = fault
+    with pytest.raises(StorageError, match="too many open files"):
+        read(log)
+    assert not reports.damage

@@ -65,6 +65,9 @@ class LogReader:
                 if offset < state.log_start_offset:  # its segment was deleted during this read
                     raise self._out_of_range(offset) from error
                 if layout is state.layout:  # else a compacted segment took the place of the one that was read
+                    damage = state.segment_of(offset).walker.unreadable(error, offset)
+                    if damage is not None:
+                        raise damage from error
                     raise StorageError(f"Reading {state.directory} at offset {offset} failed: {error}.") from error
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:

@@ -5,18 +5,13 @@ Damage is reported as if a reader had met it. Only offsets below a ceiling are l
 is made anew does meanwhile is not taken for damage either: the segment is not the log's any more then.
 """
 
-import errno
 from dataclasses import dataclass
-from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.storage.config import Damage
-from logboom.storage.segment import CheckedBatch, Segment, SegmentCheck
+from logboom.storage.segment import UNREADABLE, CheckedBatch, Segment, SegmentCheck
 from logboom.storage.state import LogState
-
-_UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
-"""What Linux says of bytes that a disk does not give back, or that the checksums of a file system do not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ class _Stretch:
         try:
             self._read(file, max_bytes)
         except OSError as error:
-            if error.errno not in _UNREADABLE:
+            if error.errno not in UNREADABLE:
                 raise
             self._give_up(f"it cannot be read: {error}")
         finally:

@@ -5,6 +5,7 @@ is what its producer wrote there, and may not be true.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from logboom.base.errors import LogboomError, StorageError
@@ -29,15 +30,35 @@ def first_at_or_after(segments: Sequence[Segment], wanted: Wanted) -> TimedOffse
     for segment in segments:
         if segment.base >= wanted.ceiling:
             break
-        if segment.index.entries.max_timestamp < wanted.timestamp_ms:
-            continue
-        for at, header in segment.reader.batches_from(lambda index: index.floor_time(wanted.timestamp_ms)):
-            if header.base_offset >= wanted.ceiling:
-                break
-            if header.max_timestamp >= wanted.timestamp_ms:
-                found = _first_in_batch(segment, at, header, wanted)
-                if found is not None:
-                    return found
+        with _reading(segment):
+            found = _first_in_segment(segment, wanted)
+        if found is not None:
+            return found
+    return None
+
+
+@contextmanager
+def _reading(segment: Segment) -> Iterator[None]:
+    """What the disk does not give back of this segment is damage: it is reported, and StorageError is raised."""
+    try:
+        yield
+    except OSError as error:
+        damage = segment.walker.unreadable(error, segment.base)
+        if damage is None:
+            raise
+        raise damage from error
+
+
+def _first_in_segment(segment: Segment, wanted: Wanted) -> TimedOffset | None:
+    if segment.index.entries.max_timestamp < wanted.timestamp_ms:
+        return None
+    for at, header in segment.reader.batches_from(lambda index: index.floor_time(wanted.timestamp_ms)):
+        if header.base_offset >= wanted.ceiling:
+            break
+        if header.max_timestamp >= wanted.timestamp_ms:
+            found = _first_in_batch(segment, at, header, wanted)
+            if found is not None:
+                return found
     return None
 
 
@@ -63,7 +84,8 @@ def bytes_before(segments: Sequence[Segment], offset: Offset, written_end: Offse
     total = 0
     for segment in segments:
         if offset < (written_end if segment.end is None else segment.end):
-            return total + (segment.index.floor(offset)[1] if segment.base < offset else 0)
+            with _reading(segment):
+                return total + (segment.index.floor(offset)[1] if segment.base < offset else 0)
         total += segment.size_bytes
     return total
 
@@ -77,24 +99,26 @@ def newest_time_from(segments: Sequence[Segment], floor: Offset, ceiling: Offset
     """As `newest_time`, without what lies below `floor`, which is in the first segment. Reads all headers of that."""
     first = segments[0]
     newest = newest_time(segments[1:], ceiling)
-    for at, header in first.reader.batches_from(lambda index: index.floor(floor)):
-        if header.base_offset >= ceiling:
-            break
-        if header.base_offset >= floor:
-            newest = max(newest, header.max_timestamp)
-        elif header.next_offset > floor:
-            records = _records(first, at, header, max_decompressed_bytes)
-            newest = max(newest, *(record.timestamp_ms for record in records if record.offset >= floor), NO_TIME)
+    with _reading(first):
+        for at, header in first.reader.batches_from(lambda index: index.floor(floor)):
+            if header.base_offset >= ceiling:
+                break
+            if header.base_offset >= floor:
+                newest = max(newest, header.max_timestamp)
+            elif header.next_offset > floor:
+                records = _records(first, at, header, max_decompressed_bytes)
+                newest = max(newest, *(record.timestamp_ms for record in records if record.offset >= floor), NO_TIME)
     return newest
 
 
 def _newest_in(segment: Segment, ceiling: Offset) -> int:
-    index = segment.index.entries
-    if segment.end is not None and segment.end <= ceiling:
-        return index.max_timestamp
-    newest = index.time_before(ceiling)
-    for header in _below(segment, ceiling):
-        newest = max(newest, header.max_timestamp)
+    with _reading(segment):
+        index = segment.index.entries
+        if segment.end is not None and segment.end <= ceiling:
+            return index.max_timestamp
+        newest = index.time_before(ceiling)
+        for header in _below(segment, ceiling):
+            newest = max(newest, header.max_timestamp)
     return newest
 
 

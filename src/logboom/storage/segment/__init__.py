@@ -19,11 +19,13 @@ from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, walk_checked
 from logboom.storage.segment.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_stem
 from logboom.storage.segment.sparse_index import NO_TIME, SparseIndex
+from logboom.storage.segment.walker import UNREADABLE
 
 __all__ = [
     "INDEX_SUFFIX",
     "LOG_SUFFIX",
     "NO_TIME",
+    "UNREADABLE",
     "BadBatchError",
     "Checked",
     "CheckedBatch",

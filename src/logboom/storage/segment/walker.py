@@ -1,5 +1,6 @@
 """Walking the batches of one segment file past damage, and reporting each damaged place once."""
 
+import errno
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -13,6 +14,9 @@ from logboom.storage.segment.scan import BadBatchError, EpochAt, header_fault, s
 
 SALVAGE_BYTES: Final = 32 * MIB
 """Bytes that a search for good batches behind damage looks at together. Above the largest batch, by far."""
+
+UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
+"""What Linux says of bytes that a disk does not give back, or that the checksums of a file system do not match."""
 
 
 class SegmentWalker:
@@ -77,3 +81,14 @@ class SegmentWalker:
     def damage_error(self, position: int, offset: Offset, reason: str) -> StorageError:
         """The answer to a read of damaged bytes."""
         return StorageError(str(self.damaged(position, offset, reason)))
+
+    def unreadable(self, error: OSError, offset: Offset) -> StorageError | None:
+        """The answer to a read at `offset` whose bytes the disk does not give back, which is damage like any other.
+
+        None where `error` says nothing of the bytes, or where another file has taken this one's place.
+        """
+        file = self._file
+        if error.errno not in UNREADABLE or file.retired:
+            return None
+        _, position = (None if file.cached_index is None else file.cached_index.floor(offset)) or (file.base, 0)
+        return self.damage_error(position, offset, f"it cannot be read: {error}")
