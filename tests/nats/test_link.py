@@ -65,7 +65,7 @@ async def carries(link: Link) -> None:
     sid = link.subscribe("check.*", None, lambda run: arrived.set_result(run[0]))
     async with asyncio.timeout(WAIT_S):
         await link.round_trip()
-    await link.unsubscribe(sid)
+    await link.unsubscribe([sid])
 
 
 @needs_nats_server

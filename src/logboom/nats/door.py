@@ -40,7 +40,14 @@ class NatsDoor:
             self.metrics,
         )
         services = IngressServices(
-            self._link, broker.replicas, broker.publishing, self._budget, self.metrics, limited, broker.clock
+            self._link,
+            broker.replicas,
+            broker.role_news,
+            broker.publishing,
+            self._budget,
+            self.metrics,
+            limited,
+            broker.clock,
         )
         self._ingress = Ingress(services, broker.catalog)
 

@@ -130,6 +130,7 @@ class Partition:
         )
         self.role = Role(
             str(self),
+            stream.id,
             log,
             leader=self._leader,
             follower=self._follower,

@@ -13,7 +13,7 @@ leader's log is durable to its end, so whoever calls `lead` sees to that (`is_se
 from typing import Protocol
 
 from logboom.base.errors import FencedLeaderEpochError, LogboomError, NotLeaderError, UnknownLeaderEpochError
-from logboom.base.ids import NO_EPOCH, NO_PARTITION_EPOCH, BrokerId, Epoch, Offset, PartitionEpoch
+from logboom.base.ids import NO_EPOCH, NO_PARTITION_EPOCH, BrokerId, Epoch, Offset, PartitionEpoch, StreamId
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.follower import Follower
 from logboom.broker.partition.leader import Leader, Leading
@@ -38,6 +38,7 @@ class Role:
         "_queue",
         "_reads",
         "_services",
+        "_stream_id",
         "epoch",
         "failure",
         "follower",
@@ -48,6 +49,7 @@ class Role:
     def __init__(
         self,
         name: str,
+        stream_id: StreamId,
         log: PartitionLog,
         *,
         leader: Leader,
@@ -66,6 +68,7 @@ class Role:
         self.failure: LogboomError | None = None
         """Why this copy takes no more writes, whoever leads, if so."""
         self._name = name
+        self._stream_id = stream_id
         self._log = log
         self._queue = queue
         self._reads = reads
@@ -118,6 +121,7 @@ class Role:
             now_s=services.clock.monotonic_s(),
         )
         self._queue.refusal = self.failure
+        services.role_news.changed(self._stream_id)
 
     def follow(
         self,
@@ -144,6 +148,7 @@ class Role:
         """Neither lead nor follow. Answers that are under way change nothing any more."""
         if self.leads:
             self.leads = False
+            self._services.role_news.changed(self._stream_id)
             self._queue.close(self._no_leader())
             self._queue.refusal = self.failure or self._no_leader()
             self.leader.end()

@@ -1,12 +1,13 @@
 """What the partitions of one broker share: the group commit, threads, counters, caches and settings."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import RetriableStorageError
-from logboom.base.ids import BrokerId
+from logboom.base.ids import BrokerId, StreamId
 from logboom.base.ports import Clock
 from logboom.broker.config import BrokerConfig
 from logboom.broker.group_commit import GroupCommit
@@ -53,6 +54,24 @@ class Undisputed:
 _UNDISPUTED: Final = Undisputed()
 
 
+class RoleNews:
+    """Tells that this broker has begun or ceased to lead a partition, at the moment when it does. On the loop."""
+
+    __slots__ = ("_watchers",)
+
+    def __init__(self) -> None:
+        self._watchers: list[Callable[[StreamId], None]] = []
+
+    def watch(self, callback: Callable[[StreamId], None]) -> None:
+        """Call `callback` with the stream of each such partition. It may look at the partition, and change nothing."""
+        self._watchers.append(callback)
+
+    def changed(self, stream_id: StreamId) -> None:
+        """A partition of this stream is led here from now on, or is not any more."""
+        for callback in self._watchers:
+            callback(stream_id)
+
+
 class PartitionServices(NamedTuple):
     """What the partitions of one broker share."""
 
@@ -67,5 +86,6 @@ class PartitionServices(NamedTuple):
     window_memory: WindowMemory
     open_files: OpenFiles
     log: FilteringBoundLogger
+    role_news: RoleNews
     replication: Replication = _NO_REPLICATION
     standing: Standing = _UNDISPUTED

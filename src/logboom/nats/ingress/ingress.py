@@ -1,4 +1,6 @@
-"""Keeps this broker's subscriptions as the plan says: after each change of the metadata, and of what it leads.
+"""Keeps this broker's subscriptions as the plan says: after each change of a stream, and of what this broker leads.
+
+All that changed in one turn of the loop is followed at its end, so a thousand streams that begin cost one look at each.
 
 A subscription is ended only after what it still brings has been handed to its intake; what then belongs to a partition
 that another broker leads is refused there, so a publisher that waits for its ack tries again.
@@ -6,7 +8,6 @@ that another broker leads is refused there, so a publisher that waits for its ac
 
 import asyncio
 from functools import partial
-from typing import Final
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import StreamId
@@ -19,9 +20,6 @@ from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link.frames import Delivery
 from logboom.nats.wire.messages import Reader
 
-_CHECK_S: Final = 0.5
-"""How often what this broker leads is looked at: a leadership may begin after the metadata has said so."""
-
 
 class Ingress:
     """See the module. Life: `start`, `stop`, once each, on one loop."""
@@ -31,47 +29,55 @@ class Ingress:
         self._catalog = catalog
         self._attached: dict[StreamId, tuple[Stream, Attached]] = {}
         self._intakes: dict[StreamId, Intake] = {}
-        self._subscribed: dict[Wish, int] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._subscribed: dict[StreamId, dict[Wish, int]] = {}
+        """By stream, the number of each subscription."""
+        self._changed: set[StreamId] = set()
         self._stopped = False
 
     def start(self) -> None:
         """Subscribe, and follow what changes from now on."""
         for stream in self._catalog.image.by_id.values():
             self._take(stream)
-        self._catalog.watch(self._changed)
-        self._check()
+        self._catalog.watch(self._image_changed)
+        self._services.role_news.watch(self._look_at)
 
     def stop(self) -> None:
         """End all subscriptions. Idempotent."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
         self._attached.clear()
+        self._changed.update(self._subscribed)
         self._follow()
 
     # --- following ----------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_CHECK_S, self._check)
-        self._follow()
-
-    def _changed(self, delta: ImageDelta) -> None:
+    def _image_changed(self, delta: ImageDelta) -> None:
         if self._stopped:
             return
         for stream in delta.deleted:
-            self._attached.pop(stream.id, None)
-            self._intakes.pop(stream.id, None)
+            self._detach(stream.id)
         for stream in {each.id: each for each in (*delta.reconfigured, *(new for new, _ in delta.grown))}.values():
             self._take(stream)
-        self._follow()
+        for stream in delta.reassigned:
+            self._look_at(stream.id)
+
+    def _look_at(self, stream_id: StreamId) -> None:
+        """What is led of a stream may be other than before; it is looked at once this turn of the loop has ended."""
+        if stream_id not in self._attached and stream_id not in self._subscribed:
+            return
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._follow)
+        self._changed.add(stream_id)
+
+    def _detach(self, stream_id: StreamId) -> None:
+        self._attached.pop(stream_id, None)
+        self._intakes.pop(stream_id, None)
+        self._look_at(stream_id)
 
     def _take(self, stream: Stream) -> None:
         """A stream is new, or has changed."""
         attachment = attachment_of(stream)
         if attachment is None:
-            self._attached.pop(stream.id, None)
-            self._intakes.pop(stream.id, None)
+            self._detach(stream.id)
             return
         attached = Attached(
             stream.id,
@@ -91,15 +97,26 @@ class Ingress:
         self._attached[stream.id] = stream, attached
         reader = Reader.of(stream)
         self._intakes[stream.id] = Intake(stream.name, reader, self._services)
+        self._look_at(stream.id)
 
     def _follow(self) -> None:
-        wanted: set[Wish] = set()
-        for stream, attached in self._attached.values():
-            wanted |= wishes(attached, self._led(stream))
-        for wish in wanted - self._subscribed.keys():
-            self._subscribe(wish)
-        for wish in self._subscribed.keys() - wanted:
-            self._services.link.unsubscribe(self._subscribed.pop(wish))
+        changed, self._changed = self._changed, set()
+        for stream_id in changed:
+            known = self._attached.get(stream_id)
+            wanted = set() if known is None else wishes(known[1], self._led(known[0]))
+            self._subscribe_to(stream_id, wanted)
+
+    def _subscribe_to(self, stream_id: StreamId, wanted: set[Wish]) -> None:
+        link, subscribed = self._services.link, self._subscribed.setdefault(stream_id, {})
+        for wish in wanted - subscribed.keys():
+            subscribed[wish] = link.subscribe(
+                wish.subject, wish.queue, partial(self._receive, wish), partial(self._refused, wish)
+            )
+        ended = [subscribed.pop(wish) for wish in subscribed.keys() - wanted]
+        if ended:
+            link.unsubscribe(ended)
+        if not subscribed:
+            del self._subscribed[stream_id]
 
     def _led(self, stream: Stream) -> list[int]:
         found = []
@@ -111,14 +128,6 @@ class Ingress:
             if partition.leads:
                 found.append(index)
         return found
-
-    def _subscribe(self, wish: Wish) -> None:
-        self._subscribed[wish] = self._services.link.subscribe(
-            wish.subject,
-            wish.queue,
-            lambda messages: self._receive(wish, messages),
-            partial(self._refused, wish),
-        )
 
     def _receive(self, wish: Wish, messages: list[Delivery]) -> None:
         intake = self._intakes.get(wish.stream_id)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from logboom.base.ports import Clock
+from logboom.broker.partition.services import RoleNews
 from logboom.broker.publishing import Publishing
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replicas import Replicas
@@ -17,6 +18,7 @@ class IngressServices:
 
     link: Link
     replicas: Replicas
+    role_news: RoleNews
     publishing: Publishing
     budget: Budget
     metrics: NatsMetrics

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -184,17 +184,24 @@ class Link:
             self._connection.send(commands.subscribe(sid, subject, queue))
         return sid
 
-    def unsubscribe(self, sid: int) -> asyncio.Future[None]:
-        """Take no more of them. What is on its way still comes; done once nothing does, or with ConnectionLostError
+    def unsubscribe(self, sids: Iterable[int]) -> asyncio.Future[None]:
+        """Take no more of these. What is on its way still comes; done once nothing does, or with ConnectionLostError
         where the connection went down before, which ends it too."""
-        wish = self._subscriptions.pop(sid)
+        ending = []
+        for sid in sids:
+            wish = self._subscriptions.pop(sid)
+            if self._connection is not None:
+                ending.append(sid)
+                self._ending[sid] = wish.receive
+                self._connection.send(commands.unsubscribe(sid))
         self._metrics.subscriptions = len(self._subscriptions)
-        if self._connection is not None:
-            self._ending[sid] = wish.receive
-            self._connection.send(commands.unsubscribe(sid))
         trip = self.round_trip()
-        trip.add_done_callback(lambda _: self._ending.pop(sid, None))
+        trip.add_done_callback(lambda _: self._ended(ending))
         return trip
+
+    def _ended(self, sids: Iterable[int]) -> None:
+        for sid in sids:
+            self._ending.pop(sid, None)
 
     async def ended(self) -> None:
         """Return once nothing comes any more of the subscriptions that were ended."""
