@@ -34,12 +34,14 @@ def _python(script: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, str(HERE / "python" / script)]
 
 
-def _need(tool: str, package: str) -> None:
+def need(tool: str, package: str) -> None:
+    """Raises DriverMissingError where a tool is not here; `package` brings it."""
     if shutil.which(tool) is None:
         raise DriverMissingError(f"{tool} is not here: apt-get install {package}")
 
 
-def _build(command: list[str], cwd: Path) -> None:
+def build(command: list[str], cwd: Path) -> None:
+    """Run a command that builds a driver. Raises DriverMissingError where it fails."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
     if done.returncode != 0:
         raise DriverMissingError(f"{command[0]} could not build the client: {(done.stdout + done.stderr)[-600:]}")
@@ -47,13 +49,13 @@ def _build(command: list[str], cwd: Path) -> None:
 
 @cache
 def _java_client() -> list[str]:
-    return _java_program(HERE / "java", "kafka-clients", "RoundTrip")
+    return java_program(HERE / "java", "kafka-clients", "RoundTrip")
 
 
 @cache
 def kafka_streams() -> list[str]:
     """A word count with Kafka Streams, which takes the brokers' address and a directory for its state."""
-    return _java_program(HERE / "streams", "kafka-streams", "WordCount")
+    return java_program(HERE / "streams", "kafka-streams", "WordCount")
 
 
 @cache
@@ -69,7 +71,7 @@ def debezium() -> list[str]:
 
 
 def _connect_worker(sources: Path, jar: str) -> list[str]:
-    _need("java", "openjdk-17-jdk-headless")
+    need("java", "openjdk-17-jdk-headless")
     return _java(f"{_jars(sources, jar)}/*", "org.apache.kafka.connect.cli.ConnectDistributed", heap_mb=384)
 
 
@@ -80,27 +82,32 @@ def quixstreams() -> list[str]:
     python, lock = environment / "bin" / "python", sources / "requirements.lock"
     installed = environment / lock.name
     if not installed.exists() or installed.read_bytes() != lock.read_bytes():
-        _build([sys.executable, "-m", "venv", "--clear", str(environment)], sources)
+        build([sys.executable, "-m", "venv", "--clear", str(environment)], sources)
         options = ["--disable-pip-version-check", "--quiet", "--require-hashes", "--only-binary=:all:"]
-        _build([str(python), "-m", "pip", "install", *options, "-r", str(lock)], sources)
+        build([str(python), "-m", "pip", "install", *options, "-r", str(lock)], sources)
         shutil.copy(lock, installed)
     return [str(python), str(sources / "counts.py")]
 
 
-def _java_program(sources: Path, jar: str, main_class: str) -> list[str]:
+def java_program(sources: Path, jar: str, main_class: str) -> list[str]:
     """How the program is run that is in `sources`, with the jars of the pom.xml there, of which `jar` is one."""
-    _need("javac", "openjdk-17-jdk-headless")
-    jars, classes = _jars(sources, jar), BUILD / sources.name / "classes"
-    _build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", f"{main_class}.java"], sources)
+    need("javac", "openjdk-17-jdk-headless")
+    jars, classes = _jars(sources, jar), _build_of(sources) / "classes"
+    build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", f"{main_class}.java"], sources)
     return _java(f"{classes}:{jars}/*", main_class)
+
+
+def _build_of(sources: Path) -> Path:
+    """Where what is made of these sources is kept."""
+    return BUILD / sources.relative_to(HERE)
 
 
 def _jars(sources: Path, jar: str) -> Path:
     """The directory with the jars of the pom.xml in `sources`, of which `jar` is one."""
-    jars = BUILD / sources.name / "lib"
+    jars = _build_of(sources) / "lib"
     if not list(jars.glob(f"{jar}-*.jar")):
-        _need("mvn", "maven")
-        _build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], sources)
+        need("mvn", "maven")
+        build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], sources)
     return jars
 
 
@@ -120,16 +127,22 @@ def _java(class_path: str, main_class: str, heap_mb: int = 256) -> list[str]:
 def _go(name: str) -> Callable[[], list[str]]:
     @cache
     def command() -> list[str]:
-        _need("go", "golang, 1.26 or newer")
-        _build(["go", "build", "-o", str(BUILD / "go" / name), f"./{name}"], HERE / "go")
-        return [str(BUILD / "go" / name)]
+        return go_program(HERE / "go", name)
 
     return command
 
 
+def go_program(module: Path, name: str) -> list[str]:
+    """How the program is run that is in the directory `name` of a Go module."""
+    need("go", "golang, 1.26 or newer")
+    program = _build_of(module) / name
+    build(["go", "build", "-o", str(program), f"./{name}"], module)
+    return [str(program)]
+
+
 @cache
 def _kcat() -> list[str]:
-    _need("kcat", "kcat")
+    need("kcat", "kcat")
     return [sys.executable, str(HERE / "python" / "kcat.py")]
 
 
