@@ -114,6 +114,19 @@ def test_the_address_of_something_else_ends_the_start(cluster: Brokers) -> None:
     assert cluster.members() == [1, 2]
 
 
+def test_the_port_of_clients_ends_the_start_and_tells_the_right_one(cluster: Brokers, tmp_path: Path) -> None:
+    said = end_of(cluster.broker(3, name="clients-port", join=cluster.one.kafka))
+    assert (
+        f"clients connect there: that broker listens for other brokers at {cluster.peers[1]} (its peer.listen)" in said
+    )
+    assert "it is another broker, which is to connect to peer.listen" in cluster.one.log_text()
+    with BrokerProcess(tmp_path / "alone") as alone:
+        assert "start it again with --peer HOST:PORT" in end_of(
+            cluster.broker(3, name="clients-port", join=alone.kafka)
+        )
+    assert cluster.members() == [1, 2]
+
+
 def test_an_id_that_is_taken_ends_the_start(cluster: Brokers) -> None:
     said = end_of(cluster.broker(2, name="e"))
     assert "broker 2 is registered with another data directory. Give this one an id of its own" in said

@@ -84,3 +84,15 @@ def test_lengths_that_are_none(data: bytes, why: str) -> None:
     assert feed(frames, good + data, []) == [b"12345678"]
     assert frames.broken is not None
     assert why in frames.broken
+
+
+def test_the_introduction_of_a_broker_is_known_at_once_and_at_the_beginning_alone() -> None:
+    hello = b"\0\xb4" + b"logboom peer\0" + bytes(100)
+    frames = reader()
+    assert feed(frames, hello, []) == []
+    assert frames.from_broker
+    assert "peer.listen" in str(frames.broken)
+    later = reader()
+    assert feed(later, b"\0\0\0\x08" + b"smallone", []) == [b"smallone"]
+    feed(later, hello, [])
+    assert not later.from_broker

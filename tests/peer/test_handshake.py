@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.peer.doors import CLUSTER, KEY, identity
 
 from logboom.broker.peers import Address, Lane, PeerIdentity
+from logboom.broker.wrong_door import clients_only
 from logboom.peer.handshake import (
     ANY_BROKER,
     MESSAGE_BYTES_MAX,
@@ -233,6 +234,14 @@ def test_another_protocol_is_named() -> None:
         listener().received(b"GET / HTTP/1.1\r\n\r\n")
     with pytest.raises(HandshakeError, match="looks like the Kafka protocol"):
         listener().received(b"\0\0\0\x20" + bytes(32))
+
+
+def test_the_port_of_clients_says_where_brokers_connect() -> None:
+    with pytest.raises(HandshakeError, match=r"listens for other brokers at db1:9192"):
+        dialler().received(clients_only(Address("db1", 9192)))
+    for no_address in (clients_only(None), clients_only(Address("\x1b[31m", 1))):
+        with pytest.raises(HandshakeError, match=r"start it again with --peer"):
+            dialler().received(no_address)
 
 
 def test_who_speaks_before_its_turn_is_refused() -> None:

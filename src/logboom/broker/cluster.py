@@ -154,6 +154,11 @@ class ClusterMember:
         parts.peers.serve_posts(FrameKind.RAFT, self._raft_message)
         parts.peers.serve_posts(FrameKind.SNAPSHOT, self._raft_message)
 
+    @property
+    def peer_address(self) -> Address | None:
+        """Where other brokers connect to this one; None where it listens for none."""
+        return self._parts.peers.address
+
     # --- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

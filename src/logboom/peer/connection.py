@@ -160,7 +160,9 @@ class Connection(asyncio.BufferedProtocol):
             self._take(len(rest), self._reader.feed(rest))
 
     def _too_slow(self) -> None:
-        self.end(f"the handshake did not end within {HANDSHAKE_S:g} s")
+        dialled = isinstance(self._handshake, DiallerHandshake)
+        hint = ": is it the address of a broker's peer.listen?" if dialled else ""
+        self.end(f"the handshake did not end within {HANDSHAKE_S:g} s{hint}")
 
     # --- frames -------------------------------------------------------------------------------------------------
 

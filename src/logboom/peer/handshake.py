@@ -29,6 +29,7 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Bytes
 from logboom.broker.peers import GENERATION_MARK, Address, Lane, PeerIdentity
+from logboom.broker.wrong_door import HELLO_MAGIC, explained
 
 MESSAGE_BYTES_MAX: Final = 1_024
 NONCE_BYTES: Final = 32
@@ -36,7 +37,6 @@ ANY_BROKER: Final = BrokerId(-1)
 """Stands for a broker whose id is not known to who dials it."""
 
 _VERSION: Final = 1
-_MAGIC: Final = b"logboom peer\0"
 _PROOF_BYTES: Final = 32
 _KEY_NAME_BYTES: Final = 8
 _LENGTH: Final = Struct(">H")
@@ -48,6 +48,8 @@ _OTHER_PROTOCOLS: Final = {
     b"HE": "HTTP",
     b"PU": "HTTP",
     b"OP": "HTTP",
+    b"HT": "HTTP",
+    b"IN": "NATS",
     b"SS": "SSH",
     b"\x16\x03": "TLS",
     b"\0\0": "the Kafka protocol",
@@ -121,17 +123,17 @@ def _hello(own: Introduction, key: bytes, nonce: bytes, lane: int, expected: Bro
         port=own.address.port,
         key_name=_key_name(key),
     )
-    data = _MAGIC + msgspec.msgpack.encode(hello)
+    data = HELLO_MAGIC + msgspec.msgpack.encode(hello)
     if len(data) > MESSAGE_BYTES_MAX - _PROOF_BYTES:
         raise ValueError("too long")
     return data
 
 
 def _read_hello(data: bytes) -> _Hello:
-    if not data.startswith(_MAGIC):
+    if not data.startswith(HELLO_MAGIC):
         raise HandshakeError("it does not speak the protocol between brokers of Logboom")
     try:
-        return _DECODER.decode(data[len(_MAGIC) :])
+        return _DECODER.decode(data[len(HELLO_MAGIC) :])
     except (msgspec.MsgspecError, ValueError) as error:  # ValueError: a text that is no UTF-8
         raise HandshakeError(f"its introduction cannot be read: {error}") from None
 
@@ -235,6 +237,8 @@ class DiallerHandshake:
         message = self._messages.next()
         if message is None:
             return b""
+        if (wrong_door := explained(message)) is not None:
+            raise HandshakeError(wrong_door)
         said, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
         hello = _read_hello(said)
         if not hmac.compare_digest(proof, _mac(self._key, "proof of the listener", self._hello, said)):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from logboom.broker.wrong_door import clients_only
 from logboom.kafka.connection.deadlines import PeerDeadline
 from logboom.kafka.connection.dispatch import RequestDispatcher
 from logboom.kafka.connection.frames import FrameReader
@@ -96,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._frames.buffer_bytes != self._receive_budget.arriving_bytes:
             self._arriving_changed()
         if self._frames.broken is not None and not self._state.closed:
+            if self._frames.from_broker and self._transport is not None:
+                self._transport.write(clients_only(self._services.broker.cluster.peer_address))
             self._metrics.malformed += 1
             self.refuse("bytes that are no Kafka request", self._frames.broken, limit=self._frames.limit)
 

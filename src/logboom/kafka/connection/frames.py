@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final
 
 from logboom.base.units import KIB, MIB
+from logboom.broker.wrong_door import is_broker
 
 SCRATCH_BYTES: Final = 128 * KIB
 """The most that one read returns between frames."""
@@ -42,6 +43,7 @@ class FrameReader:
         "broken",
         "buffer_bytes",
         "completed",
+        "from_broker",
         "limit",
         "max_bytes",
     )
@@ -61,7 +63,9 @@ class FrameReader:
         self.limit = ""
         """The limit that is exceeded, if that is the reason in `broken`."""
         self.broken: str | None = None
-        """Why nothing more can be read: a length arrived that no request can have."""
+        """Why nothing more can be read: a length arrived that no request can have, or a broker introduces itself."""
+        self.from_broker = False
+        """Whether it is that."""
 
     @property
     def in_frame(self) -> bool:
@@ -107,6 +111,9 @@ class FrameReader:
         frames: list[bytearray] = []
         scratch = self._scratch
         position = 0
+        if not self.completed and is_broker(scratch[:end]):
+            self.from_broker, self.broken = True, "it is another broker, which is to connect to peer.listen"
+            return frames
         while end - position >= _HEAD_BYTES:
             (size,) = _LENGTH.unpack_from(scratch, position)
             if not _REQUEST_BYTES_MIN <= size <= self.max_bytes:
