@@ -1,14 +1,19 @@
 """What is removed is what the metadata explains; everything else in the data directory stays and is named."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from tests.broker.node import append, run, running, start, values_of
 
 from logboom.base.errors import StorageError
+from logboom.base.ids import PartitionIndex, StreamId, StreamName
 from logboom.broker.broker import Broker
+from logboom.broker.disk.ownership import Mark, is_damaged, read_mark, write_mark
+from logboom.sim.disk import SimDisk
 
 
 def said(broker: Broker) -> str:
@@ -172,6 +177,28 @@ def test_a_partition_without_a_mark_gets_it(tmp_path: Path) -> None:
                 assert mark.read_bytes() == written
 
     run(body)
+
+
+def test_any_bit_that_flips_in_a_mark_is_mended() -> None:
+    disk, mark = SimDisk(), Mark(StreamName("orders"), StreamId(uuid4()), PartitionIndex(0))
+    disk.make_dirs(["streams/orders-0"])
+    write_mark(disk, "streams/orders-0", mark)
+    data = disk.nodes["streams/orders-0/owner.json"].data
+    for bit in range(8 * len(data)):
+        data[bit // 8] ^= 1 << bit % 8
+        assert read_mark(disk, "streams/orders-0") in {None, mark}, bit
+        data[bit // 8] ^= 1 << bit % 8
+    assert read_mark(disk, "streams/orders-0") == mark
+
+
+def test_a_mark_without_a_checksum_is_damaged_where_it_can_be_nobody_elses() -> None:
+    mark = Mark(StreamName("orders"), StreamId(UUID("5f3e0a9c-1d2b-4c6e-8f70-123456789abc")), PartitionIndex(0))
+    flipped = replace(mark, id=StreamId(UUID("5f3e0a9c-1d2b-4c6e-8f70-123456789abd")))
+    assert is_damaged(flipped, mark)
+    assert is_damaged(replace(mark, stream=StreamName("ordess")), mark)
+    assert not is_damaged(replace(mark, index=PartitionIndex(1)), mark)
+    assert not is_damaged(replace(flipped, stream=StreamName("other")), mark)
+    assert not is_damaged(replace(mark, id=StreamId(uuid4())), mark)
 
 
 @pytest.mark.parametrize("marked", [True, False])

@@ -40,7 +40,7 @@ CASES = {
     "a snapshot of producers": Case("streams/orders-0/*.producers"),
     "the note of the durable end": Case("streams/orders-0/durable-end"),
     "the leader epochs": Case("streams/orders-0/leader-epochs"),
-    "whose directory it is": Case("streams/orders-0/owner.json", "move it away and bring the right one back"),
+    "whose directory it is": Case("streams/orders-0/owner.json"),
     "the high-water marks": Case("high-watermarks"),
     "how far scrubbing was": Case("scrub"),
     "term and vote": Case("metadata/raft/hard-state"),

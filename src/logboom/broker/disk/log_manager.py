@@ -26,6 +26,7 @@ from logboom.broker.disk.ownership import (
     Mark,
     deleted_directory_of,
     directory_of,
+    is_damaged,
     is_moved_away,
     mark_of,
     read_mark,
@@ -162,7 +163,8 @@ class LogManager:
     def _check_mark(self, directory: str, expected: Mark) -> None:
         """Refuse the records of another partition, whose directory may have been renamed or restored to this place."""
         found = read_mark(self._disk, directory)
-        if found is None:
+        if found is None or is_damaged(found, expected):
+            self._log.warning("the mark of a partition's directory is written anew", directory=directory)
             write_mark(self._disk, directory, expected)
         elif found != expected:
             raise StorageError(

@@ -6,6 +6,7 @@ and it is empty. Anything else may be an administrator's only copy, and stays.
 
 import json
 import re
+import zlib
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final
@@ -54,22 +55,39 @@ def mark_of(stream: Stream, index: PartitionIndex) -> Mark:
 
 def write_mark(disk: Disk, directory: str, mark: Mark) -> None:
     """Write the mark. The first record that the log takes makes it durable."""
-    content = {"stream": mark.stream, "id": str(mark.id), "partition": mark.index}
+    content = {"stream": mark.stream, "id": str(mark.id), "partition": mark.index, "crc32": _check_of(mark)}
     write_owner(disk, directory, json.dumps(content).encode() + b"\n")
 
 
+def _check_of(mark: Mark) -> int:
+    return zlib.crc32(f"{mark.stream} {mark.id} {mark.index}".encode())
+
+
 def read_mark(disk: Disk, directory: str) -> Mark | None:
-    """The mark, None where there is none that can be read."""
+    """The mark, None where there is none that can be read or that is damaged. Older ones have no checksum."""
     data = read_owner(disk, directory)
     try:
         content = json.loads(data or b"")
-        return Mark(
+        mark = Mark(
             StreamName(str(content["stream"])),
             StreamId(UUID(content["id"])),
             PartitionIndex(int(content["partition"])),
         )
+        return mark if content.get("crc32", _check_of(mark)) == _check_of(mark) else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def is_damaged(found: Mark, expected: Mark) -> bool:
+    """Whether a mark without a checksum differs by damage, and not because another partition's directory is here.
+
+    No two streams have one id, and a stream keeps its name; ids are random, so that none is a digit away from another.
+    A partition number alone tells nothing: the directory of orders-1 may well have been moved to orders-0.
+    """
+    if found.index != expected.index:
+        return False
+    digits = sum(mine != theirs for mine, theirs in zip(found.id.hex, expected.id.hex, strict=True))
+    return not digits or (digits == 1 and found.stream == expected.stream)
 
 
 def why_removable(disk: Disk, name: str, image: Image, deleted: Container[StreamId]) -> str | None:
