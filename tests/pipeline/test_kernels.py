@@ -110,7 +110,7 @@ def test_the_next_segment_takes_over_the_counts_and_no_row_of_them() -> None:
 
 def test_blank_lines_leave_by_the_place_of_what_is_dropped() -> None:
     dropping = ParseTransform(name="json", line=1, inputs=("web",), rules=JSON.rules, blank_lines="drop")
-    passing = KernelPass((KernelNode(dropping, (AT_JSON,), AT_MASK, DEAD_JSON, -1),))
+    passing = KernelPass((KernelNode(dropping, (AT_JSON,), AT_MASK, DEAD_JSON, (-1,)),))
     lines = [b'{"msg":"a"}', b" ", b"{", b"\n"]
     after = run_pass(passing, {}, _batch([(AT_JSON, line) for line in lines]))
     assert after.column(AT).to_pylist() == [AT_MASK, -1, DEAD_JSON, -1]

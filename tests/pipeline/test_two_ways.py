@@ -17,6 +17,10 @@ from logboom.pipeline.plan.sampling import keep_condition, weight_expression
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.routing import needs_spark
 from logboom.pipeline.route.sample_columns import sampler, true_rows
+from logboom.pipeline.spark.catalyst import open_catalyst
+from logboom.pipeline.sql.attributes import PlainAttributes
+from logboom.pipeline.sql.regex import OnRe2
+from logboom.pipeline.sql.tree import Tree
 from logboom.pipeline.transforms.sample import SampleTransform
 
 WORDS = ("error", "Error", "", "50%", "a b", "ä€\U0001f600", "x\ny", "it's", "_", "e")
@@ -165,6 +169,81 @@ def test_samples_keep_what_spark_keeps(spark: Any, rate: float, follows_weight: 
     assert sample.grown(events, weights).tolist() == [row.grown for row in told]
     assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, key="lower(host)").sampling) is None
     assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, exclude="weight > 1").sampling) is None
+
+
+ATTRIBUTES = (
+    None,
+    "{}",
+    '{"path":"/health","n":5}',
+    '{"url.path":"/a","url":{"path":"/b"},"n":"7"}',
+    '{"url":{"path":"/health"},"n":1.50}',
+    '{"url":{"path":null},"n":null,"ok":true}',
+    '{"url.path":null,"url":{"path":"/a"},"n":-3,"ok":"true"}',
+    '{"url":"path","n":"12 ms","ok":false}',
+    '{"n":1e3,"ok":"yes"}',
+    '{"n":100000000000000000000,"path":{"b":1,"a":[1,"x"]}}',
+    '{"n":[5],"note":"\\"path\\":1","path":"it\'s \\"here\\""}',
+    '{"a":{"url.path":"/deep","url":{"path":"/deeper"}},"n":"-.5e1"}',
+    '{"n":2.0,"path":"5"}',
+)
+OF_ATTRIBUTES = (
+    "attributes.path = '/health'",
+    "attributes['path'] != '/health'",
+    "attributes['url.path'] = '/a'",
+    "attributes.url.path IN ('/a', '/health')",
+    "Attributes.`url.path` LIKE '/h%'",
+    "attributes['url']['path'] RLIKE '^/[ab]$'",
+    "attributes.a['url.path'] = '/deep'",
+    "attributes.n > 4",
+    "attributes.n = 1.5",
+    "attributes.n <= -3",
+    "attributes.n NOT IN (5, 7)",
+    "attributes.n BETWEEN 1 AND 7",
+    "attributes.n = '5'",
+    "attributes.n = '1.5' OR attributes.n = '2'",
+    "attributes.n >= '1000'",
+    "attributes.n IS NULL",
+    "attributes.url IS NOT NULL",
+    'attributes.path = \'{"a":[1,"x"],"b":1}\'',
+    "attributes.path = 5",
+    "attributes.ok = 'true' AND NOT attributes.nobody = 'x'",
+)
+
+
+def test_attributes_mean_the_same_to_both() -> None:
+    events = pa.RecordBatch.from_pydict({"attributes": pa.array(ATTRIBUTES, pa.string())})
+    with open_catalyst() as catalyst:
+        tree = Tree(catalyst.jvm)
+        asked = [
+            OnRe2(tree).rewrite(PlainAttributes(tree).rewrite(tree.parse(f"CAST(({sql}) AS INT)")))
+            for sql in OF_ATTRIBUTES
+        ]
+        table = [("attributes", "try_parse_json(_text)")]
+        told = catalyst.evaluate(table, [[text] for text in ATTRIBUTES], asked)
+    for number, sql in enumerate(OF_ATTRIBUTES):
+        answer = simple_condition(sql)
+        assert answer is not None, sql
+        found = [None if value is None else int(value) for value in answer(events).to_pylist()]
+        assert found == [row[number] for row in told], sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [
+        ("attributes.ok = true", [None] * 5 + [1, 1, 0, None, None, None, None, None]),
+        (
+            "attributes.n + 1 > 5 AND upper(attributes.path) = '/HEALTH'",
+            [None, None, 1, None, 0, None, 0, None, None, 0, 0, 0, 0],
+        ),
+    ],
+)
+def test_attributes_in_other_sql_are_spark_s(sql: str, wanted: list[int | None]) -> None:
+    assert simple_condition(sql) is None
+    with open_catalyst() as catalyst:
+        tree = Tree(catalyst.jvm)
+        asked = PlainAttributes(tree).rewrite(tree.parse(f"CAST(({sql}) AS INT)"))
+        told = catalyst.evaluate([("attributes", "try_parse_json(_text)")], [[text] for text in ATTRIBUTES], [asked])
+    assert [row[0] for row in told] == wanted
 
 
 def test_null_is_neither_true_nor_false() -> None:

@@ -80,7 +80,7 @@ def test_blank_lines_are_dead_letters_unless_a_file_says_otherwise() -> None:
 
 def test_blank_lines_are_dropped_by_choice() -> None:
     batch = parser({"format": "logfmt"}, blank_lines="drop").run(raw(BLANKS), {})
-    assert batch.column(DROPPED).to_pylist() == [False, True, True, True, False, False]
+    assert batch.column(DROPPED).to_pylist() == [0, 1, 1, 1, 0, 0]
     reasons = batch.column("dead_reason").to_pylist()
     assert [reason is not None for reason in reasons] == [False, False, False, False, True, True]
     assert reasons[4] == "the record has no value"

@@ -25,6 +25,7 @@ from logboom.pipeline.parse.grok import PatternError, check_re2, expand
 from logboom.pipeline.plan.names import STREAM_NAME
 from logboom.pipeline.plan.nodes import (
     Expression,
+    KernelTransform,
     PipelineTest,
     Plan,
     Sink,
@@ -136,7 +137,8 @@ def _tests(findings: Findings, document: YamlDocument, transforms: Sequence[Tran
     sources = list(_section(document, "sources"))
     places = [*_section(document, "transforms"), *_section(document, "sinks")]
     places += [edge for node in transforms for edge in node.outputs if edge != node.name]
-    tests = [test_part(findings, index, value, sources, places) for index, value in enumerate(given)]
+    rules = [rule for node in transforms if isinstance(node, KernelTransform) for rule in node.drop_rules]
+    tests = [test_part(findings, index, value, sources, places, rules) for index, value in enumerate(given)]
     kept = [test for test in tests if test is not None]
     names = [test.name for test in kept]
     for index, name in enumerate(names):

@@ -108,9 +108,9 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
 
 
 def test_part(
-    findings: Findings, index: int, value: object, sources: list[str], places: list[str]
+    findings: Findings, index: int, value: object, sources: list[str], places: list[str], drop_rules: list[str]
 ) -> PipelineTest | None:
-    """One test; `places` are the edges and sinks that an expectation may name."""
+    """One test; `places` are the edges and sinks that an expectation may name, `drop_rules` what a kernel drops by."""
     path: KeyPath = ("tests", index)
     model = findings.part(TestModel, path, value)
     if model is None:
@@ -122,7 +122,7 @@ def test_part(
     ]
     single = isinstance(value, dict) and isinstance(value.get("expect"), dict)
     expect = [
-        _expectation(findings, (*path, "expect") if single else (*path, "expect", at), wanted, places)
+        _expectation(findings, (*path, "expect") if single else (*path, "expect", at), wanted, places, drop_rules)
         for at, wanted in enumerate(model.expect)
     ]
     return PipelineTest(name=model.name, line=findings.line(path), inputs=tuple(inputs), expect=tuple(expect))
@@ -149,9 +149,12 @@ def _test_input(findings: Findings, path: KeyPath, model: TestInputModel, source
     )
 
 
-def _expectation(findings: Findings, path: KeyPath, model: TestExpectModel, places: list[str]) -> TestExpectation:
+def _expectation(
+    findings: Findings, path: KeyPath, model: TestExpectModel, places: list[str], drop_rules: list[str]
+) -> TestExpectation:
     nodes = [place for place in places if "." not in place]
-    known = [*places, "dropped", "dead", *(f"dropped:{node}" for node in nodes), *(f"dead:{node}" for node in nodes)]
+    known = [*places, "dropped", "dead", *(f"dropped:{node}" for node in dict.fromkeys((*nodes, *drop_rules)))]
+    known += [f"dead:{node}" for node in nodes]
     if model.at not in known:
         findings.problem((*path, "at"), f"unknown place {model.at!r} ({hint(model.at, known)})")
     columns = EVENT_COLUMNS if not model.at.startswith("dead") else (*EVENT_COLUMNS, *DEAD_COLUMNS)

@@ -19,10 +19,12 @@ from logboom.pipeline.plan.nodes import Expression
 
 _CHECKING_MODULES: Final = (
     "config/sqlcheck.py",
+    "event/attributes.py",
     "parse/grok.py",
     "route/conditions.py",
     "spark/catalyst.py",
     "spark/settings.py",
+    "sql/attributes.py",
     "sql/functions.py",
     "sql/regex.py",
     "sql/review.py",

@@ -19,6 +19,7 @@ from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
 from logboom.pipeline.spark.jars import cache_dir
+from logboom.pipeline.sql.attributes import PlainAttributes
 from logboom.pipeline.sql.review import review
 from logboom.pipeline.sql.tree import Tree
 
@@ -26,8 +27,6 @@ _RANDOM: Final = frozenset(("rand", "randn", "random", "randstr", "uniform", "uu
 _OPERATORS: Final = frozenset(
     ("and", "or", "not", "in", "like", "rlike", "between", "when", "then", "else", "cast", "is", "as")
 )
-_EVENT: Final = dict(EVENT_COLUMNS)
-_WORD: Final = re.compile(r"[A-Za-z_]\w*")
 _CALL: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _FIELD: Final = re.compile(
@@ -60,11 +59,7 @@ def is_plain(expression: Expression) -> bool:
     known = dict(expression.columns)
     if expression.wants == "any":
         return expression.sql.strip() in known
-    if expression.wants != "boolean" or simple_condition(expression.sql) is None:
-        return False
-    # A simple condition has no words beside columns of the event, literals and operators; another table may lack some.
-    words = _WORD.findall(_QUOTED.sub("''", expression.sql))
-    return all(known.get(word.lower()) == kind for word in words if (kind := _EVENT.get(word.lower())) is not None)
+    return expression.wants == "boolean" and simple_condition(expression.sql, expression.columns) is not None
 
 
 class SqlCheck:
@@ -80,6 +75,8 @@ class SqlCheck:
             return self._pattern_fault(expression.sql)
         try:
             parsed = self._catalyst.parse(expression.sql)
+            if ("attributes", "variant") in expression.columns:
+                parsed = PlainAttributes(self._tree).rewrite(parsed)
             return self._call_fault(parsed) or self._analysed_fault(parsed, expression)
         except Py4JJavaError as error:
             return self._sentence(error.java_exception, expression)
@@ -229,8 +226,8 @@ def _variant_advice(condition: str, message: str, expression: Expression) -> str
         return None
     found = _FIELD.search(expression.sql)
     name = next((part for part in found.groups() if part), "NAME") if found else "NAME"
-    path = f"$.{name}" if re.fullmatch(r"\w+", name) else f'$["{name}"]'
-    return f"{what}; write variant_get(attributes, '{path}', 'string')"
+    plain = f"attributes.{name}" if re.fullmatch(r"\w+", name) else f"attributes['{name}']"
+    return f"{what}; write {plain}"
 
 
 def _no_such(text: str, kind: str) -> str:

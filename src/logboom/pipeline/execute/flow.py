@@ -26,6 +26,7 @@ from logboom.pipeline.plan.layout import Condition, Layer, Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.sql.attributes import PlainAttributes
 from logboom.pipeline.sql.regex import OnRe2
 from logboom.pipeline.sql.tree import Tree
 
@@ -119,7 +120,7 @@ def _unguarded(spark: SparkSession, sql: str) -> Column:
 def _expression(spark: SparkSession, sql: str) -> Any:
     """Catalyst's expression of SQL from a file, its regular expressions on RE2."""
     tree = Tree(spark._jvm)  # noqa: SLF001
-    return OnRe2(tree).rewrite(tree.parse(sql))
+    return OnRe2(tree).rewrite(PlainAttributes(tree).rewrite(tree.parse(sql)))
 
 
 def _bridge(jvm: Any) -> Any:

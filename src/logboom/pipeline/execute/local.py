@@ -30,6 +30,7 @@ from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.route.sample_columns import true_rows
 from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
+from logboom.pipeline.sql.attributes import PlainAttributes
 from logboom.pipeline.sql.regex import OnRe2
 from logboom.pipeline.sql.tree import Tree
 
@@ -149,7 +150,7 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
 
     def _expression(self, sql: str) -> Any:
         tree = Tree(self._spark().jvm)
-        return OnRe2(tree).rewrite(tree.parse(sql))
+        return OnRe2(tree).rewrite(PlainAttributes(tree).rewrite(tree.parse(sql)))
 
     def _spark(self) -> Catalyst:
         if self._catalyst is None:

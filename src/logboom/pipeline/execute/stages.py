@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 
 from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.event.schema import ARROW_TYPES
+from logboom.pipeline.parse.lines import decoded_texts
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
-from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, EVENT_COLUMNS, mask_column
+from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, EVENT_COLUMNS, WHEN_COLUMNS, mask_column
+from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.routing import needs_spark, route_rows
 from logboom.pipeline.route.rows import AT, Rows, rows_of
 
@@ -65,9 +67,27 @@ def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
 
 
 def record_conditions(stage: ExecutionStage) -> dict[str, str]:
-    """The boolean columns that the stage needs beside raw records, and the SQL that Spark fills each with."""
+    """The boolean columns that the stage needs beside raw records and that Spark has to fill, by the SQL of each."""
+    asked = _all_record_conditions(stage)
+    return {column: sql for column, sql in asked.items() if simple_condition(sql, WHEN_COLUMNS) is None}
+
+
+def _all_record_conditions(stage: ExecutionStage) -> dict[str, str]:
     passes = (step for step in stage.steps if isinstance(step, KernelPass))
     return {column: sql for step in passes for node in step.nodes for column, sql in node.transform.record_conditions}
+
+
+def _with_record_conditions(stage: ExecutionStage, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Raw records with the answers of those conditions on them that need no Spark."""
+    asked = _all_record_conditions(stage)
+    simple = {column: simple_condition(sql, WHEN_COLUMNS) for column, sql in asked.items()}
+    if not any(simple.values()):
+        return batch
+    seen = batch.append_column("line", decoded_texts(batch.column("value").cast(pa.binary())))
+    for column, answer in simple.items():
+        if answer is not None:
+            batch = batch.append_column(column, answer(seen))
+    return batch
 
 
 class TaskEmitter(Protocol):
@@ -153,7 +173,7 @@ class _Task:
             at[here] = entries[source]
             count(self.counts, f"{IN}:{source}", int(here.sum()))
         count(self.counts, BYTES_IN, pc.sum(pc.binary_length(batch.column("value"))).as_py() or 0)
-        return Rows(batch, at)
+        return Rows(_with_record_conditions(self.runner.stage, batch), at)
 
     def run(self, rows: Rows) -> Rows:
         """The rows behind all steps of the stage."""
@@ -257,8 +277,9 @@ def _placed(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
         at: pa.Array = pa.repeat(pa.scalar(node.leaves, pa.int32()), batch.num_rows)
     else:
         at = pc.if_else(pc.is_valid(reasons), pa.scalar(node.dead, pa.int32()), pa.scalar(node.leaves, pa.int32()))
-    if node.dropped is not None:
-        at = pc.if_else(batch.column(DROPPED), pa.scalar(node.dropped, pa.int32()), at)
+    if node.dropped:
+        rules = batch.column(DROPPED)
+        at = pc.if_else(pc.equal(rules, 0), at, pa.array((0, *node.dropped), pa.int32()).take(rules))
     return batch.set_column(batch.schema.get_field_index(AT), AT, at)
 
 

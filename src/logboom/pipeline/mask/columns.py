@@ -21,7 +21,7 @@ from logboom.pipeline.parse.groups import replace_groups
 
 Counts = npt.NDArray[np.int32]
 
-_ATTRIBUTES: Final = "attributes"
+ATTRIBUTES: Final = "attributes"
 _VALUE_ENDS: Final = frozenset(b",}]")
 _MEMORY_MAX: Final = 65_536
 _ZERO: Final = np.uint8(ord("0"))
@@ -60,7 +60,7 @@ def mask_column_of(
     rows for all of them. No replacement can add a row to these: the compiler refuses replacements that hold a find.
     """
     rare = [masker for masker in maskers if not (_is_fast(masker, path) or masker.detector.digit_runs)]
-    candidates_of_rare = _candidate_rows(rare, name, column) if len(rare) > 1 else None
+    candidates_of_rare = candidate_rows(rare, name, column) if len(rare) > 1 else None
     for masker, count in zip(maskers, counts, strict=True):
         if _is_fast(masker, path):
             column = _mask_context_free(masker, name, column, count)
@@ -103,27 +103,27 @@ def _within(
 def _mask_rows(masker: Masker, name: str, path: tuple[str, ...] | None, column: pa.Array, counts: Counts) -> pa.Array:
     touched: list[int] = []
     texts: list[bytes] = []
-    hits = _candidate_rows((masker,), name, column)
+    hits = candidate_rows((masker,), name, column)
     for row, text in zip(hits.tolist(), _bytes_of(column, hits), strict=True):
         masked = _mask_one(masker, name, path, text)
         if masked.finds:
             touched.append(row)
             texts.append(masked.text)
             counts[row] += masked.finds
-    return _replaced(column, touched, texts)
+    return replaced(column, touched, texts)
 
 
 def _mask_one(masker: Masker, name: str, path: tuple[str, ...] | None, text: bytes) -> Masked:
-    if name != _ATTRIBUTES:
+    if name != ATTRIBUTES:
         return mask_text(masker, text)
     if path is not None:
         return mask_values(masker, text, path)
     return mask_object(masker, text)
 
 
-def _candidate_rows(maskers: Sequence[Masker], name: str, column: pa.Array) -> npt.NDArray[np.int64]:
+def candidate_rows(maskers: Sequence[Masker], name: str, column: pa.Array) -> npt.NDArray[np.int64]:
     """Rows in which one of the rules may have a find."""
-    expression = _prefilter(tuple(masker.detector for masker in maskers), name == _ATTRIBUTES)
+    expression = _prefilter(tuple(masker.detector for masker in maskers), name == ATTRIBUTES)
     if expression is None:
         return _rows(column.is_valid())
     return _rows(pc.match_substring_regex(column, expression))
@@ -157,7 +157,8 @@ def _bytes_of(column: pa.Array, rows: npt.NDArray[np.int64]) -> list[bytes]:
     return texts
 
 
-def _replaced(column: pa.Array, rows: npt.NDArray[np.int64] | list[int], texts: list[bytes]) -> pa.Array:
+def replaced(column: pa.Array, rows: npt.NDArray[np.int64] | list[int], texts: list[bytes]) -> pa.Array:
+    """The column with other texts in these rows."""
     if not len(rows):
         return column
     if len(rows) == len(column):
@@ -237,7 +238,7 @@ def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts
     starts, ends = places[::2].tolist(), (places[::2] + places[1::2]).tolist()
     texts: list[bytes] = part.cast(pa.binary()).to_pylist()
     finds = [1] * len(texts)
-    is_json = name == _ATTRIBUTES
+    is_json = name == ATTRIBUTES
     replacement_of = masker.replacement_of
     for index, (text, is_several, start, end) in enumerate(zip(texts, several, starts, ends, strict=True)):
         if is_several or (is_json and not _in_one_value(text, start, end)):
@@ -249,7 +250,7 @@ def _mask_candidates(masker: Masker, name: str, column: pa.Array, counts: Counts
         else:
             texts[index] = text[:start] + replacement + text[end:]
     counts[hits] += np.array(finds, np.int32)
-    return _replaced(column, hits, texts)
+    return replaced(column, hits, texts)
 
 
 def _found(spans: pa.Array, column: pa.Array) -> pa.Array:

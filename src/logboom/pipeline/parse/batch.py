@@ -56,22 +56,38 @@ class LeftOver:
     """Lines of blanks alone: as any line that no rule reads, dropped, or events with an empty body."""
 
 
-def parse_batch(rules: Sequence[ParseRule], left_over: LeftOver, stage: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+def parse_batch(
+    rules: Sequence[ParseRule],
+    left_over: LeftOver,
+    stage: str,
+    batch: pa.RecordBatch,
+    drop_columns: Sequence[str] = (),
+) -> pa.RecordBatch:
     """Events of a batch of RAW_COLUMNS (plus the rules' `when` columns): EVENT_COLUMNS + DEAD_COLUMNS + the rest.
 
     As many rows as came in, in their order. A row no rule reads has `dead_reason`, `stage` as `dead_stage` and its
-    original record; every other row has null there. Where blank lines are dropped the column DROPPED is true for them.
+    original record; every other row has null there.
+
+    `drop_columns`: boolean columns, one for each rule that drops records before they are read. With these, or where
+    blank lines are dropped, the column DROPPED has for every row 0 or which rule drops it: blank lines come first.
     Batches of more than some 256 MB should be split before.
     """
     with no_collections():
-        return _parse(rules, left_over, stage, batch)
+        return _parse(rules, left_over, stage, batch, drop_columns)
 
 
-def _parse(rules: Sequence[ParseRule], left_over: LeftOver, stage: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    left = np.arange(batch.num_rows)
+def _parse(
+    rules: Sequence[ParseRule], left_over: LeftOver, stage: str, batch: pa.RecordBatch, drop_columns: Sequence[str]
+) -> pa.RecordBatch:
     pieces: list[tuple[Rows, dict[str, pa.Array]]] = []
     reasons: dict[int, list[str]] = {}
+    dropped = _dropped(batch, drop_columns, 1 if left_over.blank_lines != "drop" else 2)
+    left = np.flatnonzero(dropped == 0)
+    if len(left) < batch.num_rows:
+        gone = np.flatnonzero(dropped)
+        pieces.append((gone, _nothing_read(len(gone))))
     blank = np.zeros(0, np.int64) if left_over.blank_lines == "dead" else _blank_rows(batch)
+    blank = np.intersect1d(blank, left, assume_unique=True)
     if len(blank):
         pieces.append((blank, _blank_events(left_over, batch, blank)))
         left = np.setdiff1d(left, blank, assume_unique=True)
@@ -91,11 +107,21 @@ def _parse(rules: Sequence[ParseRule], left_over: LeftOver, stage: str, batch: p
     if len(left):
         pieces.append((left, _unread(left_over, batch, left)))
     dead = {int(row): "; ".join(reasons.get(int(row), [_NO_RULE])) for row in left} if left_over.lines == "dead" else {}
-    answered = {rule.when_column for rule in rules}
+    answered = {*(rule.when_column for rule in rules), *drop_columns}
     whole = _assemble(_in_order(pieces, batch.num_rows), batch, dead, stage, answered)
-    if left_over.blank_lines != "drop":
+    if left_over.blank_lines == "drop":
+        dropped[blank] = 1
+    elif not drop_columns:
         return whole
-    return whole.append_column(DROPPED, pa.array(np.isin(np.arange(batch.num_rows), blank)))
+    return whole.append_column(DROPPED, pa.array(dropped))
+
+
+def _dropped(batch: pa.RecordBatch, columns: Sequence[str], first: int) -> npt.NDArray[np.int32]:
+    """By row the number of the first rule that drops it, counted from `first`; 0 where none does."""
+    dropped = np.zeros(batch.num_rows, np.int32)
+    for number, column in enumerate(columns, start=first):
+        dropped[_true(batch.column(column)) & (dropped == 0)] = number
+    return dropped
 
 
 def _blank_rows(batch: pa.RecordBatch) -> Rows:

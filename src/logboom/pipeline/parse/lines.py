@@ -16,13 +16,14 @@ _BOM = "\ufeff"
 
 def text_lines(values: pa.Array) -> pa.Array:
     """A string array of the same length; null where there is no value."""
-    text = _decoded(values)
+    text = decoded_texts(values)
     if pc.any(pc.starts_with(text, _BOM)).as_py():
         text = pc.replace_substring_regex(text, r"\A\x{FEFF}", "")
     return pc.utf8_rtrim(text, " \t\r\n")
 
 
-def _decoded(values: pa.Array) -> pa.Array:
+def decoded_texts(values: pa.Array) -> pa.Array:
+    """Bytes as text and nothing cut off; null where there is no value."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

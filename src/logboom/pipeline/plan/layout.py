@@ -78,8 +78,8 @@ class KernelNode:
     arrivals: tuple[int, ...]
     leaves: int
     dead: int
-    dropped: int | None = None
-    """Where rows go that the kernel drops; None where it drops none."""
+    dropped: tuple[int, ...] = ()
+    """Where rows go that the kernel drops, by the rule that drops them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Layout:
             arcs = {self._places.code("arc", edge, transform.name) for edge in transform.inputs}
             if taken := tuple(sorted(arcs & here)):
                 leaves = self.leave(transform.name)
-                dropped = self.dropped_code(transform.name) if transform.drops_rows else None
+                dropped = tuple(map(self.dropped_code, transform.drop_rules))
                 nodes.append(KernelNode(transform, taken, leaves, self.dead_code(transform.name), dropped))
                 here = (here - arcs) | {leaves}
         return KernelPass(tuple(nodes))

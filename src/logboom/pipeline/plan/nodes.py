@@ -80,7 +80,8 @@ DEAD_COLUMNS: Final[tuple[Column, ...]] = (
 """What follows EVENT_COLUMNS: all null on a live event; on a dead one the reason and the original record."""
 
 DROPPED: Final = "dropped"
-"""The boolean column that a kernel which drops rows adds; see `KernelTransform.drops_rows`."""
+"""The int column that a kernel which drops rows adds: 0 for rows that go on, else the position of the rule in
+`KernelTransform.drop_rules`, counted from 1."""
 
 
 def mask_column(label: str) -> str:
@@ -163,9 +164,9 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
         return ()
 
     @property
-    def drops_rows(self) -> bool:
-        """Whether its kernel adds the column DROPPED, true for rows that leave the pipeline under its name."""
-        return False
+    def drop_rules(self) -> tuple[str, ...]:
+        """The names under which its kernel drops rows and they are counted; with any, it adds the column DROPPED."""
+        return ()
 
     @abstractmethod
     def run(self, batch: RecordBatch, keys: Mapping[str, bytes]) -> RecordBatch:

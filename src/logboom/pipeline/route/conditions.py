@@ -5,29 +5,34 @@ the same everywhere: columns of text and whole numbers compared with literals, I
 NULL, AND, OR, NOT. For anything else, and anything in doubt, `simple_condition` gives None, and Spark evaluates
 the condition.
 
+An attribute, `attributes.NAME` or `attributes['NAME']`, is a text, and a number where it is compared with one; see
+`logboom.pipeline.event.attributes`.
+
 It knows SQL's grammar and its three truth values. It must not know the graph. No such condition can fail on a record.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.event.attributes import attribute_numbers, attribute_texts
 from logboom.pipeline.parse.grok import PatternError, check_search
-from logboom.pipeline.plan.nodes import EVENT_COLUMNS
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Column
 
 Answer = Callable[[pa.RecordBatch], pa.Array]
 """From a batch of events to true, false or null by row."""
 
-_INTS: Final = {name: pa.int64() if kind == "bigint" else pa.int32() for name, kind in EVENT_COLUMNS if "int" in kind}
-_TEXTS: Final = frozenset(name for name, kind in EVENT_COLUMNS if kind == "string")
+_INTS: Final[dict[str, pa.DataType]] = {"int": pa.int32(), "bigint": pa.int64()}
 _TOKEN: Final = re.compile(
-    r"\s*(?:[rR]'([^']*)'|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)(?![\w.])|'([^'\\]*)'|(<>|!=|<=|>=|==|[=<>(),-]))"
+    r"\s*(?:[rR]'([^']*)'|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)(?![\w.])|'([^'\\]*)'"
+    r"|(<>|!=|<=|>=|==|[=<>(),.\[\]-])|([0-9]+\.[0-9]+)(?![\w.])|`([^`]+)`)"
 )
+_KINDS: Final = ("text", "word", "number", "text", "sign", "decimal", "quoted")
 _COMPARE: Final[dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
     "=": pc.equal,
     "==": pc.equal,
@@ -51,15 +56,28 @@ class _OtherSqlError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Token:
     kind: str
-    """`word` (in lower case), `number`, `text`, `sign` or `end`."""
+    """One of `_KINDS`, or `end`."""
     value: str
+    """Of a word: in lower case."""
+    written: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """What stands on the left of a predicate: a column, or an attribute."""
+
+    texts: Answer | None
+    """Its text by row; None for a column of numbers."""
+    numbers: Answer | None
+    """Its number by row; None for a column of texts."""
+    number_type: pa.DataType
 
 
 @lru_cache(maxsize=1024)
-def simple_condition(sql: str) -> Answer | None:
-    """The condition as a function of batches, or None where Spark has to evaluate it."""
+def simple_condition(sql: str, columns: tuple[Column, ...] = EVENT_COLUMNS) -> Answer | None:
+    """The condition over these columns as a function of batches, or None where Spark has to evaluate it."""
     try:
-        return _Reader(_tokens(sql)).whole()
+        return _Reader(_tokens(sql), dict(columns)).whole()
     except _OtherSqlError:
         return None
 
@@ -71,12 +89,12 @@ def _tokens(sql: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             raise _OtherSqlError
-        kind = ("text", "word", "number", "text", "sign")[(match.lastindex or 0) - 1]
+        kind = _KINDS[(match.lastindex or 0) - 1]
         # Two texts side by side are one to Spark; a quote right behind a quote is one of that kind or an escape.
         if kind == "text" and found and found[-1].kind == "text":
             raise _OtherSqlError
         value = match[match.lastindex or 0]
-        found.append(_Token(kind, value.lower() if kind == "word" else value))
+        found.append(_Token(kind, value.lower() if kind == "word" else value, value))
         position = match.end()
     return [*found, _Token("end", "")]
 
@@ -84,8 +102,9 @@ def _tokens(sql: str) -> list[_Token]:
 class _Reader:
     """Recursive descent, loosest binding first: OR, AND, NOT, then one predicate."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[_Token], columns: dict[str, str]) -> None:
         self._tokens = tokens
+        self._columns = columns
         self._at = 0
         self._depth = 0
 
@@ -137,77 +156,145 @@ class _Reader:
             answer = self._either()
             self._need("sign", ")")
             return answer
-        name = self._next("word")
-        if name in ("true", "false"):
-            return _constant(name == "true")
-        if name not in _INTS and name not in _TEXTS:
-            raise _OtherSqlError
+        if self._tokens[self._at].kind == "word" and self._tokens[self._at].value in ("true", "false"):
+            return _constant(self._next("word") == "true")
+        operand = self._operand()
         if self._take("word", "is"):
             negated = self._take("word", "not")
             self._need("word", "null")
-            return _is_null(name, negated=negated)
+            return _is_null(_either_of(operand), negated=negated)
         if self._tokens[self._at].kind == "sign":
-            return self._comparison(name)
+            return self._comparison(operand)
         negated = self._take("word", "not")
-        answer = self._of_several(name)
+        answer = self._of_several(operand)
         return _inverted(answer) if negated else answer
 
-    def _comparison(self, name: str) -> Answer:
+    def _operand(self) -> _Operand:
+        name = self._next("word")
+        kind = self._columns.get(name)
+        if kind == "string":
+            return _Operand(_column(name), None, pa.null())
+        if kind in _INTS:
+            return _Operand(None, _column(name), _INTS[kind])
+        attribute = self._attribute() if kind == "variant" else ""
+        if not attribute:
+            raise _OtherSqlError
+        return _Operand(
+            lambda batch: attribute_texts(batch.column(name), attribute),
+            lambda batch: attribute_numbers(batch.column(name), attribute),
+            pa.float64(),
+        )
+
+    def _attribute(self) -> str:
+        """The parts behind `attributes`, joined by dots."""
+        parts: list[str] = []
+        while True:
+            if self._take("sign", "."):
+                token = self._tokens[self._at]
+                if token.kind not in ("word", "quoted"):
+                    raise _OtherSqlError
+                self._at += 1
+                parts.append(token.written)
+            elif self._take("sign", "["):
+                parts.append(self._next("text"))
+                self._need("sign", "]")
+            else:
+                return ".".join(parts)
+
+    def _comparison(self, operand: _Operand) -> Answer:
         compare = _COMPARE.get(self._next("sign"))
         if compare is None:
             raise _OtherSqlError
-        return _compared(compare, name, self._literal(name))
+        value = self._literal(operand)
+        return _compared(compare, _of_type(operand, value.type), value)
 
-    def _of_several(self, name: str) -> Answer:
+    def _of_several(self, operand: _Operand) -> Answer:
         if self._take("word", "between"):
-            low = _compared(pc.greater_equal, name, self._literal(name))
+            low = self._literal(operand)
             self._need("word", "and")
-            return _joined(pc.and_kleene, low, _compared(pc.less_equal, name, self._literal(name)))
+            high = self._literal(operand)
+            values = _of_type(operand, _one_type((low, high)))
+            return _joined(
+                pc.and_kleene, _compared(pc.greater_equal, values, low), _compared(pc.less_equal, values, high)
+            )
         if self._take("word", "in"):
-            return self._in(name)
-        if name in _TEXTS and (self._take("word", "rlike") or self._take("word", "regexp")):
-            return self._rlike(name)
+            return self._in(operand)
+        if operand.texts is None:
+            raise _OtherSqlError
+        texts = operand.texts
+        if self._take("word", "rlike") or self._take("word", "regexp"):
+            return self._rlike(texts)
         self._need("word", "like")
         pattern = self._next("text")
-        if name not in _TEXTS or _LIKE_SPECIAL.search(pattern):
+        if _LIKE_SPECIAL.search(pattern):
             raise _OtherSqlError
-        return lambda batch: pc.match_like(batch.column(name), pattern)
+        return lambda batch: pc.match_like(texts(batch), pattern)
 
-    def _rlike(self, name: str) -> Answer:
+    def _rlike(self, texts: Answer) -> Answer:
         pattern = self._next("text")
         try:
             check_search(pattern)
         except PatternError:
             raise _OtherSqlError from None  # the check of the file has refused it
-        return lambda batch: pc.match_substring_regex(batch.column(name), pattern)
+        return lambda batch: pc.match_substring_regex(texts(batch), pattern)
 
-    def _in(self, name: str) -> Answer:
+    def _in(self, operand: _Operand) -> Answer:
         self._need("sign", "(")
-        values = [self._literal(name)]
+        literals = [self._literal(operand)]
         while self._take("sign", ","):
-            values.append(self._literal(name))
+            literals.append(self._literal(operand))
         self._need("sign", ")")
-        wanted = pa.array([value.as_py() for value in values], values[0].type)
+        kind = _one_type(literals)
+        values = _of_type(operand, kind)
+        wanted = pa.array([value.as_py() for value in literals], kind)
         unknown = pa.scalar(None, pa.bool_())
 
         def answer(batch: pa.RecordBatch) -> pa.Array:
-            column = batch.column(name)
+            column = values(batch)
             return pc.if_else(column.is_valid(), pc.is_in(column, value_set=wanted), unknown)
 
         return answer
 
-    def _literal(self, name: str) -> pa.Scalar:
-        if name in _TEXTS:
+    def _literal(self, operand: _Operand) -> pa.Scalar:
+        token = self._tokens[self._at]
+        if token.kind == "text" and operand.texts is not None:
             return pa.scalar(self._next("text"), pa.string())
-        negative = self._take("sign", "-")
+        if operand.numbers is None:
+            raise _OtherSqlError
+        sign = -1 if self._take("sign", "-") else 1
+        if operand.number_type == pa.float64() and self._tokens[self._at].kind == "decimal":
+            return pa.scalar(sign * float(self._next("decimal")), pa.float64())
         digits = self._next("number")
         if len(digits) > _DIGITS_MAX:
             raise _OtherSqlError
-        return pa.scalar(-int(digits) if negative else int(digits), _INTS[name])
+        return pa.scalar(sign * int(digits), operand.number_type)
 
 
-def _compared(compare: Callable[[pa.Array, pa.Scalar], pa.Array], name: str, value: pa.Scalar) -> Answer:
-    return lambda batch: compare(batch.column(name), value)
+def _column(name: str) -> Answer:
+    return lambda batch: batch.column(name)
+
+
+def _either_of(operand: _Operand) -> Answer:
+    values = operand.texts or operand.numbers
+    assert values is not None
+    return values
+
+
+def _of_type(operand: _Operand, kind: pa.DataType) -> Answer:
+    values = operand.texts if pa.types.is_string(kind) else operand.numbers
+    assert values is not None
+    return values
+
+
+def _one_type(literals: Sequence[pa.Scalar]) -> pa.DataType:
+    """Texts and numbers side by side are Spark's to compare."""
+    if any(literal.type != literals[0].type for literal in literals):
+        raise _OtherSqlError
+    return literals[0].type
+
+
+def _compared(compare: Callable[[pa.Array, pa.Scalar], pa.Array], values: Answer, value: pa.Scalar) -> Answer:
+    return lambda batch: compare(values(batch), value)
 
 
 def _joined(join: Callable[[pa.Array, pa.Array], pa.Array], left: Answer, right: Answer) -> Answer:
@@ -218,8 +305,8 @@ def _inverted(answer: Answer) -> Answer:
     return lambda batch: pc.invert(answer(batch))
 
 
-def _is_null(name: str, *, negated: bool) -> Answer:
-    return lambda batch: batch.column(name).is_valid() if negated else batch.column(name).is_null()
+def _is_null(values: Answer, *, negated: bool) -> Answer:
+    return lambda batch: values(batch).is_valid() if negated else values(batch).is_null()
 
 
 def _constant(value: bool) -> Answer:

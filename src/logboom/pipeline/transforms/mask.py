@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
+import msgspec
 import pyarrow as pa
 import re2
 from pydantic import Field
@@ -50,6 +51,9 @@ class MaskModel(TransformModel):
     fields: Texts = Field(default_factory=lambda: ["body", "attributes"], min_length=1)
     """`attributes` for all of them, `attributes.NAME` for one, or text fields of the event."""
 
+    names: bool = False
+    """Whether names of attributes are masked too."""
+
     key_env: str | None = None
     """Environment variable that holds the key of `hash`."""
 
@@ -63,6 +67,8 @@ class MaskTransform(KernelTransform, frozen=True, kw_only=True, tag="mask"):
     rules: tuple[MaskRule, ...]
     fields: tuple[str, ...] = ("body", "attributes")
     key: KeyRef | None = None
+    names: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the names of attributes are masked too. Left out of a plan that does not, as before it was there."""
 
     @property
     def mask_labels(self) -> tuple[str, ...]:
@@ -73,7 +79,8 @@ class MaskTransform(KernelTransform, frozen=True, kw_only=True, tag="mask"):
         return () if self.key is None else (self.key,)
 
     def run(self, batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
-        return mask_batch(self.rules, self.fields, batch, None if self.key is None else keys[self.key.id])
+        key = None if self.key is None else keys[self.key.id]
+        return mask_batch(self.rules, self.fields, batch, key, names=self.names is True)
 
 
 def _compile(model: MaskModel, common: CommonFields, part: Part) -> MaskTransform:
@@ -91,6 +98,7 @@ def _compile(model: MaskModel, common: CommonFields, part: Part) -> MaskTransfor
         rules=tuple(rule for rule in compiled if rule is not None),
         fields=tuple(dict.fromkeys(model.fields)),
         key=KeyRef(env=model.key_env, file=model.key_file) if has_key else None,
+        names=model.names or msgspec.UNSET,
     )
     fault = engine_fault(transform.rules, transform.fields)
     if fault is not None:

@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping
 from typing import Any, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+import msgspec
 import pyarrow as pa
 from pydantic import Field
 
@@ -19,7 +20,9 @@ from logboom.pipeline.normalise.times import TimeFormatError, compile_time_forma
 from logboom.pipeline.parse.batch import LeftOver, parse_batch
 from logboom.pipeline.parse.formats.base import RuleModel
 from logboom.pipeline.parse.formats.registry import format_types, read_format
+from logboom.pipeline.parse.record_fields import HEADER, RECORD_PARTS, with_record_fields
 from logboom.pipeline.parse.rule import ParseRule
+from logboom.pipeline.plan.names import NODE_NAME
 from logboom.pipeline.plan.nodes import WHEN_COLUMNS, KernelTransform
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 
@@ -40,6 +43,21 @@ class ParseModel(TransformModel):
     blank_lines: Literal["dead", "drop", "keep"] = "dead"
     """What happens to a line of blanks alone: to the dead letters, dropped and counted, or an event without a body."""
 
+    drop: dict[str, str] = Field(default_factory=dict)
+    """Name, and SQL over the record that drops it before any rule reads it; counted under `PARSE.NAME`."""
+
+    from_record: dict[str, str] = Field(default_factory=dict)
+    """Attribute, and what of the record it gets: `key`, `headers`, `header.NAME` or `timestamp`."""
+
+
+class DropRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Records that leave before they are parsed, counted under PARSE.NAME."""
+
+    name: str
+    line: int
+    when: str
+    when_column: str
+
 
 class ParseTransform(KernelTransform, frozen=True, kw_only=True, tag="parse"):
     """Raw records in, events out; as many rows leave it as come in, some of them dead."""
@@ -51,21 +69,31 @@ class ParseTransform(KernelTransform, frozen=True, kw_only=True, tag="parse"):
     """`keep`: a line no rule can read becomes an event whose body is the line."""
     blank_lines: Literal["dead", "drop", "keep"] = "dead"
     """Lines of blanks alone: as any line no rule reads, dropped under this name, or events with an empty body."""
+    drop: tuple[DropRule, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Records that are dropped before any rule reads them. Left out of a plan that has none, as before it was there."""
+    from_record: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    """Attributes, and what of the record each is filled with: see `parse.record_fields`."""
 
     @property
     def record_conditions(self) -> tuple[tuple[str, str], ...]:
-        return tuple(
+        of_rules = (
             (rule.when_column, rule.when)
             for rule in self.rules
             if rule.when_column is not None and rule.when is not None
         )
+        return (*of_rules, *((rule.when_column, rule.when) for rule in self.drop or ()))
 
     @property
-    def drops_rows(self) -> bool:
-        return self.blank_lines == "drop"
+    def drop_rules(self) -> tuple[str, ...]:
+        blank = (self.name,) if self.blank_lines == "drop" else ()
+        return (*blank, *(f"{self.name}.{rule.name}" for rule in self.drop or ()))
 
     def run(self, batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
-        return parse_batch(self.rules, LeftOver(self.otherwise, self.blank_lines), self.name, batch)
+        left_over = LeftOver(self.otherwise, self.blank_lines)
+        parsed = parse_batch(
+            self.rules, left_over, self.name, batch, tuple(rule.when_column for rule in self.drop or ())
+        )
+        return parsed if not self.from_record else with_record_fields(parsed, batch, self.from_record)
 
 
 def _compile(model: ParseModel, common: CommonFields, part: Part) -> ParseTransform:
@@ -79,7 +107,27 @@ def _compile(model: ParseModel, common: CommonFields, part: Part) -> ParseTransf
         rules=tuple(rule for rule in rules if rule is not None),
         otherwise=model.otherwise,
         blank_lines=model.blank_lines,
+        drop=_drop_rules(model, common["name"], part) or msgspec.UNSET,
+        from_record=_from_record(model, part) or msgspec.UNSET,
     )
+
+
+def _drop_rules(model: ParseModel, name: str, part: Part) -> tuple[DropRule, ...]:
+    found = []
+    for index, (rule, when) in enumerate(model.drop.items()):
+        at = part.at("drop", rule)
+        if not NODE_NAME.fullmatch(rule):
+            at.problem((), f"{rule!r} is no name (letters, digits, '_' and '-', starting with a letter)")
+        line = at.expression((), when, WHEN_COLUMNS)
+        found.append(DropRule(name=rule, line=line, when=when, when_column=f"drop_{name}_{index}"))
+    return tuple(found)
+
+
+def _from_record(model: ParseModel, part: Part) -> tuple[tuple[str, str], ...]:
+    for attribute, what in model.from_record.items():
+        if what not in RECORD_PARTS and (not what.startswith(HEADER) or what == HEADER):
+            part.unknown(("from_record", attribute), "part of a record", what, [*RECORD_PARTS, f"{HEADER}NAME"])
+    return tuple(model.from_record.items())
 
 
 def _rule(value: object, part: Part, when_column: str) -> ParseRule | None:

@@ -1,0 +1,79 @@
+"""Attributes of events out of what a record has beside its line: its key, its headers, its timestamp.
+
+Knows the raw columns and attributes as JSON. Must not know rules. A field of the line under the same name stays: what a
+program wrote is not replaced by what a producer added.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logboom.pipeline.event.json import escaped, time_texts
+from logboom.pipeline.event.schema import MICROSECONDS
+from logboom.pipeline.parse.lines import decoded_texts
+
+HEADER: Final = "header."
+"""`header.NAME` is the first header of that name as a text."""
+RECORD_PARTS: Final = ("key", "headers", "timestamp")
+"""`headers`: an object of all of them, each name once with its first value."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def with_record_fields(
+    parsed: pa.RecordBatch, raw: pa.RecordBatch, wanted: Sequence[tuple[str, str]]
+) -> pa.RecordBatch:
+    """Parsed events with attributes of their records. `wanted`: names of attributes, and what each is filled with; a
+    record that lacks it gives none. Rows that could not be read stay as they are."""
+    index = parsed.schema.get_field_index("attributes")
+    attributes = parsed.column(index)
+    for name, part in wanted:
+        attributes = _with_member(attributes, name, _json_of(raw, part))
+    return parsed.set_column(index, "attributes", attributes)
+
+
+def _json_of(raw: pa.RecordBatch, part: str) -> pa.Array:
+    """The part as JSON by row; null where a record has none."""
+    if part == "key":
+        return _quoted(decoded_texts(raw.column("key").cast(pa.binary())))
+    if part == "timestamp":
+        return _quoted(time_texts(raw.column("timestamp").cast(MICROSECONDS)))
+    found = (_headers(pairs) for pairs in raw.column("headers").to_pylist())
+    if part == "headers":
+        return pa.array([_encode(headers).decode() if headers else None for headers in found], pa.string())
+    name = part.removeprefix(HEADER)
+    return _quoted(pa.array([headers.get(name) for headers in found], pa.string()))
+
+
+def _headers(pairs: list[dict[str, Any]] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        if pair["value"] is not None:
+            found.setdefault(pair["key"], pair["value"].decode(errors="replace"))
+    return found
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', escaped(texts), '"', "")
+
+
+def _with_member(attributes: pa.Array, name: str, values: pa.Array) -> pa.Array:
+    """JSON objects with one more member at their end, where there is a value and no member of that name."""
+    member = f"{_encode(name).decode()}:"
+    has_value = pc.and_(values.is_valid(), attributes.is_valid())
+    may_have = pc.indices_nonzero(pc.fill_null(pc.match_substring(attributes, member), False))
+    if len(may_have):
+        taken = [name in msgspec.json.decode(text) for text in attributes.take(may_have).to_pylist()]
+        has_one = pc.is_in(pa.array(range(len(attributes)), may_have.type), value_set=may_have.filter(pa.array(taken)))
+        has_value = pc.and_(has_value, pc.invert(has_one))
+    is_empty = pc.equal(attributes, "{}")
+    front = pc.if_else(is_empty, "{", pc.binary_join_element_wise(_without_end(attributes), ",", ""))
+    longer = pc.binary_join_element_wise(front, member, values, "}", "")
+    return pc.if_else(has_value, longer, attributes)
+
+
+def _without_end(attributes: pa.Array) -> pa.Array:
+    return pc.utf8_slice_codeunits(attributes, 0, -1)
