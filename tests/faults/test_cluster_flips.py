@@ -48,6 +48,7 @@ CASES = {
     "notes on that log": Case("metadata/raft/log-*/[dl]*", JOIN_ANEW),
     "the snapshot of the metadata": Case("metadata/raft/snapshot", JOIN_ANEW),
     "the note of a clean end": Case("metadata/clean-shutdown"),
+    "the notes of earlier processes": Case("metadata/incarnations"),
     "the version of the format": Case("format.json", BACKUP),
     "who the broker is": Case("node.json", ID),
 }

@@ -405,6 +405,15 @@ def test_a_process_takes_over_from_the_one_before_in_the_same_directory_and_no_o
             outdated(after, BROKERS[0], image.brokers[BROKERS[0]].epoch, minimum_of)
 
 
+def test_a_process_is_refused_whose_directory_knows_nothing_of_the_process_before() -> None:
+    image = cluster(3, replicas=3)
+    next_one = registration(BROKERS[0], incarnation="c")
+    with pytest.raises(DuplicateBrokerError, match="is an older copy"):
+        register(image, replace(next_one, earlier=("z",)), minimum_of)
+    for earlier in ((), ("a",), ("z", "a", "b")):  # b died before it was registered
+        assert register(image, replace(next_one, earlier=earlier), minimum_of)
+
+
 def test_a_single_node_leads_on_in_a_new_epoch_after_every_start() -> None:
     image = cluster(1, replicas=1)
     for start_number in range(3):

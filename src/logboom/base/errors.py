@@ -103,6 +103,11 @@ class DuplicateBrokerError(LogboomError):
     """Another broker is registered under this id (DUPLICATE_BROKER_REGISTRATION)."""
 
 
+class BrokerRunsError(DuplicateBrokerError):
+    """A process of this broker is alive, so that another one with the same data directory is a copy of it, or too early
+    (DUPLICATE_BROKER_REGISTRATION)."""
+
+
 class UnknownBrokerError(LogboomError):
     """No broker is registered under this id (BROKER_ID_NOT_REGISTERED)."""
 

@@ -35,6 +35,7 @@ from logboom.broker.control.clean_shutdown import read_marker, write_marker
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.controller import Controller
 from logboom.broker.control.controllership import Controllership
+from logboom.broker.control.incarnations import note_process
 from logboom.broker.control.membership import MembershipManager
 from logboom.broker.control.nodes import NodeDirectory, node_id_of
 from logboom.broker.control.partition_control import PartitionControl
@@ -180,7 +181,15 @@ class ClusterMember:
             listeners[PEER_LISTENER] = self._parts.peers.address
         software = importlib.metadata.version("logboom")
         returning = not self._joins and bool(self.state.image.brokers)
-        command = self.registration.command(listeners, software, clean_epoch, returning=returning)
+        known = self.state.image.brokers.get(self._parts.identity.broker_id)
+        earlier = await asyncio.to_thread(
+            note_process,
+            self._parts.disk,
+            self.registration.incarnation,
+            registered=None if known is None else known.incarnation,
+            is_new=not returning,
+        )
+        command = self.registration.command(listeners, software, clean_epoch, returning=returning, earlier=earlier)
         answer = await self._registrar.registered(command)
         self.registration.registered(answer)
         self._learn(answer)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
-from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
+from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerError, OutcomeUnknownError
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock
 from logboom.broker.config import BrokerConfig
@@ -29,6 +29,8 @@ from logboom.metadata import Image
 _RETRY_S: Final = 0.5
 _ANSWER_S: Final = 10.0
 _LOG_EVERY_S: Final = 5.0
+_LEASES: Final = 3
+"""For so many leases it is waited for the end of an earlier process, which may have been killed a moment ago."""
 
 
 class Registrar:
@@ -62,15 +64,19 @@ class Registrar:
 
         Raises PeerRefusedError, and what the controller says to a broker that cannot be part of the cluster.
         """
-        logged_s = self._clock.monotonic_s()
+        logged_s = began_s = self._clock.monotonic_s()
         while True:
             try:
                 return await self._ask(command)
             except PeerRefusedError:
                 raise
+            except BrokerRunsError:
+                if self._clock.monotonic_s() - began_s > _LEASES * self._config.now.lease_ms / 1_000:
+                    raise
             except (PeerUnavailableError, NotControllerError, OutcomeUnknownError) as error:
-                if self._clock.monotonic_s() - logged_s > _LOG_EVERY_S:
-                    logged_s = self._clock.monotonic_s()
+                began_s = self._clock.monotonic_s()
+                if began_s - logged_s > _LOG_EVERY_S:
+                    logged_s = began_s
                     self._log.warning("waiting for the controller of the cluster", reason=str(error))
             await asyncio.sleep(_RETRY_S)
 

@@ -62,13 +62,16 @@ class Registration:
     """The epoch under which its last process was shut down cleanly; None where it was not, or never ran."""
     returning: bool = False
     """Whether it was registered before with this directory, as far as it knows."""
+    earlier: tuple[str, ...] = ()
+    """Incarnations of all processes that may have been registered with this directory; empty where it says none."""
 
 
 def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
     """A process of a broker begins. Its epoch is `image.next_broker_epoch`, and it is fenced.
 
     A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
-    has ended. Raises DuplicateBrokerError where the id belongs to another directory, UnknownBrokerError where a broker
+    has ended. Raises DuplicateBrokerError where the id belongs to another directory, or where the directory is an older
+    copy of it: another process was registered since that it knows nothing of. UnknownBrokerError where a broker
     comes back that was removed, UnsupportedLevelError where its program does not speak the cluster's metadata level,
     InvalidRequestError where a broker would become an observer or cease to be one.
     """
@@ -86,6 +89,13 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
         raise DuplicateBrokerError(
             f"broker {wanted.id} is registered with another data directory. Give this one an id of its own; or, if the "
             f"disk of broker {wanted.id} was replaced, remove the old one first: logboom cluster remove {wanted.id}"
+        )
+    if before is not None and wanted.earlier and before.incarnation not in wanted.earlier:
+        raise DuplicateBrokerError(
+            f"the data directory of this process is an older copy: broker {wanted.id} has run since, with another one "
+            "that has what was acknowledged meanwhile. Nothing was taken from this one. Start the broker with that "
+            f"directory; if it is lost, remove the broker (logboom cluster remove {wanted.id}), and let it join anew "
+            "with --join and an empty data directory"
         )
     _check_kind(before, wanted)
     registered = BrokerRegistered(

@@ -4,7 +4,7 @@ Each reads the image, has `logboom.metadata` make the records, commits them, and
 with. They raise what the functions of `logboom.metadata` raise. Leases are in `liveness`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
@@ -20,9 +20,11 @@ from logboom.base.ids import (
 from logboom.broker.control import commands
 from logboom.broker.control.commands import Proposal, Refusal, Registered
 from logboom.broker.control.context import ControlContext
+from logboom.broker.control.incarnations import UNKNOWN
 from logboom.broker.control.unclean_recovery import shown
 from logboom.metadata import MetadataRecord, apply_all
 from logboom.metadata.assignment import Election, Eligibility, PartitionChange, PartitionUpdate, decide
+from logboom.metadata.brokers import Broker
 from logboom.metadata.leadership import NO_ENDS, IsrProposal, LogEnd, change_isr, elect
 from logboom.metadata.levels import Levels, set_level
 from logboom.metadata.membership import (
@@ -41,8 +43,10 @@ PEER_LISTENER: Final = "peer"
 """The name of the listener for other brokers, in registrations."""
 
 
-async def register_broker(context: ControlContext, command: commands.RegisterBroker) -> Registered:
-    """A process of a broker begins."""
+async def register_broker(
+    context: ControlContext, command: commands.RegisterBroker, check_has_ended: Callable[[Broker], None]
+) -> Registered:
+    """A process of a broker begins. `check_has_ended` raises where the process before it still lives."""
     clean = command.clean_epoch
     wanted = Registration(
         id=BrokerId(command.id),
@@ -56,6 +60,7 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
         observer=command.observer,
         levels=Levels(*command.levels),
         returning=command.returning,
+        earlier=() if UNKNOWN in command.earlier else command.earlier,
     )
     if wanted.observer and not context.image.brokers and wanted.id == context.identity.broker_id:
         raise InvalidRequestError(
@@ -66,6 +71,8 @@ async def register_broker(context: ControlContext, command: commands.RegisterBro
     first = () if context.image.version else (MetadataLevelSet(level=wanted.levels.newest),)
     before = context.image.brokers.get(wanted.id)
     records = register(apply_all(context.image, first), wanted, context.minimum_of)
+    if records and before is not None and command.clean_epoch != before.epoch:
+        check_has_ended(before)
     await context.commit([*first, *records])
     broker = context.image.brokers[wanted.id]
     if records:

@@ -127,6 +127,8 @@ class RegisterBroker(Command, frozen=True, kw_only=True, tag="register_broker"):
     """The oldest and the newest metadata level that its program speaks; the default is for programs that say none."""
     returning: bool = False
     """Whether it was registered before with this directory: if it is not any more, it was removed."""
+    earlier: tuple[str, ...] = ()
+    """The processes that have asked before with this directory (`incarnations`); empty where it says none."""
 
 
 class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):

@@ -31,7 +31,6 @@ _COMMANDS: Final[Mapping[type[commands.Command], _Command]] = {
     commands.ChangeBrokerConfig: stream_commands.configure_broker,
     commands.ChangeQuotas: stream_commands.change_client_quotas,
     commands.AllocateProducerIds: stream_commands.allocate,
-    commands.RegisterBroker: broker_commands.register_broker,
     commands.ChangeIsr: broker_commands.change_isrs,
     commands.ReplicasLost: broker_commands.lose_replicas,
     commands.Reassign: broker_commands.move,
@@ -86,10 +85,11 @@ class Controller:
             )
         if isinstance(command, commands.SetMetadataLevel):
             function = partial(broker_commands.set_metadata_level, told=self._liveness.levels)
-        if function is None:
-            raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
         if isinstance(command, commands.RegisterBroker):
             await self._confirm_leadership()  # who is refused ends: no word of a controller that is none any more
+            function = partial(broker_commands.register_broker, check_has_ended=self._liveness.check_has_ended)
+        if function is None:
+            raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
         value = await self.in_order(lambda: function(self._context, command))
         return commands.answer(self._context.writer.applied_index, value)
 

@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import BrokerRunsError, LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.control.commands import Heartbeat, Lease
 from logboom.broker.control.context import ControlContext
-from logboom.metadata.leases import BrokerLeases
+from logboom.metadata.brokers import Broker
+from logboom.metadata.leases import CLOCK_RATE_MARGIN, BrokerLeases
 from logboom.metadata.levels import Levels
 from logboom.metadata.membership import (
     begin_shutdown,
@@ -56,6 +57,8 @@ class Liveness:
         """Those that said last that their disks hang."""
         self._ending: set[BrokerId] = set()
         """Brokers that are being fenced, in one change of the metadata or in several. They get no lease."""
+        self._heard: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
+        """The epoch of the process whose heartbeat came last, and when it came, to this controller."""
         self.levels: dict[BrokerId, Levels] = {}
         """The metadata levels that brokers said that they speak, with their heartbeats to this controller."""
         self._timer: asyncio.TimerHandle | None = None
@@ -70,6 +73,7 @@ class Liveness:
         self._to_apply.clear()
         self._stalled.clear()
         self._ending.clear()
+        self._heard.clear()
         self.levels.clear()
         self._set_timer()
 
@@ -94,6 +98,7 @@ class Liveness:
         received_s = self._now_s()
         await self._confirm_leadership()
         found = checked_epoch(self._context.image, broker, epoch)
+        self._heard[broker] = epoch, received_s
         if broker in self._ending:
             return Lease(fenced=True, applied=self._context.writer.applied_index, may_stop=False)
         if self._leases is not None:
@@ -114,6 +119,20 @@ class Liveness:
             applied=self._context.writer.applied_index,
             may_stop=command.stopping and not self._leads_what_others_can(broker),
         )
+
+    def check_has_ended(self, before: Broker) -> None:
+        """Another process begins with the data directory of this one, which has to have ended.
+
+        Heard of within a lease, it may have been killed since; or it lives, and the directory of the other one is a
+        copy. Raises BrokerRunsError: who asks again later learns which it is.
+        """
+        epoch, heard_s = self._heard.get(before.id, (BrokerEpoch(-1), 0.0))
+        lease_s = self._context.config.now.lease_ms / 1_000 * (1 + CLOCK_RATE_MARGIN)
+        if epoch == before.epoch and self._now_s() - heard_s < lease_s:
+            raise BrokerRunsError(
+                f"another process of broker {before.id} is alive, and this data directory is a copy of its own. Stop "
+                "one of the two; if both are wanted, give this one an id of its own and an empty data directory"
+            )
 
     def _note_stall(self, broker: BrokerId, command: Heartbeat) -> None:
         if command.stalled:

@@ -113,8 +113,10 @@ class Registration:
         clean_epoch: BrokerEpoch | None,
         *,
         returning: bool,
+        earlier: tuple[str, ...],
     ) -> commands.RegisterBroker:
-        """The registration of this process. `returning`: whether it was registered before, with this directory."""
+        """The registration of this process. `returning`: whether it was registered before, with this directory.
+        `earlier`: the processes that have asked before with it."""
         config = self._config.now
         return commands.RegisterBroker(
             id=self._identity.broker_id,
@@ -128,6 +130,7 @@ class Registration:
             observer=config.observer,
             levels=OWN_LEVELS,
             returning=returning,
+            earlier=earlier,
         )
 
     def registered(self, answer: commands.Registered) -> None:

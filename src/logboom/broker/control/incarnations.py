@@ -1,0 +1,69 @@
+"""Which processes of this broker have asked to be registered with this data directory: a file, written before one asks.
+
+A data directory may come back as it was some time ago: a copy that somebody made of it, a snapshot of its machine that
+was restored. Broker id and directory id are the same then, and its logs lack what was acknowledged since. The metadata
+knows which process was registered last; a directory that has not noted that one is such a copy, and is refused
+(`metadata.membership.register`).
+
+All of the last processes are named, and not the very last alone: it is not known of one that died soon whether it was
+registered. Where the directory may lack some, `UNKNOWN` is among them, and nothing is concluded.
+"""
+
+import json
+from typing import Final
+
+from logboom.base.ports import Disk
+from logboom.broker.disk.data_dir import METADATA_DIR
+from logboom.storage import frame, read_whole, replace_whole, unframe
+
+UNKNOWN: Final = ""
+"""Stands for processes that were not noted."""
+
+_FILE: Final = "incarnations"
+_PATH: Final = f"{METADATA_DIR}/{_FILE}"
+_TAG: Final = b"LBIN"
+_VERSION: Final = 1
+_MAX: Final = 100
+
+
+def note_process(disk: Disk, own: str, *, registered: str | None, is_new: bool) -> tuple[str, ...]:
+    """A process is about to ask: note its incarnation, durably, and return those that were noted before.
+
+    `registered`: the process that was registered last, as far as this directory knows. `is_new`: none ever was, by
+    which a directory without the file is known from one that an older program has used. Raises OSError, but not on a
+    full disk that has been used: then the next process knows less.
+    """
+    earlier = _read(disk, is_new=is_new)
+    if registered in earlier:  # so each one since was noted
+        earlier = [one for one in earlier if one != UNKNOWN]
+    kept = [*earlier, own]
+    if len(kept) > _MAX and registered in kept:
+        kept = kept[kept.index(registered) :]
+    if len(kept) > _MAX:
+        kept = [UNKNOWN, *kept[-_MAX // 2 :]]
+    try:
+        replace_whole(disk, METADATA_DIR, _FILE, frame(_TAG, _VERSION, json.dumps(kept).encode()), sync=True)
+    except OSError:
+        if is_new:
+            raise
+        _forget(disk)
+    return tuple(earlier)
+
+
+def _read(disk: Disk, *, is_new: bool) -> list[str]:
+    data = read_whole(disk, _PATH)
+    if data is None:
+        return [] if is_new else [UNKNOWN]
+    payload = unframe(_TAG, _VERSION, data)
+    return [UNKNOWN] if payload is None else json.loads(payload)
+
+
+def _forget(disk: Disk) -> None:
+    """There is no room for the name of a process: what is noted without it would say too much."""
+    if disk.exists(_PATH):
+        file = disk.open(_PATH)
+        try:
+            file.truncate(0)
+            file.sync()
+        finally:
+            file.close()

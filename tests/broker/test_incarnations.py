@@ -1,0 +1,110 @@
+"""A data directory that came back as it was some time ago is known by the processes that it has not noted."""
+
+import errno
+
+import pytest
+from tests.broker.node import append
+from tests.broker.replicated import Cluster, on_brokers
+from tests.support.simulated import replace_disk
+
+from logboom.base.errors import BrokerRunsError, LogboomError
+from logboom.base.ids import BrokerId
+from logboom.broker.control import commands
+from logboom.broker.control.incarnations import UNKNOWN, note_process
+from logboom.broker.disk.data_dir import METADATA_DIR
+from logboom.sim.disk import SimDisk
+
+PATH = f"{METADATA_DIR}/incarnations"
+
+
+def used() -> SimDisk:
+    disk = SimDisk()
+    disk.make_dirs([METADATA_DIR])
+    return disk
+
+
+def noted(disk: SimDisk, own: str, registered: str | None = None, *, is_new: bool = False) -> tuple[str, ...]:
+    return note_process(disk, own, registered=registered, is_new=is_new)
+
+
+def test_every_process_since_the_first_is_named_whether_it_was_registered_or_not() -> None:
+    disk = used()
+    assert noted(disk, "a", is_new=True) == ()
+    assert noted(disk, "b", is_new=True) == ("a",)
+    assert noted(disk.copy(), "c", "a") == ("a", "b")
+
+
+def test_a_directory_of_an_older_program_learns_with_the_first_process_that_was_registered() -> None:
+    disk = used()
+    assert noted(disk, "b", "a") == (UNKNOWN,)
+    assert noted(disk, "c", "a") == (UNKNOWN, "b")
+    assert noted(disk, "d", "c") == ("b", "c")
+
+
+def test_a_damaged_file_says_nothing() -> None:
+    disk = used()
+    noted(disk, "a", is_new=True)
+    disk.nodes[PATH].data[-3] ^= 1
+    assert noted(disk, "b", "a") == (UNKNOWN,)
+
+
+def test_the_file_does_not_grow_for_ever() -> None:
+    disk = used()
+    for number in range(500):
+        last = noted(disk, str(number), str(number - 1) if number < 250 else "249", is_new=number == 0)
+        assert len(last) <= 101
+    assert UNKNOWN in last, "249 was registered last, and is not among the newest"
+    assert noted(disk, "500", "499")[-1] == "499"
+    assert UNKNOWN not in noted(disk, "501", "500")
+
+
+def test_on_a_full_disk_the_next_process_knows_less() -> None:
+    disk = used()
+    noted(disk, "a", is_new=True)
+
+    def full(operation: str, path: str) -> None:
+        if operation == "write":
+            raise OSError(errno.ENOSPC, "no room")
+
+    disk.fault = full
+    assert noted(disk, "b", "a") == ("a",)
+    disk.fault = lambda operation, path: None
+    assert noted(disk, "c", "a") == (UNKNOWN,)
+
+
+@on_brokers(2)
+async def test_a_directory_that_was_restored_is_refused_and_the_right_one_taken(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2])
+    await cluster.stop(2)
+    place, older = str(cluster.path / "2"), cluster.disk(2).copy()
+    await cluster.start(2)
+    await cluster.in_sync("orders")
+    await append(cluster.leader("orders"), b"a")
+    await cluster.stop(2)
+    newer = cluster.disk(2)
+    replace_disk(place, older)
+    # The controller refuses it, unless the metadata group has noticed before that entries are missing.
+    with pytest.raises(LogboomError, match=r"is an older copy|the log was lost"):
+        await cluster.start(2)
+    cluster.network.leave(2)
+    replace_disk(place, newer)
+    await cluster.start(2)
+    await cluster.in_sync("orders")
+
+
+@on_brokers(2)
+async def test_nobody_takes_over_from_a_process_that_lives(cluster: Cluster) -> None:
+    channel, registration = cluster[1].cluster.channel, cluster[1].cluster.registration
+    before = cluster.image.brokers[BrokerId(1)]
+    copy = commands.RegisterBroker(
+        id=1,
+        directory_id=before.directory_id,
+        incarnation="copy",
+        listeners={},
+        levels=before.levels or (1, 2),
+        earlier=(before.incarnation,),
+    )
+    with pytest.raises(BrokerRunsError, match="another process of broker 1 is alive"):
+        await channel.submit(copy, commands.Registered)
+    assert cluster.image.brokers[BrokerId(1)] == before
+    assert registration.holds_lease
