@@ -42,3 +42,15 @@ def loopback_copy(total_bytes: int, block_bytes: int = 1024 * 1024) -> dict[str,
             took_s = time.perf_counter() - began
         sender.join()
     return {"mb_per_s": round(received / took_s / 1e6, 2), "bytes": received, "block_bytes": block_bytes}
+
+
+def small_syncs_us(directory: Path, seconds: float, block_bytes: int = 1024) -> list[int]:
+    """Microseconds of each write + fdatasync of small blocks, one behind the other in a new file of `directory`."""
+    block, taken = os.urandom(block_bytes), list[int]()
+    with tempfile.NamedTemporaryFile(dir=directory) as file:
+        until = time.perf_counter() + seconds
+        while (began := time.perf_counter()) < until:
+            os.write(file.fileno(), block)
+            os.fdatasync(file.fileno())
+            taken.append(int((time.perf_counter() - began) * 1e6))
+    return taken

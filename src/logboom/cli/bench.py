@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,8 +22,8 @@ from logboom.bench.servers import NothingServer
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
-from logboom.cli import bench_cluster, bench_node
-from logboom.cli.bench_common import OUT, PREFIX, Out
+from logboom.cli import bench_cluster, bench_nats, bench_node
+from logboom.cli.bench_common import OUT, PREFIX, Out, chosen
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, fail, made_directory, note, print_json, print_table
 from logboom.host import keep_buffers
@@ -55,6 +54,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     bench_node.register(bench)
     bench_cluster.register(bench)
+    bench_nats.register(bench)
     app.add_typer(bench, name="bench")
 
 
@@ -264,8 +264,8 @@ def compare(
 
     Kafka comes from Maven, nats-server from PATH or through Go; what cannot be had is named and left out.
     """
-    names = _chosen("--peers", peers, CONTESTANTS) or CompareLoad.contestants
-    groups = _chosen("--only", only, CASES) or CASES
+    names = chosen("--peers", peers, CONTESTANTS) or CompareLoad.contestants
+    groups = chosen("--only", only, CASES) or CASES
     load = CompareLoad.quick(names, groups) if quick else CompareLoad(names, groups)
     changes: dict[str, Any] = {"rounds": rounds, "size_max_bytes": size_max_mib and size_max_mib * 1024**2}
     load = replace(load, **{key: value for key, value in changes.items() if value is not None})
@@ -339,14 +339,6 @@ def run_alone(load: LatencyLoad) -> dict[str, Any]:
             return run_latency(server.address, "alone", load)
         finally:
             server.stop()
-
-
-def _chosen(option: str, words: str, known: Iterable[str]) -> tuple[str, ...]:
-    found = tuple(word.strip() for word in words.split(",") if word.strip())
-    strange = [word for word in found if word not in known]
-    if strange:
-        fail(f"{option}: {', '.join(strange)}: not one of {', '.join(known)}")
-    return found
 
 
 def _rate(result: dict[str, object]) -> str:

@@ -1,6 +1,6 @@
 """What the commands of `logboom bench` that start their own brokers share: options, the brokers' life, the outcome."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +10,7 @@ import typer
 
 from logboom.bench import plots, report
 from logboom.bench.servers import Server
-from logboom.cli.common import made_directory, print_json
+from logboom.cli.common import fail, made_directory, print_json
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results; each run makes a folder of its own in it.")]
 Data = Annotated[
@@ -36,6 +36,15 @@ def own_server(parent: Path, make: Callable[[Path], AnyServer]) -> Iterator[AnyS
             yield server
         finally:
             server.kill9()
+
+
+def chosen(option: str, words: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The words of an option, each known; ends the command where one is not."""
+    found = tuple(word.strip() for word in words.split(",") if word.strip())
+    strange = [word for word in found if word not in known]
+    if strange:
+        fail(f"{option}: {', '.join(strange)}: not one of {', '.join(known)}")
+    return found
 
 
 def write_result(

@@ -7,6 +7,7 @@ raises `UnavailableError` with the reason, and the run goes on without it.
 from logboom.bench.servers.kafka import KafkaCluster, KafkaServer
 from logboom.bench.servers.logboom import LogboomServer
 from logboom.bench.servers.nats import NatsServer
+from logboom.bench.servers.nats_cluster import NatsCluster
 from logboom.bench.servers.nodes import LogboomNodes
 from logboom.bench.servers.nothing import NothingServer
 from logboom.bench.servers.process import Server, UnavailableError, free_port
@@ -16,6 +17,7 @@ __all__ = [
     "KafkaServer",
     "LogboomNodes",
     "LogboomServer",
+    "NatsCluster",
     "NatsServer",
     "NothingServer",
     "Server",

@@ -1,4 +1,5 @@
-// Load for a JetStream stream: publish, consume, or both on a schedule. Prints one JSON object.
+// Load for a subject of NATS that a stream of JetStream, or somebody else, takes messages of: publish, consume, or both on
+// a schedule. Prints one JSON object.
 package main
 
 import (
@@ -19,13 +20,15 @@ const waitAtMost = 10 * time.Minute
 
 var (
 	url      = flag.String("url", "nats://127.0.0.1:4222", "server")
-	mode     = flag.String("mode", "produce", "create | produce | consume | latency | delete")
+	mode     = flag.String("mode", "produce", "create | produce | consume | latency | delete; plain | sync: see subject.go")
 	stream   = flag.String("stream", "bench", "stream, and the subject it listens to")
 	messages = flag.Int("messages", 0, "how many; 0: by time")
 	seconds  = flag.Float64("seconds", 5, "how long, where no count is given")
 	size     = flag.Int("size", 256, "bytes of a message")
 	inFlight = flag.Int("in-flight", 4000, "publishes that wait for their ack")
 	rate     = flag.Int("rate", 3000, "messages a second (latency)")
+	replicas = flag.Int("replicas", 1, "copies of a stream (create)")
+	counted  = flag.Bool("counted", true, "ask JetStream afterwards whether its stream got all (produce)")
 	warmUp   = flag.Float64("warm-up", 3, "seconds that are sent and not counted (latency)")
 )
 
@@ -74,12 +77,19 @@ func publish(js nats.JetStreamContext, data []byte) {
 	must(err)
 }
 
+func streamMessages(js nats.JetStreamContext) uint64 {
+	if !*counted {
+		return 0
+	}
+	info, err := js.StreamInfo(*stream)
+	must(err)
+	return info.State.Msgs
+}
+
 func produce() {
 	_, js := connect()
 	data := payload()
-	info, err := js.StreamInfo(*stream)
-	must(err)
-	before := info.State.Msgs
+	before := streamMessages(js)
 	start := time.Now()
 	sent := 0
 	for *messages == 0 || sent < *messages {
@@ -95,9 +105,7 @@ func produce() {
 		must(fmt.Errorf("acks are missing"))
 	}
 	took := time.Since(start).Seconds()
-	info, err = js.StreamInfo(*stream)
-	must(err)
-	if got := info.State.Msgs - before; got != uint64(sent) {
+	if got := streamMessages(js) - before; *counted && got != uint64(sent) {
 		must(fmt.Errorf("%d messages were sent, the stream got %d", sent, got))
 	}
 	report(map[string]any{"records": sent, "seconds": took, "records_per_s": float64(sent) / took,
@@ -179,7 +187,8 @@ func main() {
 	switch *mode {
 	case "create":
 		_, js := connect()
-		_, err := js.AddStream(&nats.StreamConfig{Name: *stream, Subjects: []string{*stream}, Storage: nats.FileStorage})
+		_, err := js.AddStream(&nats.StreamConfig{Name: *stream, Subjects: []string{*stream}, Storage: nats.FileStorage,
+			Replicas: *replicas}, nats.MaxWait(60*time.Second))
 		must(err)
 		report(map[string]any{})
 	case "delete":
@@ -192,6 +201,10 @@ func main() {
 		consume()
 	case "latency":
 		latency()
+	case "plain":
+		plain()
+	case "sync":
+		synchronous()
 	default:
 		must(fmt.Errorf("unknown mode %s", *mode))
 	}
