@@ -141,3 +141,15 @@ def test_results_and_errors_come_back_to_the_process_that_asked() -> None:
         return await other.run(asyncio.sleep(1, "done"))
 
     assert simulation.run(main()) == "done"
+
+
+def test_an_error_of_a_task_that_nobody_looked_at_fails_the_run() -> None:
+    async def fails() -> None:
+        raise ValueError("nobody looks at it")
+
+    async def main() -> None:
+        asyncio.get_running_loop().create_task(fails())
+        await asyncio.sleep(1)
+
+    with pytest.raises(FaultError, match="nobody looks at it"):
+        Simulation(1).run(main())

@@ -246,3 +246,30 @@ def test_a_connection_over_a_blocked_way_is_made_once_it_is_open() -> None:
         await writer.wait_closed()
 
     simulation.run(main())
+
+
+def test_a_process_that_stood_still_reads_at_once_what_arrived_meanwhile() -> None:
+    simulation = Simulation(1, link=LinkConfig(piece_bytes_max=10))
+    reads: list[int] = []
+
+    class Counts(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            reads.append(len(data))
+
+    async def listen() -> None:
+        await asyncio.get_running_loop().create_server(Counts, "there", 1)
+
+    async def main() -> None:
+        process = simulation.process("server")
+        await process.run(listen())
+        _, writer = await asyncio.open_connection("there", 1)
+        await asyncio.sleep(1)
+        process.pause()
+        writer.write(bytes(1_000))
+        await asyncio.sleep(1)
+        process.resume()
+        await asyncio.sleep(1)
+        writer.close()
+
+    simulation.run(main())
+    assert reads == [1_000]

@@ -113,17 +113,29 @@ def test_a_stream_that_is_gone_or_has_lost_records_is_found(tampering: str) -> N
 def test_a_log_start_that_moves_by_itself_or_back_is_found() -> None:
     history = History()
     history.starts_max[A] = Offset(5)
-    history.start_seen(A, Offset(5))
-    history.start_seen(A, Offset(5))
+    history.start_seen(A, Offset(5), history.start_known(A))
+    history.start_seen(A, Offset(5), history.start_known(A))
     assert history.violations == []
-    history.start_seen(A, Offset(4))
-    history.start_seen(A, Offset(6))
-    history.start_seen(B, Offset(1))
+    history.start_seen(A, Offset(4), history.start_known(A))
+    history.start_seen(A, Offset(6), history.start_known(A))
+    history.start_seen(B, Offset(1), history.start_known(B))
     assert history.violations == [
         "the log start of s-0 went back from 5 to 4",
         "s-0 starts at 6, which nobody asked for",
         "s-1 starts at 1, which nobody asked for",
     ]
+
+
+def test_an_answer_that_another_client_s_deletion_overtook_is_no_log_start_that_went_back() -> None:
+    history = History(starts_go_back=True)
+    history.starts_max[A] = Offset(9)
+    history.delete(A, Offset(5))
+    asked = history.start_known(A)
+    history.delete(A, Offset(8))
+    history.start_seen(A, Offset(5), asked)
+    assert history.violations == []
+    history.start_seen(A, Offset(5), history.start_known(A))
+    assert history.violations == ["the log start of s-0 went back from 8 to 5"]
 
 
 def test_the_trimmer_deletes_what_it_asks_for_and_no_more() -> None:

@@ -195,7 +195,7 @@ class SimFile:
                 self._node.write(offset, content[: upto - offset])
             raise error from None
         growth = max(0, offset + len(content) - len(self._node.data))
-        if growth > self._disk.free_bytes:
+        if growth and growth > self._disk.free_bytes:
             self._node.write(offset, content[: len(content) - growth + self._disk.free_bytes])
             self._disk.on_full()
             raise OSError(errno.ENOSPC, "no space left on this disk")

@@ -95,14 +95,21 @@ class History:
 
     def delete(self, where: TopicPartition, start: Offset) -> None:
         """A client was told that all records below an offset are deleted."""
-        self.start_seen(where, start)
+        self.start_seen(where, start, Offset(0))
         self.deleted_to[where] = max(start, self.deleted_to.get(where, Offset(0)))
 
-    def start_seen(self, where: TopicPartition, start: Offset) -> None:
-        """A client was told the log start offset; deleted records never come back."""
+    def start_known(self, where: TopicPartition) -> Offset:
+        """What nobody who asks for the log start from now on may find it below."""
         known = self.deleted_to if self.starts_go_back else self.starts
-        if start < known.get(where, Offset(0)):
-            self.violated(f"the log start of {_text(where)} went back from {known[where]} to {start}")
+        return known.get(where, Offset(0))
+
+    def start_seen(self, where: TopicPartition, start: Offset, known: Offset) -> None:
+        """A client was told the log start offset; deleted records never come back.
+
+        `known`: what `start_known` was when it asked. Its answer may have been overtaken by another client's.
+        """
+        if start < known:
+            self.violated(f"the log start of {_text(where)} went back from {known} to {start}")
         if start > self.starts_max.get(where, Offset(0)):
             self.violated(f"{_text(where)} starts at {start}, which nobody asked for")
         self.starts[where] = max(start, self.starts.get(where, Offset(0)))

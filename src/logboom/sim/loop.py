@@ -21,6 +21,7 @@ from logboom.sim.scheduler import Scheduler, SimulationError, callback_name, tas
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
 _RUN_MAX_S: Final = 86_400.0
+_TASKS_KEPT_MIN: Final = 100
 _CoroutineLike = Generator[Any, None, Result] | Coroutine[Any, Any, Result]
 
 
@@ -39,14 +40,17 @@ class Network(Protocol):
 class _Handle(asyncio.Handle):
     """The Step of a callback."""
 
-    __slots__ = ("loop", "name")
+    __slots__ = ("loop",)
 
     def __init__(
         self, callback: Callable[..., Any], args: Any, loop: "SimLoop", context: contextvars.Context | None
     ) -> None:
         super().__init__(callback, args, loop, context)
         self.loop = loop
-        self.name = callback_name(callback)
+
+    @property
+    def name(self) -> str:
+        return callback_name(self._callback)  # type: ignore[attr-defined]  # of asyncio.Handle
 
     def run(self) -> None:
         self._run()
@@ -55,7 +59,7 @@ class _Handle(asyncio.Handle):
 class _Timer(asyncio.TimerHandle):
     """The Step of a timer."""
 
-    __slots__ = ("loop", "name")
+    __slots__ = ("loop",)
 
     def __init__(
         self,
@@ -67,7 +71,10 @@ class _Timer(asyncio.TimerHandle):
     ) -> None:
         super().__init__(when_s, callback, args, loop, context)
         self.loop = loop
-        self.name = callback_name(callback)
+
+    @property
+    def name(self) -> str:
+        return callback_name(self._callback)  # type: ignore[attr-defined]  # of asyncio.Handle
 
     def run(self) -> None:
         self._run()
@@ -84,6 +91,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = False
         self._executor: Executor | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order in which they began; those that are done are dropped together from time to time."""
+        self._tasks_kept = _TASKS_KEPT_MIN
         scheduler.add(self)
 
     # --- the scheduler's side -----------------------------------------------------------------------------------
@@ -146,11 +155,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> "asyncio.Task[Result]":
         task: asyncio.Task[Result] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks[task] = None
-        task.add_done_callback(self._forget)
+        if len(self._tasks) > self._tasks_kept:
+            self._forget_done()
         return task
 
-    def _forget(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.pop(task, None)
+    def _forget_done(self) -> None:
+        self._tasks = {task: None for task in self._tasks if not task.done()}
+        self._tasks_kept = max(2 * len(self._tasks), _TASKS_KEPT_MIN)
 
     def _unfinished(self) -> list[str]:
         return [_where(task) for task in self._tasks if not task.done()]
@@ -206,6 +217,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """End the process as SIGKILL does. Idempotent. Not from a callback of its own."""
         if not self.life.alive:
             return
+        self._forget_done()  # an error of one of them that nobody looked at is told of while it lives
         self.life.end()
         # Closed here, in order, rather than at a moment of the garbage collector's choice.
         for task in tuple(self._tasks):

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from types import MethodType
 from typing import Final, Protocol
 
 from logboom.sim.trace import Trace
@@ -50,10 +51,10 @@ class Loop(Protocol):
         """That of its process."""
 
     def enter(self) -> None:
-        """Called before a callback of the loop is run."""
+        """Called before a callback of the loop is run, unless one of it ran last."""
 
     def exit(self) -> None:
-        """Called after it."""
+        """Called before one of another loop is run, and when the scheduler rests."""
 
 
 class Step(Protocol):
@@ -88,6 +89,8 @@ class Scheduler:
         self._sequence = 0
         self._steps = 0
         self._failure: SimulationError | None = None
+        self._entered: Loop | None = None
+        """The loop whose callback runs, or ran last."""
 
     def add(self, loop: Loop) -> None:
         """A process has begun."""
@@ -120,12 +123,15 @@ class Scheduler:
     def run_until(self, done: Callable[[], bool], deadline_s: float) -> None:
         """Run until `done`. Raises StuckError where nothing can happen any more, or at `deadline_s`; what `fail` was
         told."""
-        while not done():
-            if not self._ready:
-                self._jump(deadline_s)
-            self._run(self._ready.popleft())
-            if self._failure is not None:
-                raise self._failure
+        try:
+            while not done():
+                if not self._ready:
+                    self._jump(deadline_s)
+                self._run(self._ready.popleft())
+                if self._failure is not None:
+                    raise self._failure
+        finally:
+            self._enter(None)
 
     def _jump(self, deadline_s: float) -> None:
         """Move time to the next timer, and make all that are due ready."""
@@ -148,13 +154,18 @@ class Scheduler:
         self._steps += 1
         if self._steps > _STEPS_WITHOUT_TIME_MAX:
             raise StuckError(f"{_STEPS_WITHOUT_TIME_MAX} steps without any time passing, the last: {step.name}")
-        self.record("step", step.name)
-        loop.enter()
-        try:
-            step.run()
-        finally:
-            loop.exit()
+        self.trace.record(self.now_s, "step", step.name)
+        if loop is not self._entered:
+            self._enter(loop)
+        step.run()
         self.after_step(loop)
+
+    def _enter(self, loop: Loop | None) -> None:
+        if self._entered is not None:
+            self._entered.exit()
+        self._entered = loop
+        if loop is not None:
+            loop.enter()
 
     def _what_waits(self) -> str:
         waits = [line for loop in self.loops if loop.life.alive for line in loop.life.waiting()]
@@ -163,6 +174,8 @@ class Scheduler:
 
 def callback_name(callback: object) -> str:
     """A name without addresses, so that it is the same in every process."""
+    if type(callback) is MethodType:
+        return callback.__func__.__qualname__
     inner = getattr(callback, "func", callback)  # functools.partial
     owner = getattr(inner, "__self__", None)
     if isinstance(owner, asyncio.Task):

@@ -10,6 +10,7 @@ are lost.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, cast
@@ -94,6 +95,8 @@ class SimTransport(asyncio.Transport):
         self._paused_writer = False
         self._in = ReceiveBuffer()
         self._read_scheduled = False
+        self._way: deque[tuple[float, bytes]] = deque()
+        """What the peer has sent and has not arrived, with the times at which it does."""
         loop.life.at_end(self._process_killed)
 
     @property
@@ -216,14 +219,13 @@ class SimTransport(asyncio.Transport):
 
     def _pump(self) -> None:
         """Send as much as the peer's socket has room for, in pieces that arrive one after the other."""
-        peer = self.peer
         for arrival_s, piece in self._out.send(self._loop.time()):
-            peer._loop.call_at(arrival_s, peer.arrive, piece)  # noqa: SLF001 - the other half of the same connection
+            self.peer.expect(arrival_s, piece)
 
     def taken(self, size_bytes: int) -> None:
         """The peer has read so much: its socket has room for more."""
         self._out.was_read(size_bytes)
-        if self._loop.life.alive and not self._lost:
+        if (self._out or self._closing or self._paused_writer) and self._loop.life.alive and not self._lost:
             self._loop.call_soon(self._pump_again)
 
     def _pump_again(self) -> None:
@@ -248,13 +250,24 @@ class SimTransport(asyncio.Transport):
             self._reading = True
             self._read_soon()
 
-    def arrive(self, piece: bytes) -> None:
-        """A piece from the peer, or its end."""
-        if self._in.has_kept or not self._link.passes(self.peer.host, self.host):
-            self._link.scheduler.trace.met[BYTES_KEPT] += 1
-            self._in.keep(piece)
-            return
-        self._take_in(piece)
+    def expect(self, arrival_s: float, piece: bytes) -> None:
+        """A piece from the peer, or its end, arrives at a time that is not before that of any earlier one."""
+        if not self._way or self._way[-1][0] != arrival_s:
+            self._loop.call_at(arrival_s, self._arrive)
+        self._way.append((arrival_s, piece))
+
+    def _arrive(self) -> None:
+        """Take all that is here by now: after a pause of the process that is much at once."""
+        now_s = self._loop.time()
+        while self._way and self._way[0][0] <= now_s:
+            _, piece = self._way.popleft()
+            if self._in.has_kept or not self._link.passes(self.peer.host, self.host):
+                self._link.scheduler.trace.met[BYTES_KEPT] += 1
+                self._in.keep(piece)
+            else:
+                self._take_in(piece)
+        if not self._read_scheduled and self._may_read:
+            self._read()
 
     def send_again(self, after_s: float) -> None:
         """The way here is open again: what was kept arrives when the peer's TCP sends it again."""
@@ -265,6 +278,7 @@ class SimTransport(asyncio.Transport):
         if self._link.passes(self.peer.host, self.host):
             for piece in self._in.take_kept():
                 self._take_in(piece)
+            self._read_soon()
 
     def _take_in(self, piece: bytes) -> None:
         if self._closing:
@@ -277,10 +291,13 @@ class SimTransport(asyncio.Transport):
             where = f"{self._link.name} to {self._loop.life.name}"
             self._link.scheduler.trace.record_bytes(self._loop.time(), "bytes", where, piece)
         self._in.arrive(piece)
-        self._read_soon()
+
+    @property
+    def _may_read(self) -> bool:
+        return bool(self._in) and self._reading and self._started
 
     def _read_soon(self) -> None:
-        if self._in and self._reading and self._started and not self._read_scheduled:
+        if not self._read_scheduled and self._may_read:
             self._read_scheduled = True
             self._loop.call_soon(self._read)
 

@@ -39,8 +39,9 @@ class Trimmer:
 
     async def _delete(self, client: SimClient, where: TopicPartition) -> None:
         history = self._history
+        known = history.start_known(where)
         start, end = await client.start_offset(where), await client.end_offset(where)
-        history.start_seen(where, start)
+        history.start_seen(where, start, known)
         if end == start:
             return
         upto = self._chance.randint(start, end)

@@ -142,8 +142,9 @@ async def poll(client: SimClient, where: TopicPartition, position: Offset, histo
     except RefusedError as error:
         if error.code is not ErrorCode.offset_out_of_range:
             raise
+        known = history.start_known(where)
         start = await client.start_offset(where)
-        history.start_seen(where, start)
+        history.start_seen(where, start, known)
         if start <= position and not (history.starts_go_back and where in history.starts_max):
             history.violated(f"{where} starts at {start}, and {position} was out of range")
         return start
@@ -154,6 +155,7 @@ async def poll(client: SimClient, where: TopicPartition, position: Offset, histo
 async def read_all(client: SimClient, where: TopicPartition, history: History) -> list[tuple[Offset, Value]]:
     """Every committed record of a partition from its start on, which retention may move meanwhile."""
     records: list[tuple[Offset, Value]] = []
+    known = history.start_known(where)
     end = await client.end_offset(where)
     position = start = Offset(0)
     while position < end:
@@ -169,5 +171,5 @@ async def read_all(client: SimClient, where: TopicPartition, history: History) -
         else:
             records += [(offset, int(value)) for offset, value in polled.records]
             position = polled.next_offset
-    history.start_seen(where, start)
+    history.start_seen(where, start, known)
     return [(offset, value) for offset, value in records if offset >= start]
