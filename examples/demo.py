@@ -7,12 +7,14 @@ Everything goes through the commands a person would type (each is printed), and 
 import argparse
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ import pyarrow.dataset as ds
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from rich.console import Console
 from rich.table import Table
+
+from logboom.app.supervisor.nats_server import NatsServerError, find_nats_server
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -97,14 +101,18 @@ class Demo:
         self._key = secrets.token_hex(16)
         ready = self._start_broker()
         self.bootstrap: str = ready["kafka"]
-        console.print(f"  ready: Kafka protocol on {ready['kafka']}, HTTP on {ready['http']}, data in {ready['data']}")
+        self.nats: str | None = ready["nats"]
+        doors = f"Kafka protocol on {ready['kafka']}, NATS on {self.nats}, HTTP on {ready['http']}"
+        console.print(f"  ready: {doors}, data in {ready['data']}")
 
     # --- the two kinds of input ---
 
     def shop(self, requests: int) -> None:
         self._create_streams("shop", "access", "errors-raw", "broker", "host")
-        step("2. A web shop logs JSON, an access log and stack traces; visitors make real requests")
-        shop = self._background("shop", [sys.executable, EXAMPLES / "shop/service.py", "--logs", "logs"])
+        self._run([LOGBOOM, "streams", "create", "orders", "--subject", "orders.*"])
+        step("2. A web shop logs JSON, an access log and stack traces, and tells of orders on NATS; visitors come")
+        open_shop = [sys.executable, EXAMPLES / "shop/service.py", "--logs", "logs"]
+        shop = self._background("shop", open_shop + (["--nats", self.nats] if self.nats else []))
         url = first_json(shop)["url"]
         collector = self._collect("collector.yaml")
         visit = [sys.executable, EXAMPLES / "shop/visitors.py", "--url", url, "--requests", str(requests)]
@@ -115,6 +123,8 @@ class Demo:
             f"  {visited['requests']} requests in {visited['seconds']} s ({rate:.0f}/s): {visited['statuses']}"
         )
         stop(shop)
+        events = json.loads((OUT / "logs/shop.log").read_text().splitlines()[-1])["events"]
+        console.print(f"  {events} events of orders were acked on NATS")
         self._write_odd_lines()
         self._wait_for_lines(
             {
@@ -122,6 +132,7 @@ class Demo:
                 "access": count_lines([OUT / "logs/access.log"]),
                 "broker": count_lines([OUT / "logs/broker.log"]),
                 "host": count_lines(map(Path, HOST_LOGS)),
+                "orders": events,
             }
         )
         stop(collector)
@@ -134,12 +145,15 @@ class Demo:
                 Sink("archive of all (Parquet)", lambda: parquet_lines("archive")),
                 Sink("errors (stream)", lambda: self._stream_lines("errors")),
                 Sink("access (Parquet)", lambda: parquet_lines("access")),
+                Sink("orders: events of NATS, and log lines (Parquet)", lambda: parquet_lines("orders")),
                 Sink("health checks, one in ten (stream)", lambda: self._stream_lines("health")),
             ]
         )
         self._show_dead_letters("pipeline.yaml")
         self._repair_dead_letters("pipeline.yaml")
         query_archive("service")
+        if events:
+            query_orders(events)
 
     def logs(self, directory: Path) -> None:
         step(f"2. The log files of {directory}")
@@ -171,8 +185,14 @@ class Demo:
     # --- the parts ---
 
     def _start_broker(self) -> Any:
-        step("1. A broker on free ports")
+        step("1. A broker on free ports, and a nats-server beside it")
         serve = [LOGBOOM, "serve", "--data", "data", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]
+        try:
+            find_nats_server()
+        except NatsServerError as missing:
+            console.print(f"  without NATS, so the shop tells nothing of orders: {missing}")
+        else:
+            serve += ["--nats", "embedded", "--set", "nats.embedded_listen=127.0.0.1:0"]
         return first_json(self._background("broker", serve))
 
     def _create_streams(self, *names: str) -> None:
@@ -398,6 +418,28 @@ def query_archive(column: str) -> None:
     for row in sorted(counts.to_pylist(), key=lambda row: -row["severity_number_count"])[:10]:
         view.add_row(str(row[column]), str(row["severity_number_count"]), str(row["severity_number_max"]))
     console.print(view)
+
+
+def query_orders(events: int) -> None:
+    """The events of NATS with the log lines of their traces: the route has brought them together, this joins them."""
+    step("Another one: what the shop told on NATS, joined by trace id to what it logged")
+    rows = dataset("orders").to_table(columns=["trace_id", "source", "body", "time"])
+    told = (
+        rows.filter(pc.field("source") == "orders").select(["trace_id", "body"]).rename_columns(["trace_id", "event"])
+    )
+    joined = told.join(rows.filter(pc.field("source") == "shop"), "trace_id", join_type="inner")
+    traces: dict[str, tuple[str, list[str]]] = {}
+    for row in joined.sort_by("time").to_pylist():
+        logged = re.sub(r"(?<=charged card ).*", "...", row["body"])
+        traces.setdefault(row["trace_id"], (row["event"], []))[1].append(logged)
+    counts = Counter((event, " | ".join(lines)) for event, lines in traces.values())
+    view = Table("event", "log lines of its trace", "traces")
+    for (event, lines), count in sorted(counts.items()):
+        view.add_row(event, lines, str(count))
+    console.print(view)
+    console.print(f"  {len(traces)} of {events} events have their log lines")
+    if len(traces) != events:
+        raise DemoError("an event of NATS and its log lines have not found each other")
 
 
 if __name__ == "__main__":

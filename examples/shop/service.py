@@ -1,15 +1,19 @@
-"""A small web shop that logs as real services do. It knows nothing of Logboom: it writes files.
+"""A small web shop that logs as real services do. It knows nothing of Logboom: it writes files, and publishes on NATS.
 
-shop.log: one JSON object a line. access.log: the combined format. errors.log: stack traces over several lines.
+shop.log: one JSON object a line. access.log: the combined format. errors.log: stack traces over several lines. With
+--nats it tells what becomes of orders on the subjects orders.placed, orders.refused and orders.failed.
 """
 
 import argparse
+import asyncio
+import concurrent.futures
 import json
 import logging
 import random
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +22,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import nats.errors
 import structlog
+from nats.js import JetStreamContext
+
+import nats
 
 PRODUCTS = {
     "tea": {"name": "Green tea, 100 g", "cents": 590, "stock": 10_000},
@@ -69,6 +77,51 @@ class Shop:
     def _ask_warehouse(self, product: str) -> None:
         if self.chance.random() < 0.02:
             raise WarehouseError(f"warehouse: no answer for {product} after 3 tries")
+
+
+class Events:
+    """What happens to orders, on NATS, told from any thread. Each event is published until it is acked, with an id, so
+    that one whose ack was lost is not there twice."""
+
+    WINDOW = 256
+    ACK_S = 5
+    ATTEMPTS = 10
+
+    def __init__(self, url: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._window = asyncio.Semaphore(self.WINDOW)
+        self._waiting: set[concurrent.futures.Future[None]] = set()
+        self.acked = 0
+        threading.Thread(target=self._loop.run_forever, name="nats", daemon=True).start()
+        self._stream = asyncio.run_coroutine_threadsafe(self._connect(url), self._loop).result(30)
+
+    async def _connect(self, url: str) -> JetStreamContext:
+        return (await nats.connect(url)).jetstream()
+
+    def tell(self, what: str, traceparent: str, **fields: object) -> None:
+        """Publish on the subject orders.`what`; does not wait."""
+        event = {"time": datetime.now(UTC).isoformat(), "service": "shop", "event": f"order {what}", **fields}
+        headers = {"Nats-Msg-Id": uuid.uuid4().hex, "traceparent": traceparent}
+        publishing = self._publish(f"orders.{what}", json.dumps(event).encode(), headers)
+        told = asyncio.run_coroutine_threadsafe(publishing, self._loop)
+        self._waiting.add(told)
+        told.add_done_callback(self._waiting.discard)
+
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        async with self._window:
+            for _ in range(self.ATTEMPTS):
+                try:
+                    await self._stream.publish(subject, payload, timeout=self.ACK_S, headers=headers)
+                except (nats.errors.Error, TimeoutError):
+                    await asyncio.sleep(0.5)
+                else:
+                    self.acked += 1
+                    return
+
+    def flush(self) -> int:
+        """Wait for the acks; how many came."""
+        concurrent.futures.wait(list(self._waiting), timeout=self.ATTEMPTS * self.ACK_S)
+        return self.acked
 
 
 def json_log(path: Path) -> structlog.typing.FilteringBoundLogger:
@@ -122,9 +175,18 @@ class Handler(BaseHTTPRequestHandler):
             raise ShopError(HTTPStatus.BAD_REQUEST, "an order is a JSON object") from None
         log = self.server.log.bind(**self._trace())
         log.info("order received", **{"user.email": wanted.get("email"), "product": wanted.get("product")})
-        order = self.server.shop.order(wanted)
+        try:
+            order = self.server.shop.order(wanted)
+        except (ShopError, WarehouseError) as error:
+            self._tell("refused" if isinstance(error, ShopError) else "failed", reason=str(error))
+            raise
         log.info(f"charged card {wanted['card']} for {wanted['email']}", **order)
+        self._tell("placed", **order)
         return HTTPStatus.CREATED, order
+
+    def _tell(self, what: str, **fields: object) -> None:
+        if self.server.events is not None:
+            self.server.events.tell(what, self.headers.get("traceparent", ""), **fields)
 
     def _trace(self) -> dict[str, str]:
         parts = self.headers.get("traceparent", "").split("-")
@@ -177,9 +239,10 @@ class Handler(BaseHTTPRequestHandler):
 class ShopServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int, logs: Path, seed: int) -> None:
+    def __init__(self, port: int, logs: Path, seed: int, nats_url: str | None) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         logs.mkdir(parents=True, exist_ok=True)
+        self.events = None if nats_url is None else Events(nats_url)
         self.shop = Shop(random.Random(seed))
         self.log = json_log(logs / "shop.log")
         self.access = (logs / "access.log").open("a", buffering=1)
@@ -195,13 +258,15 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     parser.add_argument("--logs", type=Path, default=Path("shop-logs"))
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--nats", help="where to tell what becomes of orders: nats://HOST:PORT")
     options = parser.parse_args()
-    server = ShopServer(options.port, options.logs, options.seed)
+    server = ShopServer(options.port, options.logs, options.seed, options.nats)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
     print(json.dumps({"url": f"http://127.0.0.1:{server.server_port}", "logs": str(options.logs)}), flush=True)
     server.log.info("shop opens", port=server.server_port)
     server.serve_forever()
-    server.log.info("shop closes", orders=len(server.shop.orders))
+    events = 0 if server.events is None else server.events.flush()
+    server.log.info("shop closes", orders=len(server.shop.orders), events=events)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.nats.servers import program as nats_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -40,7 +41,19 @@ def test_the_shop(tmp_path: Path) -> None:
     assert "4111 1111" not in output, "a card number was shown"
     assert "retried 4 dead letters" in output
     assert "stock  warn  three teapots left" in output.lower()
-    for way_out in ("archive of all", "errors (stream)", "access (Parquet)", "health checks", "masked card"):
+    if nats_server() is not None:
+        told = re.search(r"(\d+) of (\d+) events have their log lines", output)
+        assert told is not None
+        assert told[1] == told[2]
+        assert int(told[1]) > 50
+    for way_out in (
+        "archive of all",
+        "errors (stream)",
+        "access (Parquet)",
+        "orders: events",
+        "health checks",
+        "masked card",
+    ):
         assert way_out in output
     assert list((tmp_path / "demo-out" / "archive").rglob("*.parquet"))
 
