@@ -6,8 +6,8 @@ from random import Random
 from tests.broker.messages import Message, outcomes, publish, publish_soon, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, stays, until
 
-from logboom.base.errors import NotLeaderError
 from logboom.broker.broker import Broker
+from logboom.broker.partition.publications import AppendInDoubtError
 from logboom.broker.partition.replica import Partition
 
 
@@ -64,7 +64,7 @@ async def test_what_the_next_leader_has_not_got_is_stored_there_and_known_to_the
     await cluster.elect("orders", 0, 2)
     assert await publish(*leader_of(cluster), Message(b"1", id=b"one"), Message(b"2", id=b"two")) == [1, 2]
     cluster.network.heal()
-    assert outcomes(await lost) == [NotLeaderError, NotLeaderError]
+    assert outcomes(await lost) == [AppendInDoubtError, AppendInDoubtError], "it cannot tell"
     await cluster.in_sync("orders")
     await cluster.elect("orders", 0, 1)
     await until(lambda: old.leads, "the first one leads again")

@@ -80,6 +80,7 @@ class Broker:
         log: FilteringBoundLogger,
     ) -> None:
         self.runtime = runtime
+        self.peers = peers
         self.clock = clock = runtime.clock
         self.identity: Identity = data_dir.identity
         self.counters = Counters()

@@ -35,6 +35,8 @@ class FrameKind(IntEnum):
     SNAPSHOT = 6
     """A message of the consensus group that holds a snapshot, of up to 64 MiB: beside the others, whose heartbeats and
     leases cannot wait for so many bytes."""
+    HANDOVER = 7
+    """A leader asks the one before it for messages that this one could not store (`nats.ingress.handover`)."""
 
 
 class Lane(IntEnum):
@@ -55,6 +57,7 @@ LANES: Final = {
     FrameKind.DURABLE_END: Lane.RECORDS,
     FrameKind.LOG_ENDS: Lane.CONTROL,
     FrameKind.SNAPSHOT: Lane.RECORDS,
+    FrameKind.HANDOVER: Lane.RECORDS,
 }
 
 

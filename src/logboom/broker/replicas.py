@@ -181,7 +181,10 @@ class Replicas:
         changed |= {stream.id: (stream, _changed(delta.before, stream)) for stream, _ in delta.grown}
         for stream, keys in changed.values():
             moved = [key for key in keys if not is_here(stream, key[1], self._broker_id)]
-            gone.append((_moved_error(stream), self._remove(stream, moved)))
+            removed = self._remove(stream, moved)
+            for partition in removed:
+                partition.role.rest()  # at once, since what it still takes another leader does not have
+            gone.append((_moved_error(stream), removed))
         prepared, self._prepared = self._prepared, []
         wanted = [one for one in prepared if _exists(delta.after, one)]
         # Prepared for a change that was lost with the leadership of the controller.

@@ -40,14 +40,17 @@ class NatsDoor:
             self.metrics,
         )
         services = IngressServices(
-            self._link,
-            broker.replicas,
-            broker.role_news,
-            broker.publishing,
-            self._budget,
-            self.metrics,
-            limited,
-            broker.clock,
+            broker_id=broker.identity.broker_id,
+            link=self._link,
+            replicas=broker.replicas,
+            role_news=broker.role_news,
+            peers=broker.peers,
+            publishing=broker.publishing,
+            budget=self._budget,
+            metrics=self.metrics,
+            log=limited,
+            clock=broker.clock,
+            ids=broker.runtime.ids,
         )
         self._ingress = Ingress(services, broker.catalog)
 
@@ -65,16 +68,19 @@ class NatsDoor:
         self._ingress.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Subscribe to nothing any more; answer what has arrived, within `grace_s` seconds; then say no more."""
-        self._ingress.stop()
+        """Give other leaders what they have to store, subscribe to nothing any more, answer what has arrived, within
+        `grace_s` seconds; then say no more."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace_s
         try:
             async with asyncio.timeout_at(deadline):
+                await self._ingress.handed_over()
+                self._ingress.stop()
                 await self._link.ended()
                 while self.metrics.inflight_bytes:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             pass
+        self._ingress.stop()
         self._budget.close()
         await self._link.stop()

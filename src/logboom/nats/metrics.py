@@ -34,6 +34,14 @@ class NatsMetrics:
     """Messages that were not stored and whose publisher was told so, by reason."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Messages that were not stored, and whose publisher asked for no answer, by reason."""
+    unanswered: int = 0
+    """Messages whose publisher got no answer, because it is not known whether another leader has stored them."""
+    handovers: int = 0
+    """Partitions for which the leader before this one was asked for what it had not stored, and has told."""
+    failed_handovers: int = 0
+    """Those for which it has not told in time. Plain messages of that moment may be lost."""
+    handed_over: int = 0
+    """Messages that were given to the next leader."""
     elsewhere: int = 0
     """Messages that another broker stores, since it leads their partition."""
     acks: int = 0

@@ -25,14 +25,14 @@ from logboom.broker.partition.append_notes import AppendNotes
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.conditions import ConditionalBatch
 from logboom.broker.partition.message_ids import MessageIds
-from logboom.broker.partition.publications import PublishRun
+from logboom.broker.partition.publications import ACKS_ALL, PublishRun, PublishWaiters
 from logboom.broker.partition.publish_stage import PublishStage
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
 from logboom.records import NO_TIMESTAMP, BatchHeader
 from logboom.storage import Appended, Batch, LogConfig, ProducerTable, Staged, first_copy
 
-ACKS_ALL = -1
+_ACKS_LEADER: Final = 1
 _GAP_MAX_S: Final = 120.0
 """How long a producer may take to send again what was taken back for want of room, while it sends what follows."""
 
@@ -54,6 +54,12 @@ class _Held(NamedTuple):
         return [one for one in self.checked if isinstance(one, ConditionalBatch)]
 
 
+class Epochs(Protocol):
+    """The leader epochs of a log."""
+
+    def at(self, offset: Offset) -> Epoch: ...
+
+
 class Log(Protocol):
     """The part of a `storage.PartitionLog` that takes appends."""
 
@@ -69,6 +75,8 @@ class Log(Protocol):
     def producers(self) -> ProducerTable: ...
     @property
     def config(self) -> LogConfig: ...
+    @property
+    def epochs(self) -> Epochs: ...
 
     def append(
         self,
@@ -97,6 +105,7 @@ class AppendQueue:
         "_ids",
         "_log",
         "_notes",
+        "_published",
         "_stage",
         "_taken_back",
         "commit_refusal",
@@ -136,6 +145,7 @@ class AppendQueue:
         self._committed = Offset(0)
         self._at_commit = AckWaiters()
         self._at_leader = AckWaiters()
+        self._published = PublishWaiters()
         self._taken_back: dict[int, tuple[LogboomError, float]] = {}
         """Idempotent producers of which batches were taken back, since room was lacking: the answer, and until when it
         holds for what they had sent behind those."""
@@ -247,15 +257,16 @@ class AppendQueue:
             else:
                 needed = max(needed, appended.last_offset + 1)
                 outcomes.append(appended.base_offset)
-        self._answer_at(needed, before, acks, done, self._result(outcomes, now_ms))
-
-    def _answer_at(self, needed: int, before: int, acks: int, done: RunDone, result: RunResult) -> None:
-        """Answer a run of which everything lies below `needed`, where the log ended at `before` when it came."""
-        # Where all are duplicates, the batches they repeat may have been safe for long, and no flush is to come.
-        if acks == 0 or needed < 0 or (needed <= before and needed <= self._reached(acks)):
-            done(result)
+        if self._is_served(needed, before, acks):
+            done(self._result(outcomes, now_ms))
         else:
-            self._waiters(acks).add(needed, done, result)
+            self._waiters(acks).add(needed, done, self._result(outcomes, now_ms))
+
+    def _is_served(self, needed: int, before: int, acks: int) -> bool:
+        """Whether a run of which everything lies below `needed` is answered now; the log ended at `before` when it
+        came."""
+        # Where all are duplicates, the batches they repeat may have been safe for long, and no flush is to come.
+        return acks == 0 or needed < 0 or (needed <= before and needed <= self._reached(acks))
 
     def _publish(self, run: PublishRun) -> None:
         """Stage messages, or hold them until the ids of those that are in the log are known."""
@@ -272,7 +283,10 @@ class AppendQueue:
         taken = [one for one in outcomes if not isinstance(one, LogboomError)]
         self._counters.refused_appends += len(outcomes) - len(taken)
         needed = max(taken, default=Offset(-2)) + 1
-        self._answer_at(needed, before, run.acks, run.answer, self._result(outcomes, now_ms))
+        if self._is_served(needed, before, run.acks):
+            run.answer(self._result(outcomes, now_ms))
+        else:
+            self._published.of(run.acks).add(needed, run.answer, self._result(outcomes, now_ms))
 
     def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
         if isinstance(one, LogboomError):
@@ -329,6 +343,7 @@ class AppendQueue:
     def local_end_moved(self, end: Offset) -> None:
         """This broker's own copy is safe below `end`: answer acks=1."""
         self._at_leader.answer(end)
+        self._published.of(_ACKS_LEADER).answer(end)
         if isinstance(self._held, PublishRun):
             self._ids.written()
         elif self._held is not None:
@@ -338,9 +353,11 @@ class AppendQueue:
         """Everything below `end` is committed: answer acks=-1."""
         self._committed = end
         self._at_commit.answer(end)
+        self._published.of(ACKS_ALL).answer(end)
 
     def fail_uncommitted(self, error: LogboomError) -> None:
-        """Answer all that wait for commit: `error` for what is not committed."""
+        """Answer all batches that wait for commit: `error` for what is not committed. Messages go on to wait: they are
+        in the log, and their publishers would take an error for a sign that they are not."""
         tell_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
 
     def fail_staged(self, error: LogboomError, taken_back: Iterable[int] = ()) -> None:
@@ -348,10 +365,12 @@ class AppendQueue:
         `taken_back` have sent behind it."""
         until_s = self._clock.monotonic_s() + _GAP_MAX_S
         self._taken_back.update((producer, (error, until_s)) for producer in taken_back)
-        tell_all(self._refused_staged(error))
+        published = self._published.refuse(error, committed=self._committed, safe_end=self.safe_end)
+        tell_all([*self._refused_staged(error), *self._counted(published, error)])
 
     def close(self, error: LogboomError) -> None:
-        """Answer all that wait and all that was enqueued with `error`, as everything from now on."""
+        """Answer all that wait and all that was enqueued with `error`, as everything from now on; messages that are in
+        the log with AppendInDoubtError."""
         self.refusal = error
         self._conditions.forget()
         self._ids.forget()
@@ -360,7 +379,8 @@ class AppendQueue:
         held, self._held = self._held, None
         waiting = arrived if held is None else [held, *arrived]
         unstaged = [_untaken(one, error) for one in waiting]
-        tell_all([*self._refused_staged(error), *self._counted(unstaged, error)])
+        doubted = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
+        tell_all([*self._refused_staged(error), *doubted, *self._counted(unstaged, error)])
 
     def _refused_staged(self, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
         at_commit = self._at_commit.refuse(error, safe_end=self._committed)

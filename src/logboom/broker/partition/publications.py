@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from logboom.base.errors import LogboomError
-from logboom.base.ids import Offset
+from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Clock
-from logboom.broker.partition.waiters import RunResult
+from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult
 
 
 class Terms(NamedTuple):
@@ -28,6 +28,17 @@ class Terms(NamedTuple):
     """The message is stored only right behind the message of this name."""
 
 
+class AppendInDoubtError(LogboomError):
+    """A message is in the log of this broker, which ceased to lead before it was committed: the next leader may have it
+    or not. It has it if the record at `offset` of its log is of the leader epoch `epoch`."""
+
+    def __init__(self, offset: Offset, epoch: Epoch) -> None:
+        super().__init__(f"whether offset {offset} of epoch {epoch} was kept by the next leader is not known")
+        self.offset = offset
+        self.epoch = epoch
+
+
+ACKS_ALL: Final = -1
 NO_TERMS: Final[Mapping[int, Terms]] = MappingProxyType({})
 
 
@@ -73,6 +84,46 @@ class PublishRun:
         self.done(Published(result.outcomes, frozenset(self.duplicates)))
 
 
+class PublishWaiters:
+    """Messages that are in the log and wait until that is as safe as was asked for."""
+
+    __slots__ = ("_at_commit", "_at_leader")
+
+    def __init__(self) -> None:
+        self._at_commit = AckWaiters()
+        self._at_leader = AckWaiters()
+
+    def of(self, acks: int) -> AckWaiters:
+        """Those that wait for commit (-1), or for this broker's own copy."""
+        return self._at_commit if acks == ACKS_ALL else self._at_leader
+
+    def refuse(self, error: LogboomError, *, committed: Offset, safe_end: Offset) -> list[tuple[RunDone, RunResult]]:
+        """Remove all; their answers, with `error` for what is not as safe as was asked for: it is in no log."""
+        at_commit = self._at_commit.refuse(error, safe_end=committed)
+        return [*at_commit, *self._at_leader.refuse(error, safe_end=safe_end)]
+
+    def doubt(
+        self, epoch_of: Callable[[Offset], Epoch], *, committed: Offset, safe_end: Offset
+    ) -> list[tuple[RunDone, RunResult]]:
+        """Remove all; their answers, AppendInDoubtError for what is not as safe as was asked for: another leader may
+        have it."""
+        return [
+            (done, _in_doubt(result, epoch_of, end))
+            for waiters, end in ((self._at_commit, committed), (self._at_leader, safe_end))
+            for done, result in waiters.take()
+        ]
+
+
+def _in_doubt(result: RunResult, epoch_of: Callable[[Offset], Epoch], safe_end: Offset) -> RunResult:
+    outcomes: list[Offset | LogboomError] = [
+        outcome
+        if isinstance(outcome, LogboomError) or outcome < safe_end
+        else AppendInDoubtError(outcome, epoch_of(outcome))
+        for outcome in result.outcomes
+    ]
+    return RunResult(outcomes, result.log_append_time_ms, result.log_start_offset)
+
+
 class Publications:
     """Where one partition takes messages. Life: that of the partition."""
 
@@ -91,6 +142,9 @@ class Publications:
         is taken or refused on its own. `done` is called, later than this returns, when acks is served for all that were
         taken: -1 at commit, 1 when the leader's own disk has them, 0 once they are staged. Of duplicates it is their
         first copy that has to be so safe. The records have the time of this call as their timestamp.
+
+        Where this broker ceases to lead before that, each message is answered with what is certain: an error if it was
+        not appended, AppendInDoubtError if it was. As long as it leads, an answer may take as long as a commit takes.
         """
         self._queue.publish(PublishRun(contents, terms, acks, self._clock.wall_ms(), done))
         self._enqueued(sum(map(len, contents)))

@@ -91,11 +91,15 @@ class AckWaiters:
             _, done, result = waiting.popleft()
             done(result)
 
+    def take(self) -> list[tuple[RunDone, RunResult]]:
+        """Remove all; what they would have been answered."""
+        waiting = [(done, result) for _, done, result in self._waiting]
+        self._waiting.clear()
+        return waiting
+
     def refuse(self, error: LogboomError, *, safe_end: int) -> list[tuple[RunDone, RunResult]]:
         """Remove all; their answers, with `error` for whatever is not below `safe_end`."""
-        answers = [(done, refused(result, error, safe_end=safe_end)) for _, done, result in self._waiting]
-        self._waiting.clear()
-        return answers
+        return [(done, refused(result, error, safe_end=safe_end)) for done, result in self.take()]
 
 
 class Watchers:

@@ -1,24 +1,36 @@
-"""Keeps this broker's subscriptions as the plan says: after each change of a stream, and of what this broker leads.
+"""Keeps this broker's desks and subscriptions as the plan says: after each change of a stream, and of what it leads.
 
 All that changed in one turn of the loop is followed at its end, so a thousand streams that begin cost one look at each.
+That a leadership has ended is seen at once, before what waited for it is answered.
 
-A subscription is ended only after what it still brings has been handed to its intake; what then belongs to a partition
-that another broker leads is refused there, so a publisher that waits for its ack tries again.
+A subscription is ended only after what it still brings has been handed to its intake. What then belongs to a partition
+that another broker leads is held for that one (`handover`), for a while.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from logboom.base.errors import LogboomError
-from logboom.base.ids import StreamId
+from logboom.base.ids import BrokerId, StreamId
 from logboom.broker.catalog import Catalog
+from logboom.broker.partition.replica import Partition
+from logboom.broker.peers import FrameKind
 from logboom.metadata import ImageDelta, Stream
 from logboom.nats.ingress.attachment import attachment_of
+from logboom.nats.ingress.desk import Desk, DeskState
+from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.intake import Intake
 from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, wishes
+from logboom.nats.ingress.predecessors import Predecessors
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link.frames import Delivery
 from logboom.nats.wire.messages import Reader
+
+HOLD_S: Final = 2.0
+"""How long a broker that does not lead a partition any more keeps messages for the next leader, and its publishers
+without an answer."""
 
 
 class Ingress:
@@ -31,7 +43,15 @@ class Ingress:
         self._intakes: dict[StreamId, Intake] = {}
         self._subscribed: dict[StreamId, dict[Wish, int]] = {}
         """By stream, the number of each subscription."""
+        self._desks: dict[StreamId, dict[int, Desk]] = {}
+        """By stream, of the partitions that messages are taken for; those of an attached stream are one dictionary,
+        which its intake looks into."""
+        self._predecessors = Predecessors(services.broker_id, lambda: catalog.image)
+        self._expiries: dict[Desk, asyncio.TimerHandle] = {}
         self._changed: set[StreamId] = set()
+        self._news = asyncio.Event()
+        self._handover = Handover(services, self)
+        self._gaining: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     def start(self) -> None:
@@ -40,10 +60,28 @@ class Ingress:
             self._take(stream)
         self._catalog.watch(self._image_changed)
         self._services.role_news.watch(self._look_at)
+        self._services.peers.serve(FrameKind.HANDOVER, self._handover.asked)
+
+    async def handed_over(self) -> None:
+        """Return once nothing is held here for other leaders."""
+        while any(desk.is_leaving for desks in self._desks.values() for desk in desks.values()):
+            await self._news.wait()
 
     def stop(self) -> None:
-        """End all subscriptions. Idempotent."""
+        """End all subscriptions, hold nothing for anybody. Idempotent."""
         self._stopped = True
+        for task in self._gaining:
+            task.cancel()
+        for desk, timer in tuple(self._expiries.items()):
+            timer.cancel()
+            self._expiries.pop(desk)
+        for stream_id, desks in self._desks.items():
+            for desk in tuple(desks.values()):
+                if desk.is_leaving:
+                    self._give_up(stream_id, desk)
+                else:
+                    desk.asking = 0
+                    self.opened(stream_id, desk)
         self._attached.clear()
         self._changed.update(self._subscribed)
         self._follow()
@@ -58,19 +96,30 @@ class Ingress:
         for stream in {each.id: each for each in (*delta.reconfigured, *(new for new, _ in delta.grown))}.values():
             self._take(stream)
         for stream in delta.reassigned:
-            self._look_at(stream.id)
+            if stream.id in self._attached:
+                self._predecessors.note(delta.before.by_id.get(stream.id))
+                self._predecessors.note(stream)
+                self._look_at(stream.id)
 
     def _look_at(self, stream_id: StreamId) -> None:
-        """What is led of a stream may be other than before; it is looked at once this turn of the loop has ended."""
-        if stream_id not in self._attached and stream_id not in self._subscribed:
+        """What is led of a stream may be other than before. What is led no more is taken note of at once, all else once
+        this turn of the loop has ended."""
+        if self._stopped or (stream_id not in self._attached and stream_id not in self._subscribed):
             return
+        for desk in self._desks.get(stream_id, {}).values():
+            if not desk.is_leaving and self._leading(stream_id, desk.index) is None:
+                self._lose(stream_id, desk)
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._follow)
         self._changed.add(stream_id)
 
     def _detach(self, stream_id: StreamId) -> None:
         self._attached.pop(stream_id, None)
+        for desk in tuple(self._desks.get(stream_id, {}).values()):
+            self._give_up(stream_id, desk)
+        self._desks.pop(stream_id, None)
         self._intakes.pop(stream_id, None)
+        self._predecessors.forget(stream_id)
         self._look_at(stream_id)
 
     def _take(self, stream: Stream) -> None:
@@ -96,15 +145,127 @@ class Ingress:
             )
         self._attached[stream.id] = stream, attached
         reader = Reader.of(stream)
-        self._intakes[stream.id] = Intake(stream.name, reader, self._services)
+        desks = self._desks.setdefault(stream.id, {})
+        self._intakes[stream.id] = Intake(stream.name, reader, desks, self._services)
+        self._predecessors.note(stream)
         self._look_at(stream.id)
 
     def _follow(self) -> None:
         changed, self._changed = self._changed, set()
+        gained: dict[BrokerId | None, list[Gained]] = {}
         for stream_id in changed:
             known = self._attached.get(stream_id)
-            wanted = set() if known is None else wishes(known[1], self._led(known[0]))
-            self._subscribe_to(stream_id, wanted)
+            for index in () if known is None else range(known[0].partitions):
+                partition = self._leading(stream_id, index)
+                if partition is not None:
+                    self._lead(stream_id, index, partition, gained)
+            self._subscribe_to(stream_id, self._wishes(stream_id))
+        for before, some in gained.items():
+            task = asyncio.create_task(self._handover.gain(before, some))
+            self._gaining.add(task)
+            task.add_done_callback(self._gaining.discard)
+
+    def _wishes(self, stream_id: StreamId) -> set[Wish]:
+        known, desks = self._attached.get(stream_id), self._desks.get(stream_id, {})
+        if known is None:
+            return set()
+        return wishes(known[1], [index for index, desk in desks.items() if desk.state is not DeskState.ENDING])
+
+    def _leading(self, stream_id: StreamId, index: int) -> Partition | None:
+        """A partition, if this broker leads it."""
+        known = self._attached.get(stream_id)
+        if known is None:
+            return None
+        try:
+            partition = self._services.replicas.find(known[0].name, index)
+        except LogboomError:
+            return None
+        return partition if partition.leads else None
+
+    def _lead(
+        self, stream_id: StreamId, index: int, partition: Partition, gained: dict[BrokerId | None, list[Gained]]
+    ) -> None:
+        """This broker leads a partition: open its desk, or see what has to be waited for first."""
+        desks = self._desks[stream_id]
+        desk = desks.get(index)
+        if desk is not None and not desk.is_leaving:
+            return
+        if desk is None or desk.state is DeskState.ENDING:
+            desk = desks[index] = Desk(index)
+        desk.state = DeskState.GAINING
+        self._forget_expiry(desk)
+        before = self._predecessors.of(stream_id, index)
+        if before is None and not desk.held and not desk.doubts and not desk.asking:
+            desk.state = DeskState.OPEN
+            return
+        desk.asking += 1
+        gained.setdefault(before, []).append(Gained(stream_id, desk, partition, partition.leader_epoch))
+
+    def _lose(self, stream_id: StreamId, desk: Desk) -> None:
+        desk.state = DeskState.LOSING
+        desk.unmark()
+        self._expiries[desk] = asyncio.get_running_loop().call_later(HOLD_S, self._expired, stream_id, desk)
+        self._tell()
+
+    def _expired(self, stream_id: StreamId, desk: Desk) -> None:
+        """Nobody has asked for what was held."""
+        if desk.state is DeskState.LOSING:
+            self._give_up(stream_id, desk)
+            self._look_at(stream_id)
+
+    def _give_up(self, stream_id: StreamId, desk: Desk) -> None:
+        intake = self._intakes.get(stream_id)
+        if intake is not None:
+            doubted = [one.heard for one in desk.doubts]
+            desk.doubts.clear()
+            intake.give_up([*doubted, *intake.take(desk)])
+        self.close(stream_id, desk)
+
+    def _forget_expiry(self, desk: Desk) -> None:
+        timer = self._expiries.pop(desk, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news.clear()
+
+    # --- the desks (handover.Floor) -----------------------------------------------------------------------------
+
+    def intake(self, stream_id: StreamId) -> Intake | None:
+        return self._intakes.get(stream_id)
+
+    def opened(self, stream_id: StreamId, desk: Desk) -> None:
+        intake = self._intakes.get(stream_id)
+        if desk.state is DeskState.GAINING and not desk.asking and intake is not None:
+            desk.state = DeskState.OPEN
+            intake.publish_held(desk)
+        self._tell()
+
+    def hear_no_more(self, keys: Sequence[tuple[StreamId, int]]) -> None:
+        for stream_id in {stream_id for stream_id, _ in keys}:
+            self._subscribe_to(stream_id, self._wishes(stream_id))
+
+    def close(self, stream_id: StreamId, desk: Desk) -> None:
+        self._forget_expiry(desk)
+        desks = self._desks.get(stream_id, {})
+        if desks.get(desk.index) is desk:
+            del desks[desk.index]
+        self._tell()
+
+    async def left(self, stream_id: StreamId, index: int, epoch: int) -> Desk | None:
+        while True:
+            desk = self._desks.get(stream_id, {}).get(index)
+            if desk is None or desk.state is DeskState.ENDING:
+                return None
+            if desk.state is DeskState.LOSING and not desk.asking:
+                return desk
+            partition = self._leading(stream_id, index)
+            if partition is not None and partition.leader_epoch >= epoch:
+                return None
+            await self._news.wait()
+
+    # --- subscriptions ------------------------------------------------------------------------------------------
 
     def _subscribe_to(self, stream_id: StreamId, wanted: set[Wish]) -> None:
         link, subscribed = self._services.link, self._subscribed.setdefault(stream_id, {})
@@ -118,21 +279,10 @@ class Ingress:
         if not subscribed:
             del self._subscribed[stream_id]
 
-    def _led(self, stream: Stream) -> list[int]:
-        found = []
-        for index in range(stream.partitions):
-            try:
-                partition = self._services.replicas.find(stream.name, index)
-            except LogboomError:
-                continue
-            if partition.leads:
-                found.append(index)
-        return found
-
     def _receive(self, wish: Wish, messages: list[Delivery]) -> None:
         intake = self._intakes.get(wish.stream_id)
         if intake is not None:
-            intake.receive(wish.partition, messages)
+            intake.receive(wish.partition, wish.queue is None, messages)
 
     def _refused(self, wish: Wish, why: str) -> None:
         stream = self._catalog.stream_by_id(wish.stream_id)

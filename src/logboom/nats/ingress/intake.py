@@ -2,16 +2,18 @@
 
 All messages of one read that go to one partition are published in one call, in their order; what commits together is
 answered in one write. A message that cannot be taken is refused on its reply subject; where it has none, it is counted
-as dropped, by reason.
+as dropped, by reason. While the leadership of its partition changes, it is held at the partition's desk.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
-from logboom.base.errors import LogboomError, OverloadedError
-from logboom.broker.partition.publications import Published, Terms
-from logboom.broker.partition.replica import Partition
+from logboom.base.errors import LogboomError, NotLeaderError, OverloadedError
+from logboom.base.ids import Offset
+from logboom.broker.partition.publications import AppendInDoubtError, Published, Terms
+from logboom.nats.ingress.desk import MESSAGE_BYTES, Desk, Doubt, Epochs, Heard, sizes
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Delivery
@@ -22,17 +24,20 @@ from logboom.nats.wire.messages import Message, Reader
 CLIENT_ID: Final = "nats"
 """Whose quota of produced bytes messages from NATS are charged to."""
 _MS_NS: Final = 1_000_000
-_MESSAGE_BYTES: Final = 256
-"""What a message takes beside its bytes."""
+_BY_ALL: Final = attrgetter("by_all")
+_MESSAGE: Final = attrgetter("message")
 
 
 class _Run:
     """Messages on their way into one partition together."""
 
-    __slots__ = ("acks", "contents", "replies", "sealed", "size_bytes", "terms")
+    __slots__ = ("acks", "by_all", "contents", "desk", "messages", "replies", "sealed", "size_bytes", "terms")
 
-    def __init__(self, acks: int) -> None:
+    def __init__(self, desk: Desk, acks: int, by_all: bool) -> None:
+        self.desk = desk
         self.acks = acks
+        self.by_all = by_all
+        self.messages: list[Delivery] = []
         self.contents: list[bytes] = []
         self.terms: dict[int, Terms] = {}
         self.replies: list[bytes] = []
@@ -40,22 +45,28 @@ class _Run:
         """Those that came in envelopes, by their places: they are answered in another way."""
         self.size_bytes = 0
 
-    def add(self, read: Message, sealed: Sealed | None) -> None:
+    def add(self, message: Delivery, read: Message, sealed: Sealed | None) -> None:
         """One message more."""
         place = len(self.contents)
         if read.terms is not None:
             self.terms[place] = read.terms
         if sealed is not None:
             self.sealed[place] = sealed
+        self.messages.append(message)
         self.contents.append(read.content)
         self.replies.append(read.reply)
-        self.size_bytes += len(read.content) + _MESSAGE_BYTES
+        # Twice, as it came and as it is stored: what the next leader has to store gets there as it came.
+        self.size_bytes += 2 * len(read.content) + MESSAGE_BYTES
+
+    def heard(self, place: int) -> Heard:
+        """A message as it came."""
+        return Heard(self.messages[place], self.by_all)
 
 
-class _Partitions(dict[int, Partition]):
-    """The partitions of this broker that messages of one read go to, as far as they were looked for."""
+class _Desks(dict[int, Desk]):
+    """The desks that messages of one read go to, as far as they were looked for."""
 
-    def __init__(self, find: Callable[[int], Partition | None]) -> None:
+    def __init__(self, find: Callable[[int], Desk | None]) -> None:
         super().__init__()
         self._find = find
         self._others: set[int] = set()
@@ -75,25 +86,36 @@ class _Partitions(dict[int, Partition]):
 
 
 class Intake:
-    """See the module. Life: that of an attachment; on the loop."""
+    """See the module. Life: that of an attachment with the same settings; on the loop."""
 
-    def __init__(self, name: str, reader: Reader, services: IngressServices) -> None:
-        """`name`: of the stream."""
+    def __init__(self, name: str, reader: Reader, desks: Mapping[int, Desk], services: IngressServices) -> None:
+        """`name`: of the stream. `desks`: of the partitions that this broker takes messages for."""
         self._name = name
         self._reader = reader
+        self._desks = desks
         self._services = services
 
-    def receive(self, index: int | None, messages: Sequence[Delivery]) -> None:
-        """Take messages for one partition; None: for those that the partitioner chooses."""
+    def receive(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
+        """Take messages for one partition; None: for those that the partitioner chooses. `by_all`: whether the server
+        gives them to all who subscribe."""
         self._count(messages)
-        partitions = _Partitions(partial(self._led, is_named=index is not None))
+        if index is not None and index not in self._desks:
+            # This broker has ceased to lead, and nobody has asked for what it still hears.
+            error = NotLeaderError(f"this broker does not lead {self._name}-{index}")
+            for message in messages:
+                self._refuse([message.reply], error)
+            return
+        self._take(index, by_all, messages)
+
+    def _take(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
+        desks = _Desks(self._desks.get)
         runs: dict[int, _Run] = {}
         elsewhere = 0
         for message in messages:
             subject, reply = message.subject, message.reply
             try:
                 read = self._reader.read(
-                    subject, reply, message.header, message.payload, partition=index, takes=partitions.takes
+                    subject, reply, message.header, message.payload, partition=index, takes=desks.takes
                 )
             except LogboomError as error:
                 self._refuse([reply], error)
@@ -105,12 +127,15 @@ class Intake:
             run = runs.get(to)
             if run is None or run.acks != read.acks:
                 if run is not None:
-                    self._publish(partitions[to], run)
-                run = runs[to] = _Run(read.acks)
-            run.add(read, None if read.envelope is None else Sealed(read.envelope, subject, self._now_ns()))
+                    self._publish(run)
+                elif not desks[to].is_open:
+                    self._hold(desks[to], Heard(message, by_all))
+                    continue
+                run = runs[to] = _Run(desks[to], read.acks, by_all)
+            run.add(message, read, None if read.envelope is None else Sealed(read.envelope, subject, self._now_ns()))
         self._services.metrics.elsewhere += elsewhere
-        for to, run in runs.items():
-            self._publish(partitions[to], run)
+        for run in runs.values():
+            self._publish(run)
 
     def _now_ns(self) -> int:
         return self._services.clock.wall_ms() * _MS_NS
@@ -120,19 +145,18 @@ class Intake:
         metrics.received += len(messages)
         metrics.received_bytes += sum(len(message.payload) + len(message.header) for message in messages)
 
-    def _led(self, index: int, *, is_named: bool) -> Partition | None:
-        """The partition, if its messages are this broker's matter: because it leads it, or had asked for them."""
-        try:
-            partition = self._services.replicas.find(self._name, index)
-        except LogboomError:
-            return None
-        return partition if partition.leads or is_named else None
+    # --- into the partition, and back ---------------------------------------------------------------------------
 
-    def _publish(self, partition: Partition, run: _Run) -> None:
+    def _publish(self, run: _Run) -> None:
         services = self._services
         if not services.budget.allows():
-            error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")
-            services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
+            error = self._overloaded()
+            for place, reply in enumerate(run.replies):
+                self._refuse([reply], error, run.sealed.get(place))
+            return
+        try:
+            partition = services.replicas.find(self._name, run.desk.index)
+        except LogboomError as error:
             for place, reply in enumerate(run.replies):
                 self._refuse([reply], error, run.sealed.get(place))
             return
@@ -146,26 +170,91 @@ class Intake:
             done=lambda published: self._published(run, published),
         )
 
+    def _overloaded(self) -> OverloadedError:
+        error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")
+        self._services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
+        return error
+
     def _published(self, run: _Run, published: Published) -> None:
         metrics = self._services.metrics
         self._services.budget.gave(run.size_bytes)
         answers: list[bytes] = []
-        refused: list[tuple[bytes, LogboomError, Sealed | None]] = []
-        for place, (reply, outcome) in enumerate(zip(run.replies, published.outcomes, strict=True)):
+        refused: list[tuple[int, LogboomError]] = []
+        for place, outcome in enumerate(published.outcomes):
             if isinstance(outcome, LogboomError):
-                refused.append((reply, outcome, run.sealed.get(place)))
-            elif reply:
-                sealed = run.sealed.get(place) if run.sealed else None
-                if sealed is None:
-                    told = ack(self._name, outcome, place in published.duplicates)
-                else:
-                    told = sealed.ack(self._name, outcome, self._now_ns())
-                answers.append(commands.publish(reply, told))
+                refused.append((place, outcome))
+            elif run.replies[place]:
+                answers.append(self._ack(run, place, outcome, place in published.duplicates))
         metrics.duplicates += len(published.duplicates)
         metrics.stored += len(run.replies) - len(refused) - len(published.duplicates)
         self._answer(answers)
-        for reply, error, sealed in refused:
-            self._refuse([reply], error, sealed)
+        for place, error in refused:
+            self._not_stored(run, place, error, place in published.duplicates)
+
+    def _ack(self, run: _Run, place: int, offset: Offset, duplicate: bool) -> bytes:
+        sealed = run.sealed.get(place) if run.sealed else None
+        told = ack(self._name, offset, duplicate) if sealed is None else sealed.ack(self._name, offset, self._now_ns())
+        return commands.publish(run.replies[place], told)
+
+    def _not_stored(self, run: _Run, place: int, error: LogboomError, duplicate: bool) -> None:
+        """A message was refused, or it is not known whether it is stored: where that is because another broker leads
+        now, that one stores it, or tells whether it has it."""
+        heard, desk = run.heard(place), run.desk
+        if isinstance(error, AppendInDoubtError):
+            if desk.is_leaving:
+                told = self._ack(run, place, error.offset, duplicate) if run.replies[place] else b""
+                desk.doubts.append(Doubt(heard, error.offset, error.epoch, told))
+            else:
+                self.give_up([heard])
+        elif isinstance(error, NotLeaderError) and desk.is_leaving:
+            self._hold(desk, heard)
+        else:
+            self._refuse([run.replies[place]], error, run.sealed.get(place))
+
+    # --- while the leadership changes ---------------------------------------------------------------------------
+
+    def _hold(self, desk: Desk, heard: Heard) -> None:
+        if not self._services.budget.allows():
+            self._refuse([heard.message.reply], self._overloaded())
+            return
+        desk.hold(heard)
+        self._services.budget.took(heard.size_bytes)
+
+    def resolve(self, desk: Desk, epochs: Epochs, *, is_committed: bool) -> None:
+        """It is known which messages in doubt the log has now: answer those, and hold the others before all else."""
+        resolved = desk.resolve(epochs, is_committed=is_committed)
+        self._answer(resolved.acks)
+        self._services.metrics.stored += resolved.stored
+        self.give_up(resolved.unknown)
+        desk.put_first(resolved.lost)
+        self._services.budget.took(sizes(resolved.lost))
+
+    def put_before(self, desk: Desk, others: Sequence[Heard]) -> None:
+        """Another broker has held these."""
+        before = desk.size_bytes
+        desk.put_before(others)
+        self._services.budget.took(desk.size_bytes - before)
+
+    def take(self, desk: Desk) -> Sequence[Heard]:
+        """All that was held: the caller's from now on."""
+        self._services.budget.gave(desk.size_bytes)
+        return desk.take()
+
+    def publish_held(self, desk: Desk) -> None:
+        """Publish all that was held, in its order. The desk is open."""
+        for by_all, group in groupby(self.take(desk), _BY_ALL):
+            self._take(desk.index, by_all, list(map(_MESSAGE, group)))
+
+    def give_up(self, some: Sequence[Heard]) -> None:
+        """Of these it is not known whether the next leader has them. An error would be taken for a sign that it does
+        not; without an answer publishers try again."""
+        unanswered = sum(1 for one in some if one.message.reply)
+        self._services.metrics.unanswered += unanswered
+        if len(some) > unanswered:
+            error = NotLeaderError(f"another broker leads the partition of {self._name}, and did not ask for these")
+            self._refuse([b""] * (len(some) - unanswered), error)
+
+    # --- answers ------------------------------------------------------------------------------------------------
 
     def _refuse(self, replies: Sequence[bytes], error: LogboomError, sealed: Sealed | None = None) -> None:
         metrics, reason = self._services.metrics, _reason(error)

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from logboom.base.ports import Clock
+from logboom.base.ids import BrokerId
+from logboom.base.ports import Clock, Ids
 from logboom.broker.partition.services import RoleNews
+from logboom.broker.peers import Peers
 from logboom.broker.publishing import Publishing
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replicas import Replicas
@@ -16,11 +18,14 @@ from logboom.nats.metrics import NatsMetrics
 class IngressServices:
     """See the module. On one loop."""
 
+    broker_id: BrokerId
     link: Link
     replicas: Replicas
     role_news: RoleNews
+    peers: Peers
     publishing: Publishing
     budget: Budget
     metrics: NatsMetrics
     log: RateLimitedLog
     clock: Clock
+    ids: Ids

@@ -66,6 +66,7 @@ class Link:
         self._ending: dict[int, Receive] = {}
         self._last_sid = 0
         self._keeper: asyncio.Task[None] | None = None
+        self._is_clustered = False
         self.on_up: Callable[[], None] = lambda: None
         """Called whenever a connection is up, after its subscriptions were asked for."""
 
@@ -87,6 +88,11 @@ class Link:
     def is_up(self) -> bool:
         """Whether a server takes what is said."""
         return self._connection is not None
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server has said that it is one of several: what one has acted upon, others may not yet."""
+        return self._is_clustered
 
     async def _keep_up(self) -> None:
         pause_s = PAUSE_MIN_S
@@ -244,6 +250,7 @@ class Link:
                 receive(list(group))
 
     def told(self, info: Mapping[str, Any]) -> None:
+        self._is_clustered = bool(info.get("cluster"))
         urls = info.get("connect_urls")
         if isinstance(urls, list):
             self._servers.told([url for url in urls if isinstance(url, str)])

@@ -1,0 +1,161 @@
+"""What this broker does with the messages of one partition, while leaderships change. Pure.
+
+    OPEN     it leads: messages are published as they come
+    GAINING  it leads, and the leader before it is asked for what that one could not store: messages are held
+    LOSING   another broker leads, or soon will: messages are held until that one asks for them
+    ENDING   it has asked: what is still on the way here is held too, and nothing is heard after that
+
+Both brokers hear the same for a while, each in an order of its own, and NATS numbers nothing. So what both heard is
+told by what it is, byte for byte, and counted: of ten equal messages here and seven there, three were heard here alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from logboom.base.ids import Epoch, Offset
+from logboom.nats.link.frames import Delivery
+
+MESSAGE_BYTES: Final = 256
+"""What a message takes beside its bytes."""
+
+Epochs = Sequence[tuple[int, int]]
+"""Leader epochs of a log and the offset at which each began, rising."""
+
+
+class DeskState(Enum):
+    """See the module."""
+
+    OPEN = auto()
+    GAINING = auto()
+    LOSING = auto()
+    ENDING = auto()
+
+
+class Heard(NamedTuple):
+    """A message that is not stored."""
+
+    message: Delivery
+    by_all: bool
+    """Whether each broker that was subscribed has got it; else the server has chosen one of a queue."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory it takes."""
+        _, subject, reply, header, payload = self.message
+        return len(subject) + len(reply) + len(header) + len(payload) + MESSAGE_BYTES
+
+
+class Doubt(NamedTuple):
+    """A message that is in the log of a broker which ceased to lead before it was committed."""
+
+    heard: Heard
+    offset: Offset
+    epoch: Epoch
+    """Of its record."""
+    ack: bytes
+    """What is said to its publisher if the next leader has it; empty where nobody asks."""
+
+
+class Resolved(NamedTuple):
+    """What became of messages that were in doubt."""
+
+    acks: Sequence[bytes]
+    """What is said to the publishers of those that are committed."""
+    stored: int
+    """How many are committed."""
+    lost: Sequence[Heard]
+    """Those that the next leader does not have, in their order."""
+    unknown: Sequence[Heard]
+    """Those of which it is not known."""
+
+
+class Desk:
+    """See the module. Life: from the beginning of a leadership until the next leader has what is held here."""
+
+    __slots__ = ("_mark", "asking", "doubts", "held", "index", "size_bytes", "state")
+
+    def __init__(self, index: int) -> None:
+        """`index`: of the partition."""
+        self.index = index
+        self.state = DeskState.GAINING
+        self.asking = 0
+        """How many questions for what another broker holds are under way."""
+        self.held: list[Heard] = []
+        self.size_bytes = 0
+        """Of what is held."""
+        self.doubts: list[Doubt] = []
+        self._mark: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages are published."""
+        return self.state is DeskState.OPEN
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether another broker is to have what is held."""
+        return self.state in (DeskState.LOSING, DeskState.ENDING)
+
+    def hold(self, heard: Heard) -> None:
+        """Keep a message."""
+        self.held.append(heard)
+        self.size_bytes += heard.size_bytes
+
+    def mark(self) -> None:
+        """The other broker hears nothing of what comes from now on."""
+        if self._mark is None:
+            self._mark = len(self.held)
+
+    def unmark(self) -> None:
+        """Another broker will be asked, which may hear what comes still."""
+        self._mark = None
+
+    def put_before(self, others: Sequence[Heard]) -> None:
+        """Put what another broker has held, in its order, before what was heard here, without what both have heard."""
+        known = Counter(one.message[1:] for one in self.held[: self._mark] if one.by_all)
+        more: list[Heard] = []
+        for one in reversed(others):  # the later of equal ones are those that were heard here, too
+            if one.by_all and known[one.message[1:]] > 0:
+                known[one.message[1:]] -= 1
+            else:
+                more.append(one)
+        more.reverse()
+        self.put_first(more)
+
+    def put_first(self, more: Sequence[Heard]) -> None:
+        """Put messages before all that are held."""
+        self.held[:0] = more
+        self.size_bytes += sum(one.size_bytes for one in more)
+        if self._mark is not None:
+            self._mark += len(more)
+
+    def take(self) -> Sequence[Heard]:
+        """All that was held; nothing is held then."""
+        held, self.held, self.size_bytes, self._mark = self.held, [], 0, None
+        return held
+
+    def resolve(self, epochs: Epochs, *, is_committed: bool) -> Resolved:
+        """What became of the messages in doubt, by the log of the next leader: its epochs up to the one in which it
+        leads. `is_committed`: whether all that it had at its beginning is committed."""
+        doubts, self.doubts = self.doubts, []
+        kept = [one for one in doubts if epoch_at(epochs, one.offset) == one.epoch]
+        lost = [one.heard for one in doubts if epoch_at(epochs, one.offset) != one.epoch]
+        if not is_committed:
+            return Resolved((), 0, lost, [one.heard for one in kept])
+        return Resolved([one.ack for one in kept if one.ack], len(kept), lost, ())
+
+
+def epoch_at(epochs: Epochs, offset: int) -> int:
+    """The epoch in which the record at `offset` was written; -1 below the first that is known.
+
+    >>> epoch_at([(3, 0), (5, 100)], 99)
+    3
+    """
+    return next((epoch for epoch, start in reversed(epochs) if start <= offset), -1)
+
+
+def sizes(some: Iterable[Heard]) -> int:
+    """The memory that messages take together."""
+    return sum(one.size_bytes for one in some)

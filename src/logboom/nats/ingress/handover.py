@@ -1,0 +1,303 @@
+"""Between two leaders of a partition that are both there: the next one asks the one before it for what that one has
+heard and not stored, so that nothing is lost.
+
+    the next leader                                   the one before it
+    leads; subscribes, holds what it hears            does not lead any more; holds what it hears
+    PING, PONG: it hears everything from now on
+    waits until what it found in the log is committed
+    asks, with the epochs of its log          --->    ends its subscription, and says so to the mark (an inbox of
+                                                      the next leader) in the same write; PING, PONG: it has heard all
+    publishes what it got, then what it held  <---    answers with what it held; acks what it had appended and the next
+                                                      leader has, and counts what that one has not among the held
+
+The mark arrives among the messages, behind the last one that both have heard. Servers that are several hear of
+subscriptions one after the other, so there both brokers listen for a while together, and the mark is not relied on.
+
+Who does not answer in time is not waited for. What it held is then lost, unless its publisher waits for an ack: it gets
+none, and tries again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Annotated, Final, NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from logboom.base.errors import InvalidRequestError, LogboomError
+from logboom.base.ids import BrokerId, StreamId
+from logboom.base.ports import Bytes
+from logboom.base.units import MIB
+from logboom.broker.partition.replica import Partition
+from logboom.broker.peers import FrameKind, PeerIdentity
+from logboom.nats.ingress.desk import Desk, DeskState, Epochs, Heard
+from logboom.nats.ingress.intake import Intake
+from logboom.nats.ingress.services import IngressServices
+from logboom.nats.link import commands
+from logboom.nats.link.frames import Delivery
+
+GAIN_S: Final = 1.5
+"""How long the next leader waits for the one before it, all in all."""
+_COMMIT_S: Final = 0.5
+"""How much of that it waits until what it found in the log is committed."""
+_ASKED_S: Final = 1.0
+"""How long the one before it may take to see that it does not lead any more, and to hear the last message."""
+_SETTLED_S: Final = 0.02
+"""A server that gives out a message while it takes a subscription, or the end of one, may act on what was before."""
+_SETTLED_CLUSTER_S: Final = 0.15
+"""The same for servers that are several, which tell each other."""
+_ANSWER_BYTES_MAX: Final = 48 * MIB
+_EPOCHS_MAX: Final = 1_000
+"""Of the newest ones: what is in doubt is at the end of the log."""
+_INBOX: Final = "_INBOX.logboom."
+
+_Many = msgspec.Meta(max_length=100_000)
+
+
+class _Wanted(NamedTuple):
+    """A partition that another broker leads now."""
+
+    stream: UUID
+    partition: int
+    epoch: int
+    """The leader epoch in which it leads."""
+    is_committed: bool
+    """Whether what it found in its log is committed."""
+    epochs: Annotated[list[tuple[int, int]], msgspec.Meta(max_length=_EPOCHS_MAX)]
+    """The leader epochs of its log, that one included, and where each began."""
+
+
+class _Question(msgspec.Struct, array_like=True):
+    """What the next leader asks."""
+
+    mark: str
+    """A subject on which it hears that this broker hears nothing more; empty where it hears nothing itself."""
+    wanted: Annotated[list[_Wanted], _Many]
+
+
+class _Given(NamedTuple):
+    """A message that was not stored."""
+
+    by_all: bool
+    subject: bytes
+    reply: bytes
+    header: bytes
+    payload: bytes
+
+
+_QUESTION: Final = msgspec.msgpack.Decoder(_Question)
+_ANSWER: Final = msgspec.msgpack.Decoder(list[list[_Given]])
+
+
+class Gained(NamedTuple):
+    """A partition that this broker has begun to lead."""
+
+    stream_id: StreamId
+    desk: Desk
+    partition: Partition
+    epoch: int
+    """Of this leadership."""
+
+
+class Floor(Protocol):
+    """All desks, and the subscriptions that bring messages to them."""
+
+    def intake(self, stream_id: StreamId) -> Intake | None:
+        """What takes the messages of a stream, as long as it is attached."""
+
+    def opened(self, stream_id: StreamId, desk: Desk) -> None:
+        """Nothing more is waited for: publish what is held, if this broker leads still."""
+
+    def hear_no_more(self, keys: Sequence[tuple[StreamId, int]]) -> None:
+        """End the subscriptions that are there for these partitions alone."""
+
+    def close(self, stream_id: StreamId, desk: Desk) -> None:
+        """What was held is the next leader's."""
+
+    async def left(self, stream_id: StreamId, index: int, epoch: int) -> Desk | None:
+        """The desk of a partition once this broker leads it no more in an epoch before `epoch`, and knows what it has
+        to hold; None where it holds nothing for that leader."""
+
+
+class Handover:
+    """See the module. On the loop."""
+
+    def __init__(self, services: IngressServices, floor: Floor) -> None:
+        self._services = services
+        self._floor = floor
+
+    # --- the next leader ----------------------------------------------------------------------------------------
+
+    async def gain(self, before: BrokerId | None, gained: Sequence[Gained]) -> None:
+        """Ask the leader before this one for what it holds of these partitions, then publish that and what was held
+        here. None: there is nobody to ask."""
+        told: Sequence[Sequence[Heard]] | None = None
+        committed = [False] * len(gained)
+        try:
+            async with asyncio.timeout(GAIN_S):
+                if before is not None:
+                    await self._heard()
+                committed = await self._committed(gained)
+                if before is not None:
+                    told = await self._ask(before, gained, committed)
+        except (TimeoutError, LogboomError) as error:
+            self._services.log.warning(
+                f"handover {before}",
+                "a leader was not asked in time for messages from NATS that it had not stored",
+                leader=before,
+                partitions=len(gained),
+                why=str(error) or "it does not answer",
+            )
+        if before is not None:
+            metrics = self._services.metrics
+            metrics.handovers += 0 if told is None else len(gained)
+            metrics.failed_handovers += len(gained) if told is None else 0
+        for one, is_committed, theirs in zip(gained, committed, told or [()] * len(gained), strict=True):
+            self._open(one, is_committed, theirs)
+
+    def _open(self, one: Gained, is_committed: bool, theirs: Sequence[Heard]) -> None:
+        intake, desk = self._floor.intake(one.stream_id), one.desk
+        desk.asking -= 1
+        if intake is not None:
+            intake.put_before(desk, theirs)
+            if desk.doubts and _leads(one):
+                # From an earlier leadership of this broker.
+                intake.resolve(desk, _epochs(one.partition), is_committed=is_committed)
+        self._floor.opened(one.stream_id, desk)
+
+    async def _heard(self) -> None:
+        """Return once everything that is published from now on is heard here. Raises ConnectionLostError."""
+        link = self._services.link
+        await link.round_trip()
+        await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
+
+    async def _committed(self, gained: Sequence[Gained]) -> list[bool]:
+        """Of which partitions all that was in the log when this broker began to lead is committed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_COMMIT_S):
+                for one in gained:
+                    await _until_committed(one)
+        return [_is_committed(one) for one in gained]
+
+    async def _ask(
+        self, before: BrokerId, gained: Sequence[Gained], committed: Sequence[bool]
+    ) -> Sequence[Sequence[Heard]]:
+        """What the leader before this one holds. Raises PeerUnavailableError, ConnectionLostError."""
+        link = self._services.link
+        inbox = f"{_INBOX}{self._services.ids.uuid().hex}"
+        # Where servers are several, what comes behind the mark may still be what the other broker has heard.
+        sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
+        try:
+            wanted = [
+                _Wanted(one.stream_id, one.desk.index, one.epoch, is_committed, list(_epochs(one.partition)))
+                for one, is_committed in zip(gained, committed, strict=True)
+            ]
+            question = msgspec.msgpack.encode(_Question(inbox, wanted))
+            peers = self._services.peers
+            answer = await peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
+            if link.is_clustered:
+                await asyncio.sleep(_SETTLED_CLUSTER_S)
+            await link.round_trip()
+        finally:
+            link.unsubscribe([sid])
+        return _read_answer(answer, len(gained))
+
+    # --- the leader before it -----------------------------------------------------------------------------------
+
+    async def asked(self, peer: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
+        """`broker.peers.RequestHandler`: another broker leads now, and asks."""
+        try:
+            question = _QUESTION.decode(body)
+        except msgspec.DecodeError as error:
+            raise InvalidRequestError(f"a question for messages cannot be read: {error}") from None
+        found: list[Desk | None] = [None] * len(question.wanted)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ASKED_S):
+                for place, one in enumerate(question.wanted):
+                    found[place] = await self._floor.left(StreamId(one.stream), one.partition, one.epoch)
+        leaving = [
+            (one, desk)
+            for one, desk in zip(question.wanted, found, strict=True)
+            if desk is not None and desk.state is DeskState.LOSING
+        ]
+        for _, desk in leaving:
+            desk.state = DeskState.ENDING
+        await self._hear_the_last(question.mark, [(StreamId(one.stream), desk.index) for one, desk in leaving])
+        given: dict[int, list[_Given]] = {}
+        room = _ANSWER_BYTES_MAX
+        for one, desk in leaving:
+            size_bytes, given[id(desk)] = self._give(one, desk, room)
+            room -= size_bytes
+        return (msgspec.msgpack.encode([given.get(id(desk), []) for desk in found]),)
+
+    async def _hear_the_last(self, mark: str, keys: Sequence[tuple[StreamId, int]]) -> None:
+        """End subscriptions, and return once nothing comes any more that the next leader does not hear."""
+        link = self._services.link
+        self._floor.hear_no_more(keys)
+        if mark.startswith(_INBOX) and mark.removeprefix(_INBOX).isalnum():
+            link.send(commands.publish(mark.encode(), b""))
+        with contextlib.suppress(TimeoutError, LogboomError):
+            async with asyncio.timeout(_ASKED_S):
+                await link.round_trip()
+
+    def _give(self, one: _Wanted, desk: Desk, room: int) -> tuple[int, list[_Given]]:
+        """What a desk has held, as far as there is room in the answer, and its size in bytes."""
+        stream_id = StreamId(one.stream)
+        intake = self._floor.intake(stream_id)
+        given: list[_Given] = []
+        size_bytes = 0
+        if intake is not None:
+            intake.resolve(desk, one.epochs, is_committed=one.is_committed)
+            held = intake.take(desk)
+            for each in held:
+                if size_bytes + each.size_bytes > room:
+                    break
+                size_bytes += each.size_bytes
+                given.append(_Given(each.by_all, *each.message[1:]))
+            intake.give_up(held[len(given) :])
+            self._services.metrics.handed_over += len(given)
+        self._floor.close(stream_id, desk)
+        return size_bytes, given
+
+
+def _mark(gained: Sequence[Gained]) -> None:
+    for one in gained:
+        one.desk.mark()
+
+
+def _leads(one: Gained) -> bool:
+    return one.partition.leads and one.partition.leader_epoch == one.epoch
+
+
+def _epochs(partition: Partition) -> Epochs:
+    return partition.log.epochs.entries[-_EPOCHS_MAX:]
+
+
+def _is_committed(one: Gained) -> bool:
+    return _leads(one) and one.partition.high_watermark >= _epochs(one.partition)[-1][1]
+
+
+async def _until_committed(one: Gained) -> None:
+    news = asyncio.Event()
+    handle = one.partition.watch(news.set)
+    try:
+        while _leads(one) and not _is_committed(one):
+            news.clear()
+            await news.wait()
+    finally:
+        one.partition.unwatch(handle)
+
+
+def _read_answer(answer: Bytes, count: int) -> Sequence[Sequence[Heard]]:
+    """Raises InvalidRequestError."""
+    try:
+        given = _ANSWER.decode(answer)
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError(f"an answer with messages cannot be read: {error}") from None
+    if len(given) != count:
+        raise InvalidRequestError(f"an answer for {len(given)} partitions of {count}")
+    return [
+        [Heard(Delivery(0, one.subject, one.reply, one.header, one.payload), one.by_all) for one in some]
+        for some in given
+    ]

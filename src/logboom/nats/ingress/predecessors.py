@@ -1,0 +1,34 @@
+"""Which broker has led a partition last, other than this one: it may hold what this one has not heard."""
+
+from collections.abc import Callable
+
+from logboom.base.ids import NO_BROKER, BrokerId, StreamId
+from logboom.metadata import Image, Stream
+
+
+class Predecessors:
+    """See the module. Knows the streams that it is told of, by every change of their assignments."""
+
+    def __init__(self, own: BrokerId, image: Callable[[], Image]) -> None:
+        """`image`: the one in force."""
+        self._own = own
+        self._image = image
+        self._last: dict[StreamId, dict[int, BrokerId]] = {}
+
+    def note(self, stream: Stream | None) -> None:
+        """Who leads the partitions of a stream, as of some image; None: it is not in that one."""
+        if stream is None:
+            return
+        for index, assignment in enumerate(stream.assignments):
+            if assignment.leader not in (NO_BROKER, self._own):
+                self._last.setdefault(stream.id, {})[index] = assignment.leader
+
+    def forget(self, stream_id: StreamId) -> None:
+        """A stream is not of interest any more."""
+        self._last.pop(stream_id, None)
+
+    def of(self, stream_id: StreamId, index: int) -> BrokerId | None:
+        """The broker that has led a partition last, as long as it counts as alive; one that is shutting down does."""
+        last = self._last.get(stream_id, {}).get(index)
+        found = None if last is None else self._image().brokers.get(last)
+        return None if found is None or found.fenced else last

@@ -1,0 +1,68 @@
+"""What two leaders of a partition make of what both have heard: a model of a server that gives messages to both."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logboom.base.ids import Epoch, Offset
+from logboom.nats.ingress.desk import Desk, Doubt, Heard
+from logboom.nats.link.frames import Delivery
+
+
+def heard(payload: bytes, *, by_all: bool = True, sid: int = 0) -> Heard:
+    return Heard(Delivery(sid, b"subject", b"", b"", payload), by_all)
+
+
+def payloads(some: Sequence[Heard]) -> list[bytes]:
+    return [one.message.payload for one in some]
+
+
+@st.composite
+def crossings(draw: st.DrawFn) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
+    """Three stretches of messages, many of them equal: heard by the old leader alone, by both, by the next one alone;
+    and the second in another order, in which the next leader has heard it."""
+    few = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=8)
+    before, both, behind = draw(few), draw(few), draw(few)
+    return before, both, behind, list(draw(st.permutations(both)))
+
+
+@given(crossings())
+def test_each_message_is_kept_once_however_many_are_equal(
+    crossing: tuple[list[bytes], list[bytes], list[bytes], list[bytes]],
+) -> None:
+    before, both, behind, both_there = crossing
+    desk = Desk(0)
+    for payload in both_there:
+        desk.hold(heard(payload, sid=7))
+    desk.mark()
+    for payload in behind:
+        desk.hold(heard(payload, sid=7))
+    desk.put_before([heard(payload) for payload in (*before, *both)])
+    assert Counter(payloads(desk.held)) == Counter([*before, *both, *behind])
+    assert payloads(desk.held)[len(before) :] == [*both_there, *behind]
+    assert desk.size_bytes == sum(one.size_bytes for one in desk.held)
+
+
+def test_what_a_server_gave_to_one_of_a_queue_is_not_what_it_gave_to_the_other() -> None:
+    desk = Desk(0)
+    desk.hold(heard(b"same", by_all=False))
+    desk.put_before([heard(b"same", by_all=False)])
+    assert payloads(desk.held) == [b"same", b"same"]
+
+
+def test_the_next_leaders_log_says_what_became_of_messages_in_doubt() -> None:
+    def doubt(payload: bytes, offset: int, epoch: int) -> Doubt:
+        return Doubt(heard(payload), Offset(offset), Epoch(epoch), b"ack of " + payload)
+
+    epochs = [(1, 0), (3, 50), (5, 100)]  # it leads in epoch 5 from offset 100 on
+    desk = Desk(0)
+    doubts = [doubt(b"kept", 99, 3), doubt(b"cut", 100, 3), doubt(b"other", 60, 4)]
+    desk.doubts.extend(doubts)
+    found = desk.resolve(epochs, is_committed=True)
+    assert (found.acks, found.stored, payloads(found.lost)) == ([b"ack of kept"], 1, [b"cut", b"other"])
+    assert not desk.doubts
+    desk.doubts.extend(doubts)
+    found = desk.resolve(epochs, is_committed=False)
+    assert (found.acks, payloads(found.lost), payloads(found.unknown)) == ((), [b"cut", b"other"], [b"kept"])
