@@ -144,7 +144,7 @@ class Part:
         key: str | int | KeyPath,
         sql: str,
         columns: Sequence[Column] = EVENT_COLUMNS,
-        wants: Literal["boolean", "any", "pattern"] = "boolean",
+        wants: Literal["boolean", "any", "pattern", "timestamp", "int"] = "boolean",
     ) -> int:
         """Has SQL over these columns checked, once the whole file has been looked at. Returns its line."""
         place = self.findings.document.problem(self._path(key), "")

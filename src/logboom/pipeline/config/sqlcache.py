@@ -22,6 +22,7 @@ _CHECKING_MODULES: Final = (
     "event/attributes.py",
     "parse/grok.py",
     "route/conditions.py",
+    "route/values.py",
     "spark/catalyst.py",
     "spark/settings.py",
     "sql/attributes.py",

@@ -17,6 +17,7 @@ from logboom.base.settings import nearest
 from logboom.pipeline.config.sqlcache import VerdictCache
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 from logboom.pipeline.route.conditions import simple_condition
+from logboom.pipeline.route.values import simple_value
 from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
 from logboom.pipeline.spark.jars import cache_dir
 from logboom.pipeline.sql.attributes import PlainAttributes
@@ -56,9 +57,8 @@ def check_expressions(expressions: Sequence[Expression], jvm: CatalystJvm | None
 
 def is_plain(expression: Expression) -> bool:
     """Whether it needs no check by Spark: one column, or a condition that the kernels evaluate themselves."""
-    known = dict(expression.columns)
     if expression.wants == "any":
-        return expression.sql.strip() in known
+        return expression.sql.strip() in dict(expression.columns) or simple_value(expression.sql) is not None
     return expression.wants == "boolean" and simple_condition(expression.sql, expression.columns) is not None
 
 
@@ -107,6 +107,10 @@ class SqlCheck:
         found = str(resolved.dataType().sql()).lower()
         if expression.wants == "boolean" and found != "boolean":
             return f"must be true or false, but is of type {found}"
+        if expression.wants == "timestamp" and found not in ("timestamp", "timestamp_ntz", "date"):
+            return f"must be a time, but is of type {found}; write CAST(... AS TIMESTAMP)"
+        if expression.wants == "int" and found not in ("tinyint", "smallint", "int", "bigint"):
+            return f"must be a whole number, but is of type {found}; write CAST(... AS INT)"
         if not _QUOTED.search(expression.sql):
             return None
         return self._literal_fault(resolved) or self._format_fault(analysed)

@@ -125,17 +125,19 @@ class _Dead:
     def letter(self, binding: OutputBinding, pipeline: str) -> Letter:
         """Original bytes, key and headers where the row still has them, which no event has, else the event."""
         reason = self._value("dead_reason")
-        form = names.FORM_EVENT if reason is None else names.FORM_RAW
+        # No rule has read what has no attributes: its original record is in the row, which no event has.
+        is_event = self._value("attributes") is not None
+        form = names.FORM_EVENT if is_event else names.FORM_RAW
         if self._refused is not None:
             value, refusing = self._refused
             reason = (
                 f"the event takes {len(value)} bytes, more than {refusing.stream} takes in one record "
                 f"(max.message.bytes is {refusing.max_message_bytes})"
             )
-        elif reason is not None:
+        elif not is_event:
             value = self._value("value")
         else:
-            reason = f"a condition of {binding.node} failed on it"
+            reason = reason or f"a condition of {binding.node} failed on it"
             value = event_texts(self._one, self._weight)[0].as_py().encode()
         return Letter(
             stage=binding.node,

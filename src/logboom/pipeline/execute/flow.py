@@ -21,8 +21,9 @@ from logboom.pipeline.execute.stages import (
     execution_stages,
     flat_columns,
     record_conditions,
+    value_as_json,
 )
-from logboom.pipeline.plan.layout import Condition, Layer, Layout
+from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.rows import AT
@@ -71,6 +72,8 @@ class Flow:
         """The rows with the values of those conditions that Spark evaluates in front of a stage."""
         if stage.spark_layer is not None:
             return self._with_conditions(rows, stage.spark_layer)
+        if stage.values_of is not None:
+            return self._with_values(rows, stage.values_of)
         conditions = self._when_columns(stage)
         if not conditions:
             return rows
@@ -98,6 +101,18 @@ class Flow:
         names = [*(name for name, _ in flat_columns()), *(condition.column for condition in layer.conditions)]
         return rows.select(*(changed[name].alias(name) if name in changed else F.col(name) for name in names))
 
+    def _with_values(self, rows: DataFrame, node: KernelNode) -> DataFrame:
+        """The rows with the values that one transform needs, where they wait for it."""
+        here = F.col(AT).isin(*node.arrivals)
+        seen = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.try_parse_json("attributes")})
+        values = {
+            column: F.when(here, _caught(self._spark, value_as_json(sql)))
+            for column, sql in node.transform.event_values
+        }
+        names = [name for name, _ in flat_columns()]
+        kept = [F.col(_TEXT).alias(name) if name == "attributes" else F.col(name) for name in names]
+        return seen.withColumns(values).select(*kept, *values)
+
     def _verdict(self, condition: Condition) -> Column:
         here = F.col(AT).isin(*condition.at)
         return F.when(here, guarded_condition(self._spark, condition.sql)).otherwise(FALSE)
@@ -105,11 +120,16 @@ class Flow:
 
 def guarded_condition(spark: SparkSession, sql: str) -> Column:
     """TRUE, FALSE (also for null), or FAILED where evaluating raises: one record must not stop a batch."""
-    verdict = _expression(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+    verdict = _caught(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+    return F.coalesce(verdict, F.lit(FAILED))
+
+
+def _caught(spark: SparkSession, sql: str) -> Column:
+    """The value of SQL, null where computing it raises."""
     jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
     assert jvm is not None
-    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(verdict)
-    return F.coalesce(Column(_bridge(jvm).column(caught)), F.lit(FAILED))
+    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(_expression(spark, sql))
+    return Column(_bridge(jvm).column(caught))
 
 
 def _unguarded(spark: SparkSession, sql: str) -> Column:

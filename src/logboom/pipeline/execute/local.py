@@ -22,8 +22,9 @@ from logboom.pipeline.execute.stages import (
     StageRunner,
     execution_stages,
     record_conditions,
+    value_as_json,
 )
-from logboom.pipeline.plan.layout import Condition, Layer, Layout, Weight
+from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout, Weight
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, WHEN_COLUMNS, Column
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.conditions import simple_condition
@@ -84,6 +85,8 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         """The rows with the values of those conditions that Spark evaluates in front of a stage."""
         if stage.spark_layer is not None:
             return self._with_conditions(rows, stage.spark_layer)
+        if stage.values_of is not None:
+            return self._with_values(rows, stage.values_of)
         wanted = record_conditions(stage)
         if not wanted:
             return rows
@@ -105,6 +108,21 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         rows = rows.set_column(rows.schema.get_field_index("weight"), "weight", pa.array(weights, pa.float64()))
         for column, found in verdicts.items():
             rows = rows.append_column(column, pa.array(found, pa.int32()))
+        return rows
+
+    def _with_values(self, rows: pa.RecordBatch, node: KernelNode) -> pa.RecordBatch:
+        """The rows with the values that one transform needs, where they wait for it."""
+        wanted = node.transform.event_values
+        asked = [self._caught(value_as_json(sql)) for _, sql in wanted]
+        found = self._values(rows, asked, EVENT_COLUMNS) if rows.num_rows else []
+        at = rows.column(AT).to_pylist()
+        for number, (column, _) in enumerate(wanted):
+            given = [answers[number] for answers in found]
+            texts = [
+                None if place not in node.arrivals or value is None else str(value.toString())
+                for place, value in zip(at, given, strict=True)
+            ]
+            rows = rows.append_column(column, pa.array(texts, pa.string()))
         return rows
 
     def _weights(
@@ -143,10 +161,13 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
 
     def _guarded(self, sql: str) -> Any:
         """As `flow.guarded_condition`: one record must not stop the others."""
-        verdict = self._expression(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+        caught = self._caught(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
         spark = self._spark()
-        caught = spark.of("expressions.TryEval")(verdict)
         return spark.of("expressions.Coalesce")(spark.seq([caught, spark.parse(str(FAILED))]))
+
+    def _caught(self, sql: str) -> Any:
+        """The value, null where computing it raises."""
+        return self._spark().of("expressions.TryEval")(self._expression(sql))
 
     def _expression(self, sql: str) -> Any:
         tree = Tree(self._spark().jvm)

@@ -6,7 +6,7 @@ fails takes its counts with it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import msgspec
@@ -27,6 +27,8 @@ REPORT_AT: Final = -1_000_000
 """The place of the row of counts, which no record can have."""
 REPORT: Final = "report"
 IN, BYTES_IN, BYTES_OUT, COPIES, MASKED, PLACE = "in", "bytes_in", "bytes_out", "copies", "masked", "place"
+
+_TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
 Counts = dict[str, int]
 _encode = msgspec.json.Encoder().encode
@@ -53,16 +55,21 @@ class ExecutionStage:
     spark_layer: Layer | None
     """The layer in front of them whose conditions Spark evaluates; None for the first stage."""
     steps: tuple[Step, ...]
+    values_of: KernelNode | None = None
+    """The transform that begins it and for whose rows Spark computes values (`KernelTransform.event_values`)."""
 
 
 def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
-    """The steps of a layout, cut in front of each layer whose conditions Spark has to evaluate."""
+    """The steps of a layout, cut in front of each layer whose conditions Spark has to evaluate, and of each pass
+    that begins with values that Spark has to compute."""
     found = [ExecutionStage(None, ())]
     for step in steps:
         if isinstance(step, Layer) and needs_spark(step):
             found.append(ExecutionStage(step, ()))
-        else:
-            found[-1] = ExecutionStage(found[-1].spark_layer, (*found[-1].steps, step))
+            continue
+        if isinstance(step, KernelPass) and step.values:
+            found.append(ExecutionStage(None, (), step.nodes[0]))
+        found[-1] = replace(found[-1], steps=(*found[-1].steps, step))
     return tuple(found)
 
 
@@ -88,6 +95,11 @@ def _with_record_conditions(stage: ExecutionStage, batch: pa.RecordBatch) -> pa.
         if answer is not None:
             batch = batch.append_column(column, answer(seen))
     return batch
+
+
+def value_as_json(sql: str) -> str:
+    """SQL for a value as `KernelTransform.event_values` has it; times have their microseconds."""
+    return f"to_json(named_struct('v', (\n{sql}\n)), map('timestampFormat', '{_TIMES}'))"
 
 
 class TaskEmitter(Protocol):

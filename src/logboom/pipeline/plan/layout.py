@@ -94,6 +94,11 @@ class KernelPass:
         return any(node.transform.reads_records for node in self.nodes)
 
     @property
+    def values(self) -> tuple[tuple[str, str], ...]:
+        """The columns, and the SQL over events that Spark fills each with, of its first transform."""
+        return self.nodes[0].transform.event_values
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """Labels under which its transforms count what they replaced, each once."""
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.mask_labels))
@@ -199,11 +204,14 @@ class Layout:
         return next(transform for transform in self.plan.transforms if transform.name == name)
 
     def _kernel_pass(self, present: set[int]) -> KernelPass:
-        here, nodes = set(present), []
+        here = set(present)
+        nodes: list[KernelNode] = []
         for transform in self.plan.transforms:
             if not isinstance(transform, KernelTransform):
                 continue
             arcs = {self._places.code("arc", edge, transform.name) for edge in transform.inputs}
+            if transform.event_values and nodes:
+                continue  # its values are computed in front of a pass, from events that have come so far
             if taken := tuple(sorted(arcs & here)):
                 leaves = self.leave(transform.name)
                 dropped = tuple(map(self.dropped_code, transform.drop_rules))

@@ -159,6 +159,13 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
         return ()
 
     @property
+    def event_values(self) -> tuple[tuple[str, str], ...]:
+        """Text columns that it needs beside events: the name of each, and the SQL over EVENT_COLUMNS whose value
+        Spark puts there as JSON, `{"v": value}`, without `v` for null; null where computing it failed. With any, it
+        is the first of its pass."""
+        return ()
+
+    @property
     def mask_labels(self) -> tuple[str, ...]:
         """Labels under which it counts, by row, what it replaced: one count column each (see `mask_column`)."""
         return ()
@@ -272,7 +279,7 @@ class Expression(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     line: int
     where: str
-    wants: Literal["boolean", "any", "pattern"] = "boolean"
+    wants: Literal["boolean", "any", "pattern", "timestamp", "int"] = "boolean"
 
 
 class PlanWarning(msgspec.Struct, frozen=True, kw_only=True):

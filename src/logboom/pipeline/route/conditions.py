@@ -30,7 +30,7 @@ Answer = Callable[[pa.RecordBatch], pa.Array]
 _INTS: Final[dict[str, pa.DataType]] = {"int": pa.int32(), "bigint": pa.int64()}
 _TOKEN: Final = re.compile(
     r"\s*(?:[rR]'([^']*)'|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)(?![\w.])|'([^'\\]*)'"
-    r"|(<>|!=|<=|>=|==|[=<>(),.\[\]-])|([0-9]+\.[0-9]+)(?![\w.])|`([^`]+)`)"
+    r"|(<>|!=|<=|>=|==|\|\||[=<>(),.\[\]-])|([0-9]+\.[0-9]+)(?![\w.])|`([^`]+)`)"
 )
 _KINDS: Final = ("text", "word", "number", "text", "sign", "decimal", "quoted")
 _COMPARE: Final[dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
@@ -49,12 +49,14 @@ _LIKE_SPECIAL: Final = re.compile(r"[_\\]")
 _DEPTH_MAX: Final = 50
 
 
-class _OtherSqlError(Exception):
-    """Not of the part that is read here."""
+class OtherSqlError(Exception):
+    """Not of the part of SQL that is read here."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class Token:
+    """A word, literal or sign of SQL."""
+
     kind: str
     """One of `_KINDS`, or `end`."""
     value: str
@@ -77,56 +79,58 @@ class _Operand:
 def simple_condition(sql: str, columns: tuple[Column, ...] = EVENT_COLUMNS) -> Answer | None:
     """The condition over these columns as a function of batches, or None where Spark has to evaluate it."""
     try:
-        return _Reader(_tokens(sql), dict(columns)).whole()
-    except _OtherSqlError:
+        return Reader(tokens(sql), dict(columns)).whole()
+    except OtherSqlError:
         return None
 
 
-def _tokens(sql: str) -> list[_Token]:
-    found: list[_Token] = []
+def tokens(sql: str) -> list[Token]:
+    """The SQL in words, literals and signs, and an end; OtherSqlError for anything else."""
+    found: list[Token] = []
     position, text = 0, sql.rstrip()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _OtherSqlError
+            raise OtherSqlError
         kind = _KINDS[(match.lastindex or 0) - 1]
         # Two texts side by side are one to Spark; a quote right behind a quote is one of that kind or an escape.
         if kind == "text" and found and found[-1].kind == "text":
-            raise _OtherSqlError
+            raise OtherSqlError
         value = match[match.lastindex or 0]
-        found.append(_Token(kind, value.lower() if kind == "word" else value, value))
+        found.append(Token(kind, value.lower() if kind == "word" else value, value))
         position = match.end()
-    return [*found, _Token("end", "")]
+    return [*found, Token("end", "")]
 
 
-class _Reader:
+class Reader:
     """Recursive descent, loosest binding first: OR, AND, NOT, then one predicate."""
 
-    def __init__(self, tokens: list[_Token], columns: dict[str, str]) -> None:
+    def __init__(self, tokens: list[Token], columns: dict[str, str]) -> None:
         self._tokens = tokens
         self._columns = columns
         self._at = 0
         self._depth = 0
 
     def whole(self) -> Answer:
+        """The whole condition."""
         answer = self._either()
         self._need("end", "")
         return answer
 
     def _take(self, kind: str, value: str) -> bool:
-        if self._tokens[self._at] == _Token(kind, value):
+        if self._tokens[self._at] == Token(kind, value):
             self._at += 1
             return True
         return False
 
     def _need(self, kind: str, value: str) -> None:
         if not self._take(kind, value):
-            raise _OtherSqlError
+            raise OtherSqlError
 
     def _next(self, kind: str) -> str:
         token = self._tokens[self._at]
         if token.kind != kind:
-            raise _OtherSqlError
+            raise OtherSqlError
         self._at += 1
         return token.value
 
@@ -145,7 +149,7 @@ class _Reader:
     def _negated(self) -> Answer:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise _OtherSqlError
+            raise OtherSqlError
         try:
             return _inverted(self._negated()) if self._take("word", "not") else self._predicate()
         finally:
@@ -178,7 +182,7 @@ class _Reader:
             return _Operand(None, _column(name), _INTS[kind])
         attribute = self._attribute() if kind == "variant" else ""
         if not attribute:
-            raise _OtherSqlError
+            raise OtherSqlError
         return _Operand(
             lambda batch: attribute_texts(batch.column(name), attribute),
             lambda batch: attribute_numbers(batch.column(name), attribute),
@@ -192,7 +196,7 @@ class _Reader:
             if self._take("sign", "."):
                 token = self._tokens[self._at]
                 if token.kind not in ("word", "quoted"):
-                    raise _OtherSqlError
+                    raise OtherSqlError
                 self._at += 1
                 parts.append(token.written)
             elif self._take("sign", "["):
@@ -204,7 +208,7 @@ class _Reader:
     def _comparison(self, operand: _Operand) -> Answer:
         compare = _COMPARE.get(self._next("sign"))
         if compare is None:
-            raise _OtherSqlError
+            raise OtherSqlError
         value = self._literal(operand)
         return _compared(compare, _of_type(operand, value.type), value)
 
@@ -220,14 +224,14 @@ class _Reader:
         if self._take("word", "in"):
             return self._in(operand)
         if operand.texts is None:
-            raise _OtherSqlError
+            raise OtherSqlError
         texts = operand.texts
         if self._take("word", "rlike") or self._take("word", "regexp"):
             return self._rlike(texts)
         self._need("word", "like")
         pattern = self._next("text")
         if _LIKE_SPECIAL.search(pattern):
-            raise _OtherSqlError
+            raise OtherSqlError
         return lambda batch: pc.match_like(texts(batch), pattern)
 
     def _rlike(self, texts: Answer) -> Answer:
@@ -235,7 +239,7 @@ class _Reader:
         try:
             check_search(pattern)
         except PatternError:
-            raise _OtherSqlError from None  # the check of the file has refused it
+            raise OtherSqlError from None  # the check of the file has refused it
         return lambda batch: pc.match_substring_regex(texts(batch), pattern)
 
     def _in(self, operand: _Operand) -> Answer:
@@ -260,13 +264,13 @@ class _Reader:
         if token.kind == "text" and operand.texts is not None:
             return pa.scalar(self._next("text"), pa.string())
         if operand.numbers is None:
-            raise _OtherSqlError
+            raise OtherSqlError
         sign = -1 if self._take("sign", "-") else 1
         if operand.number_type == pa.float64() and self._tokens[self._at].kind == "decimal":
             return pa.scalar(sign * float(self._next("decimal")), pa.float64())
         digits = self._next("number")
         if len(digits) > _DIGITS_MAX:
-            raise _OtherSqlError
+            raise OtherSqlError
         return pa.scalar(sign * int(digits), operand.number_type)
 
 
@@ -289,7 +293,7 @@ def _of_type(operand: _Operand, kind: pa.DataType) -> Answer:
 def _one_type(literals: Sequence[pa.Scalar]) -> pa.DataType:
     """Texts and numbers side by side are Spark's to compare."""
     if any(literal.type != literals[0].type for literal in literals):
-        raise _OtherSqlError
+        raise OtherSqlError
     return literals[0].type
 
 

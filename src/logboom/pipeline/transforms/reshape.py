@@ -1,0 +1,128 @@
+"""The transform `reshape`: fields and attributes set, renamed, removed, cast and flattened. The work on columns is
+`logboom.pipeline.reshape`; expressions that the kernels cannot compute come from Spark with the rows."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+from pydantic import Field
+
+from logboom.base.settings import Texts
+from logboom.pipeline.findings import Part
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform
+from logboom.pipeline.reshape.batch import PREFIX, SET_FIELDS, TEXT_FIELDS, Edits, SetValues, reshape_batch
+from logboom.pipeline.reshape.edits import CASTS
+from logboom.pipeline.route.values import simple_value
+from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_WANTED: Final[Mapping[str, Literal["timestamp", "int"]]] = {"time": "timestamp", "severity_number": "int"}
+
+
+class ReshapeModel(TransformModel):
+    """Changes fields and attributes, in this order: rename, remove, cast, flatten, set."""
+
+    type: Literal["reshape"]
+    rename: dict[str, str] = Field(default_factory=dict)
+    """Old and new name."""
+
+    remove: Texts = Field(default_factory=list)
+    """Fields and attributes that go; in names of attributes `*` stands for any characters."""
+
+    cast: dict[str, str] = Field(default_factory=dict)
+    """Attribute, and `int`, `float`, `boolean`, `text` or `json`."""
+
+    flatten: Texts = Field(default_factory=list)
+    """Attributes that are objects, whose insides come to the top; `attributes` for all."""
+
+    set: dict[str, str] = Field(default_factory=dict)
+    """Field or attribute, and SQL over the event as it came."""
+
+
+class SetField(msgspec.Struct, frozen=True, kw_only=True):
+    """One field that is set."""
+
+    target: str
+    sql: str
+    column: str
+    """Where Spark puts the value, if it has to compute it."""
+    line: int
+
+
+class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"):
+    """Changes fields and attributes. An event for which a value cannot be computed is a dead letter."""
+
+    rename: tuple[tuple[str, str], ...] = ()
+    remove: tuple[str, ...] = ()
+    cast: tuple[tuple[str, str], ...] = ()
+    flatten: tuple[str, ...] = ()
+    set: tuple[SetField, ...] = ()
+
+    @property
+    def event_values(self) -> tuple[tuple[str, str], ...]:
+        asked = ((one.column, _typed(one)) for one in self.set if simple_value(one.sql) is None)
+        return tuple(asked)
+
+    def run(self, batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
+        edits = Edits(rename=self.rename, remove=self.remove, cast=self.cast, flatten=self.flatten)
+        changed = reshape_batch(edits, [_values(one, batch) for one in self.set], self.name, batch)
+        return changed.drop_columns([column for column, _ in self.event_values])
+
+
+def _typed(one: SetField) -> str:
+    return f"CAST((\n{one.sql}\n) AS TIMESTAMP)" if one.target == "time" else one.sql
+
+
+def _values(one: SetField, batch: pa.RecordBatch) -> SetValues:
+    simple = simple_value(one.sql)
+    if simple is not None:
+        return SetValues(one.target, simple(batch), ())
+    texts = batch.column(one.column).to_pylist()
+    failed = [row for row, text in enumerate(texts) if text is None]
+    return SetValues(one.target, [None if text is None else _decode(text).get("v") for text in texts], failed)
+
+
+def _compile(model: ReshapeModel, common: CommonFields, part: Part) -> ReshapeTransform | None:
+    if not (model.rename or model.remove or model.cast or model.flatten or model.set):
+        part.problem((), "changes nothing: it needs one of rename, remove, cast, flatten and set")
+        return None
+    for name, target in model.rename.items():
+        _check_field(part, ("rename", name), name, TEXT_FIELDS)
+        _check_field(part, ("rename", name), target, TEXT_FIELDS)
+    for index, name in enumerate(model.remove):
+        _check_field(part, ("remove", index), name, SET_FIELDS)
+    for name, kind in model.cast.items():
+        _check_field(part, ("cast", name), name, ())
+        if kind not in CASTS:
+            part.unknown(("cast", name), "type", kind, list(CASTS))
+    for index, name in enumerate(model.flatten):
+        if name != "attributes":
+            _check_field(part, ("flatten", index), name, ())
+    sets = [_set_field(part, common["name"], index, *pair) for index, pair in enumerate(model.set.items())]
+    return ReshapeTransform(
+        **common,
+        rename=tuple(model.rename.items()),
+        remove=tuple(model.remove),
+        cast=tuple(model.cast.items()),
+        flatten=tuple(model.flatten),
+        set=tuple(sets),
+    )
+
+
+def _set_field(part: Part, name: str, index: int, target: str, sql: str) -> SetField:
+    _check_field(part, ("set", target), target, SET_FIELDS)
+    line = part.expression(("set", target), sql, wants=_WANTED.get(target, "any"))
+    return SetField(target=target, sql=sql, column=f"set_{name}_{index}", line=line)
+
+
+def _check_field(part: Part, key: tuple[str | int, ...], name: str, fields: tuple[str, ...]) -> None:
+    if name in fields or (name.startswith(PREFIX) and name != PREFIX):
+        return
+    if name in dict(EVENT_COLUMNS) and name != "attributes":
+        part.problem(key, f"{name!r} cannot be changed here; what can be is {', '.join((*fields, PREFIX + 'NAME'))}")
+    else:
+        part.unknown(key, "field", name, [*fields, f"{PREFIX}NAME"])
+
+
+TRANSFORM: Final = TransformType("reshape", ReshapeModel, ReshapeTransform, _compile)
