@@ -30,6 +30,10 @@ _COUNTERS: Final = {
     "elsewhere": "Messages received that another broker stores, since it leads their partition.",
     "acks": "Answers sent to reply subjects, errors among them.",
     "lost_acks": "Answers for which there was no connection.",
+    "service_requests": "Requests to recorded services.",
+    "service_replies": "Replies to them.",
+    "service_unanswered": "Requests to recorded services without a reply in time.",
+    "service_forgotten": "Requests to recorded services that were forgotten before a reply, for want of memory.",
 }
 _BY_REASON: Final = {
     "disconnects": "Connections lost, by what was the matter; plain messages published meanwhile are lost.",

@@ -4,7 +4,7 @@ They have no defaults of a broker: all brokers that hold partitions of a stream 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -17,6 +17,11 @@ GROUP: Final = "logboom.nats.group"
 ACK: Final = "logboom.nats.ack"
 KEY: Final = "logboom.nats.key"
 PARTITIONER: Final = "logboom.nats.partitioner"
+SERVICES: Final = "logboom.nats.services"
+REPLIES: Final = "logboom.nats.replies"
+
+REPLIES_DEFAULT: Final = "_INBOX.>"
+"""Where clients of NATS have their replies sent to, unless they are told another prefix."""
 
 SUBJECTS_MAX: Final = 100
 GROUP_LENGTH_MAX: Final = 200
@@ -125,6 +130,32 @@ class Subjects:
         return ",".join(subjects)
 
 
+@dataclass(frozen=True, slots=True)
+class Listened:
+    """Patterns of subjects that are listened to and not answered, separated by commas."""
+
+    type = SettingType.LIST
+    expected = (
+        f"up to {SUBJECTS_MAX} subjects of NATS, separated by commas and without blanks, with * for one token and > "
+        "for the rest; none that matches what another one does"
+    )
+
+    def parse(self, text: str) -> str:
+        subjects = [one.strip() for one in text.split(",")] if text.strip() else []
+        if len(subjects) > SUBJECTS_MAX:
+            raise ValueError(self.expected)
+        for place, subject in enumerate(subjects):
+            if (fault := pattern_fault(subject)) is not None:
+                raise ValueError(f"{self.expected}; {subject!r} {fault}")
+            if (other := _overlapping(subject, subjects[:place])) is not None:
+                raise ValueError(f"{self.expected}; {other!r} and {subject!r} would record a message twice")
+        return ",".join(subjects)
+
+
+def _overlapping(subject: str, others: Iterable[str]) -> str | None:
+    return next((other for other in others if overlap(without_partition(subject), without_partition(other))), None)
+
+
 def _partition_fault(subject: str) -> str | None:
     count = subject.split(".").count(PARTITION)
     if subject.count(PARTITION) != count:
@@ -184,7 +215,9 @@ def attachment_fault(overrides: Mapping[str, str], partitions: int) -> str | Non
 
     `partitions`: how many the stream has.
     """
-    subjects = [one.strip() for one in overrides.get(SUBJECTS, "").split(",") if one.strip()]
+    subjects = _listed(overrides.get(SUBJECTS, ""))
+    if (fault := _services_fault(overrides, subjects)) is not None:
+        return fault
     if not subjects:
         return None
     if overrides.get(ACK, AckWhen.COMMIT).strip() != AckWhen.NONE:
@@ -208,6 +241,21 @@ def attachment_fault(overrides: Mapping[str, str], partitions: int) -> str | Non
             f"{GROUP} is set, so nats-server gives each message to one broker, and {PARTITIONER}={choice.kind} may "
             f"choose another: set {PARTITIONER}=round_robin, or have {PARTITION} in {plain[0]!r}, or one partition"
         )
+    return None
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _services_fault(overrides: Mapping[str, str], subjects: Iterable[str]) -> str | None:
+    """What is wrong with the services that are recorded in a stream, beside what else it takes."""
+    replies = _listed(overrides.get(REPLIES, REPLIES_DEFAULT))
+    for service in _listed(overrides.get(SERVICES, "")):
+        if (other := _overlapping(service, subjects)) is not None:
+            return f"{SERVICES} has {service!r} and {SUBJECTS} has {other!r}: a request would be stored twice"
+        if (other := _overlapping(service, replies)) is not None:
+            return f"{SERVICES} has {service!r} and {REPLIES} has {other!r}: a reply would be taken for a request"
     return None
 
 

@@ -421,6 +421,26 @@ class StreamConfig:
             "partition 0, below the second of partition 1. round_robin: any, which keeps no order.",
         ),
     ] = "key"
+    nats_services: Annotated[
+        str,
+        Declared(
+            attachment.SERVICES,
+            None,
+            attachment.Listened(),
+            "Subjects of NATS that services answer: requests on them are recorded, and the replies to these, with the "
+            "reply subject as their key. Nothing is answered. The stream may have logboom.nats.subjects beside them.",
+        ),
+    ] = ""
+    nats_replies: Annotated[
+        str,
+        Declared(
+            attachment.REPLIES,
+            None,
+            attachment.Listened(),
+            "Where the replies to recorded requests come: all messages on these subjects are looked at. Nothing: "
+            "requests alone are recorded.",
+        ),
+    ] = attachment.REPLIES_DEFAULT
     nats_duplicate_window_ms: Annotated[
         int,
         Declared(

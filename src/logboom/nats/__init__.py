@@ -13,6 +13,7 @@ Rooms, lowest first; each imports only those before it:
     wire/             pure: what is in a message and in an ack (headers, envelopes, JetStream's JSON)
     link/             the connection that is kept up, and subscriptions on it
     ingress/          which subscriptions this broker holds, what becomes of a message
+    recording/        requests to services, and their replies, recorded into streams
     door              start and stop
 
 Subscriptions follow leaderships: a broker holds those of the partitions that it leads (`ingress.plan`). NATS cannot be

@@ -106,6 +106,14 @@ class NatsConfig(Settings):
     max_unsent_bytes: SizeBytes = Field(default=16 * MIB, ge=MIB)
     """Acks that the server has not read; above it the connection is not read until it has."""
 
+    reply_wait_s: DurationS = Field(default=10.0, gt=0)
+    """How long the replies to a request of a recorded service (`logboom.nats.services`) are waited for. Later ones are
+    not recorded."""
+
+    max_pending_request_bytes: SizeBytes = Field(default=16 * MIB, ge=MIB)
+    """Memory of the requests of a stream whose replies are waited for, some 400 bytes each. Above it the oldest are
+    forgotten: their replies are not recorded."""
+
     connect_timeout_s: DurationS = Field(default=5.0, gt=0)
     """How long a connection may take, with TLS and the log-in."""
 

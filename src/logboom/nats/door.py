@@ -13,6 +13,7 @@ from logboom.nats.ingress.ingress import Ingress
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link.link import Link
 from logboom.nats.metrics import NatsMetrics
+from logboom.nats.recording.recorder import ServiceRecorder
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -53,10 +54,12 @@ class NatsDoor:
             ids=broker.runtime.ids,
         )
         self._ingress = Ingress(services, broker.catalog)
+        self._recorder = ServiceRecorder(services, broker.catalog, config)
 
     def limits(self) -> Iterator[LimitUsage]:
         """How much of each limit is used."""
         yield LimitUsage("nats.max_inflight_bytes", self._budget.limit_bytes, self.metrics.inflight_bytes)
+        yield self._recorder.usage()
 
     def limit_hits(self) -> dict[str, int]:
         """How often each limit was reached."""
@@ -66,6 +69,7 @@ class NatsDoor:
         """Begin to connect, and to subscribe. Where NATS is not there yet, it is tried until it is."""
         self._link.start()
         self._ingress.start()
+        self._recorder.start()
 
     async def stop(self, grace_s: float) -> None:
         """Give other leaders what they have to store, subscribe to nothing any more, answer what has arrived, within
@@ -76,11 +80,13 @@ class NatsDoor:
             async with asyncio.timeout_at(deadline):
                 await self._ingress.handed_over()
                 self._ingress.stop()
+                self._recorder.stop()
                 await self._link.ended()
                 while self.metrics.inflight_bytes:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             pass
         self._ingress.stop()
+        self._recorder.stop()
         self._budget.close()
         await self._link.stop()

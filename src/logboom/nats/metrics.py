@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from logboom.base.errors import LogboomError
+
 
 @dataclass(slots=True)
 class NatsMetrics:
@@ -48,5 +50,19 @@ class NatsMetrics:
     """Answers that were sent, errors among them."""
     lost_acks: int = 0
     """Answers for which there was no connection."""
+    service_requests: int = 0
+    """Requests to recorded services."""
+    service_replies: int = 0
+    """Replies to them."""
+    service_unanswered: int = 0
+    """Requests to recorded services whose time was over without a reply."""
+    service_forgotten: int = 0
+    """Requests whose replies were not waited for any more, since the memory was needed for others."""
     inflight_bytes: int = 0
     """Gauge: memory of messages that have arrived and are not stored yet."""
+
+
+def reason_of(error: LogboomError) -> str:
+    """An error's kind as a word of metrics: `not_leader`."""
+    name = type(error).__name__.removesuffix("Error")
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")

@@ -17,6 +17,7 @@ from logboom.nats.ingress.desk import MESSAGE_BYTES, Desk, Doubt, Epochs, Heard,
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Delivery
+from logboom.nats.metrics import reason_of
 from logboom.nats.wire.acks import ack, error_ack
 from logboom.nats.wire.envelope import Sealed
 from logboom.nats.wire.messages import Message, Reader
@@ -257,7 +258,7 @@ class Intake:
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _refuse(self, replies: Sequence[bytes], error: LogboomError, sealed: Sealed | None = None) -> None:
-        metrics, reason = self._services.metrics, _reason(error)
+        metrics, reason = self._services.metrics, reason_of(error)
         told = error_ack(self._name, error) if sealed is None else sealed.ack(self._name, error, self._now_ns())
         answers = [commands.publish(reply, told) for reply in replies if reply]
         metrics.refused[reason] += len(answers)
@@ -279,9 +280,3 @@ class Intake:
                 self._services.metrics.acks += len(answers)
             else:
                 self._services.metrics.lost_acks += len(answers)
-
-
-def _reason(error: LogboomError) -> str:
-    """An error's kind as a word of metrics: `not_leader`."""
-    name = type(error).__name__.removesuffix("Error")
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
