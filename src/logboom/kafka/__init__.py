@@ -52,9 +52,3 @@ To add an API, add a file to apis; nothing else lists it. To add a setting, add 
 What must stay out of here: what a record means, which broker leads what, when something is committed, what is on the
 disk. Those are the broker's, because another protocol will be served beside this one.
 """
-
-from logboom.kafka.config import KafkaConfig
-from logboom.kafka.metrics import ApiMetrics, KafkaMetrics
-from logboom.kafka.server.door import KafkaDoor
-
-__all__ = ["ApiMetrics", "KafkaConfig", "KafkaDoor", "KafkaMetrics"]
