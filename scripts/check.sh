@@ -23,6 +23,11 @@ lint() {
     step contracts $BIN/lint-imports
 }
 
+# In a fresh clone each worker would compile all modules and tests anew: one process does it, while types are checked.
+compile_tests() {
+    $BIN/python -m pytest --collect-only --quiet -p no:cacheprovider > /dev/null 2>&1 || true  # the tests tell errors
+}
+
 run_tests() {
     # A group of tests that shares something costly stays on one worker; the longest tests come first (tests/conftest.py).
     step tests $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup --no-loadscope-reorder -m "not slow" "$@"
@@ -43,10 +48,15 @@ run_fuzz() {
         tests/kafka/test_fuzz_requests.py tests/faults/test_fuzz_life.py
 }
 
+compiling=
+if [[ " $* " == *" lint"*" test "* ]]; then
+    compile_tests &
+    compiling=$!
+fi
 for group in "$@"; do
     case $group in
         lint) lint ;;
-        test) run_tests ;;
+        test) ${compiling:+wait "$compiling"}; run_tests ;;
         faults) run_faults ;;
         cluster-faults) run_cluster_faults ;;
         fuzz) run_fuzz ;;
