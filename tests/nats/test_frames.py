@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from logboom.nats.link.frames import (
     LINE_BYTES_MAX,
+    Alike,
     Delivery,
     FrameError,
     FrameReader,
@@ -56,7 +57,7 @@ def fed(pieces: list[bytes]) -> list[Delivery | Notice]:
     found: list[Delivery | Notice] = []
     for piece in pieces:
         for event in reader.feed(piece):
-            found += event if isinstance(event, list) else [event]
+            found += event if isinstance(event, list | Alike) else [event]
     return found
 
 
@@ -68,6 +69,51 @@ def test_frames_are_read_in_their_order_however_they_arrive(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     assert fed(pieces) == events
+
+
+_FEW_SUBJECTS = st.builds(
+    Delivery,
+    st.integers(1, 2),
+    st.sampled_from([b"a", b"a.b"]),
+    st.sampled_from([b"", b"", b"", b"r", b"_INBOX.1.22"]),
+    st.sampled_from([b"", b"", b"", b"", b"", b"NATS/1.0\r\n\r\n"]),
+    st.one_of(
+        st.sampled_from([b"", b"12345", b"\r\n", b"\r\nMSG a 1 ", b"x\r\nMSG a 1 0\r\n\r\nMSG a 1 2\r\nyy\r\n"]),
+        st.binary(max_size=9),
+    ),
+)
+
+
+@given(st.lists(st.tuples(_FEW_SUBJECTS, st.sampled_from([1, 1, 2, 40])), max_size=8), st.data())
+def test_messages_of_one_subject_are_read_in_their_order(
+    repeated: list[tuple[Delivery, int]], data: st.DataObject
+) -> None:
+    events = [one for one, times in repeated for _ in range(times)]
+    stream = b"".join(map(written, events))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=4)))
+    pieces = [stream[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert fed(pieces) == events
+
+
+@given(st.lists(st.tuples(_FEW_SUBJECTS, st.integers(1, 20)), min_size=1, max_size=4), st.data())
+def test_changed_bytes_between_messages_of_one_subject(
+    repeated: list[tuple[Delivery, int]], data: st.DataObject
+) -> None:
+    stream = bytearray(b"".join(written(one) * times for one, times in repeated))
+    for _ in range(data.draw(st.integers(1, 4))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(FrameError):
+        fed([bytes(stream)])
+
+
+def test_a_burst_of_one_subject_comes_as_one_run() -> None:
+    stream = b"".join(b"MSG a 1 %b3\r\n%03d\r\n" % (b"r " if n % 10 == 9 else b"", n) for n in range(1_000))
+    (run,) = FrameReader().feed(stream)
+    assert isinstance(run, Alike)
+    assert len(run) == 1_000
+    assert run[9] == Delivery(1, b"a", b"r", b"", b"009")
+    assert [one.payload for one in run[5:7]] == [b"005", b"006"]
+    assert run[-1].payload == b"999"
 
 
 @given(st.lists(_DELIVERIES, min_size=1, max_size=4), st.data())

@@ -230,6 +230,30 @@ def test_the_short_way_and_the_long_way_read_alike(
     assert short == long
 
 
+@given(settings, subjects, st.lists(st.tuples(st.sampled_from([b"", b"", b"r", b"_INBOX.x"]), st.binary(max_size=20))))
+def test_messages_of_one_subject_read_as_each_alone(
+    chosen: tuple[str, str], subject: str, messages: list[tuple[bytes, bytes]]
+) -> None:
+    key, partitioner = chosen
+    one = Reader("s", key=key, ack="leader", partitioner=partitioner, partitions=3)
+    replies, payloads = [reply for reply, _ in messages], [payload for _, payload in messages]
+    together = one.read_alike(subject.encode(), replies, payloads, takes=lambda _: True)
+    alone = [one.read(subject.encode(), reply, b"", payload) for reply, payload in messages]
+    assert together is not None
+    assert together.contents == [each.content for each in alone if each is not None]
+    assert list(together.replies) == replies
+    assert together.acks == 1
+    assert {together.partition} >= {each.partition for each in alone if each is not None}
+    elsewhere = one.read_alike(subject.encode(), replies, payloads, takes=lambda index: index != together.partition)
+    assert elsewhere is not None
+    assert elsewhere.contents == []
+
+
+def test_messages_of_one_subject_are_read_one_by_one_where_one_is_in_an_envelope() -> None:
+    one = Reader("s", key="none", ack="commit")
+    assert one.read_alike(b"a", [b"", b""], [b"v", sealed(b"x")], takes=lambda _: True) is None
+
+
 def mutations(original: bytes) -> st.SearchStrategy[bytes]:
     """The bytes with some of them changed, cut or added."""
 

@@ -16,7 +16,7 @@ from logboom.broker.partition.publications import AppendInDoubtError, Published,
 from logboom.nats.ingress.desk import MESSAGE_BYTES, Desk, Doubt, Epochs, Heard, sizes
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
-from logboom.nats.link.frames import Delivery
+from logboom.nats.link.frames import Alike, Delivery
 from logboom.nats.metrics import reason_of
 from logboom.nats.wire.acks import ack, error_ack
 from logboom.nats.wire.envelope import Sealed
@@ -30,21 +30,51 @@ _MESSAGE: Final = attrgetter("message")
 
 
 class _Run:
-    """Messages on their way into one partition together."""
+    """Messages on their way into one partition together, each with what it came as, its record, and its reply."""
 
     __slots__ = ("acks", "by_all", "contents", "desk", "messages", "replies", "sealed", "size_bytes", "terms")
 
-    def __init__(self, desk: Desk, acks: int, by_all: bool) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        acks: int,
+        by_all: bool,
+        messages: Sequence[Delivery],
+        contents: list[bytes],
+        replies: Sequence[bytes],
+    ) -> None:
         self.desk = desk
         self.acks = acks
         self.by_all = by_all
-        self.messages: list[Delivery] = []
-        self.contents: list[bytes] = []
+        self.messages = messages
+        self.contents = contents
+        self.replies = replies
         self.terms: dict[int, Terms] = {}
-        self.replies: list[bytes] = []
         self.sealed: dict[int, Sealed] = {}
         """Those that came in envelopes, by their places: they are answered in another way."""
         self.size_bytes = 0
+        """The memory that they take, once they are published."""
+
+    def weigh(self) -> int:
+        """The memory that they take from now on."""
+        # Twice, as it came and as it is stored: what the next leader has to store gets there as it came.
+        self.size_bytes = 2 * sum(map(len, self.contents)) + MESSAGE_BYTES * len(self.contents)
+        return self.size_bytes
+
+    def heard(self, place: int) -> Heard:
+        """A message as it came."""
+        return Heard(self.messages[place], self.by_all)
+
+
+class _MixedRun(_Run):
+    """A run that is put together message by message."""
+
+    __slots__ = ("_messages", "_replies")
+
+    def __init__(self, desk: Desk, acks: int, by_all: bool) -> None:
+        self._messages: list[Delivery] = []
+        self._replies: list[bytes] = []
+        super().__init__(desk, acks, by_all, self._messages, [], self._replies)
 
     def add(self, message: Delivery, read: Message, sealed: Sealed | None) -> None:
         """One message more."""
@@ -53,15 +83,9 @@ class _Run:
             self.terms[place] = read.terms
         if sealed is not None:
             self.sealed[place] = sealed
-        self.messages.append(message)
+        self._messages.append(message)
         self.contents.append(read.content)
-        self.replies.append(read.reply)
-        # Twice, as it came and as it is stored: what the next leader has to store gets there as it came.
-        self.size_bytes += 2 * len(read.content) + MESSAGE_BYTES
-
-    def heard(self, place: int) -> Heard:
-        """A message as it came."""
-        return Heard(self.messages[place], self.by_all)
+        self._replies.append(read.reply)
 
 
 class _Desks(dict[int, Desk]):
@@ -110,7 +134,9 @@ class Intake:
 
     def _take(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
         desks = _Desks(self._desks.get)
-        runs: dict[int, _Run] = {}
+        if isinstance(messages, Alike) and self._take_alike(index, by_all, messages, desks):
+            return
+        runs: dict[int, _MixedRun] = {}
         elsewhere = 0
         for message in messages:
             subject, reply = message.subject, message.reply
@@ -132,11 +158,27 @@ class Intake:
                 elif not desks[to].is_open:
                     self._hold(desks[to], Heard(message, by_all))
                     continue
-                run = runs[to] = _Run(desks[to], read.acks, by_all)
+                run = runs[to] = _MixedRun(desks[to], read.acks, by_all)
             run.add(message, read, None if read.envelope is None else Sealed(read.envelope, subject, self._now_ns()))
         self._services.metrics.elsewhere += elsewhere
         for run in runs.values():
             self._publish(run)
+
+    def _take_alike(self, index: int | None, by_all: bool, messages: Alike, desks: _Desks) -> bool:
+        """Take messages of one subject all at once; False where they have to be looked at one by one."""
+        read = self._reader.read_alike(
+            messages.subject, messages.replies, messages.payloads, partition=index, takes=desks.takes
+        )
+        if read is None:
+            return False
+        if not read.contents:
+            self._services.metrics.elsewhere += len(messages)
+        elif desks[read.partition].is_open:
+            self._publish(_Run(desks[read.partition], read.acks, by_all, messages, read.contents, read.replies))
+        else:
+            for message in messages:
+                self._hold(desks[read.partition], Heard(message, by_all))
+        return True
 
     def _now_ns(self) -> int:
         return self._services.clock.wall_ms() * _MS_NS
@@ -144,7 +186,10 @@ class Intake:
     def _count(self, messages: Sequence[Delivery]) -> None:
         metrics = self._services.metrics
         metrics.received += len(messages)
-        metrics.received_bytes += sum(len(message.payload) + len(message.header) for message in messages)
+        if isinstance(messages, Alike):
+            metrics.received_bytes += sum(map(len, messages.payloads))
+        else:
+            metrics.received_bytes += sum([len(message.payload) + len(message.header) for message in messages])
 
     # --- into the partition, and back ---------------------------------------------------------------------------
 
@@ -161,7 +206,7 @@ class Intake:
             for place, reply in enumerate(run.replies):
                 self._refuse([reply], error, run.sealed.get(place))
             return
-        services.budget.took(run.size_bytes)
+        services.budget.took(run.weigh())
         services.publishing.publish(
             partition,
             run.contents,

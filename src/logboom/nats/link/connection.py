@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, cast
 
 from logboom.base.errors import LogboomError
 from logboom.nats.link import commands
-from logboom.nats.link.frames import Delivery, FrameError, FrameReader, Info, Ping, Pong, Refusal
+from logboom.nats.link.frames import Alike, FrameError, FrameReader, Info, Ping, Pong, Refusal, Run
 
 _PINGS_UNANSWERED_MAX: Final = 2
 _UNSENT: Final = "unsent"
@@ -31,7 +31,7 @@ class ConnectionLostError(LogboomError):
 class ConnectionUser(Protocol):
     """Who uses a connection."""
 
-    def delivered(self, run: list[Delivery]) -> None:
+    def delivered(self, run: Run) -> None:
         """Messages that came one behind the other, all of this read up to the next notice."""
 
     def told(self, info: Mapping[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             for event in self._reader.feed(data):
-                if isinstance(event, list):
+                if isinstance(event, list | Alike):
                     self._user.delivered(event)
                 else:
                     self._noticed(event)

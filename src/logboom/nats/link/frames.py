@@ -6,10 +6,12 @@
     PING, PONG, +OK, -ERR 'text'
 
 https://docs.nats.io/reference/reference-protocols/nats-protocol. Everything that is whole in what has arrived is read
-at once. Pure. Bytes of anything else raise FrameError, after which the reader is of no use.
+at once; messages of one subject that stand one behind the other are split in one go, into columns. Pure. Bytes of
+anything else raise FrameError, after which the reader is of no use.
 """
 
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias, overload
 
 from logboom.base.errors import LogboomError
 from logboom.base.units import KIB, MIB
@@ -22,6 +24,9 @@ _END: Final = b"\r\n"
 _MESSAGES: Final = (b"MSG ", b"HMSG ", b"MSG\t", b"HMSG\t")
 _WITH_REPLY: Final = 5
 _SHOWN_BYTES: Final = 40
+_ALIKE_FRAMES: Final = 16
+"""So many frames of the size of the first are looked at first when messages are split in one go; then more."""
+_ALIKE_BYTES_MAX: Final = 256 * KIB
 
 
 class FrameError(LogboomError):
@@ -38,6 +43,34 @@ class Delivery(NamedTuple):
     header: bytes
     """The header block, `NATS/1.0...`; empty where there is none."""
     payload: bytes
+
+
+class Alike(Sequence[Delivery]):
+    """Messages of one subscription and one subject, without headers, in their order; kept as columns."""
+
+    __slots__ = ("payloads", "replies", "sid", "subject")
+
+    def __init__(self, sid: int, subject: bytes) -> None:
+        self.sid = sid
+        self.subject = subject
+        self.replies: list[bytes] = []
+        self.payloads: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, place: int) -> Delivery: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Delivery]: ...
+    def __getitem__(self, place: int | slice) -> Delivery | Sequence[Delivery]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        return Delivery(self.sid, self.subject, self.replies[place], b"", self.payloads[place])
+
+
+Run: TypeAlias = list[Delivery] | Alike
+"""Messages that came one behind the other."""
 
 
 class Info(NamedTuple):
@@ -76,28 +109,25 @@ class FrameReader:
         """Of a frame that has not arrived whole."""
         return self._size_bytes
 
-    def feed(self, data: bytes) -> list[list[Delivery] | Notice]:
+    def feed(self, data: bytes) -> list[Run | Notice]:
         """What is whole now, in order: runs of messages, with the notices between them. Raises FrameError."""
         self._rest.append(data)
         self._size_bytes += len(data)
         if self._size_bytes < self._needed_bytes:
             return []
         buffer = data if len(self._rest) == 1 else b"".join(self._rest)
-        read: list[list[Delivery] | Notice] = []
+        read: list[Run | Notice] = []
         at, self._needed_bytes = _read(buffer, read)
         self._size_bytes = len(buffer) - at
         self._rest = [buffer[at:]] if self._size_bytes else []
         return read
 
 
-def _read(buffer: bytes, read: list[list[Delivery] | Notice]) -> tuple[int, int]:
+def _read(buffer: bytes, read: list[Run | Notice]) -> tuple[int, int]:
     """Read what is whole. How many bytes that was, and how many there must be behind it before it is worth to go on."""
     at = needed = 0
     while True:
-        run: list[Delivery] = []
-        at, needed = _read_run(buffer, at, run)
-        if run:
-            read.append(run)
+        at, needed = _read_messages(buffer, at, read)
         line_end = buffer.find(_END, at)
         if needed or line_end < 0:
             break
@@ -108,30 +138,79 @@ def _read(buffer: bytes, read: list[list[Delivery] | Notice]) -> tuple[int, int]
     return at, needed
 
 
-def _read_run(buffer: bytes, at: int, run: list[Delivery]) -> tuple[int, int]:
+def _read_messages(buffer: bytes, at: int, read: list[Run | Notice]) -> tuple[int, int]:
     """Read messages up to the first line of another kind, or the first that is not whole; as `_read`."""
-    end, find, make, deliver = len(buffer), buffer.find, Delivery._make, run.append
-    last, head = b"", _Head(0, b"", b"", 0, 0)
+    end, find, make, run = len(buffer), buffer.find, Delivery._make, list[Delivery]()
+    last, head, start = b"", _Head(0, b"", b"", 0, 0), b""
+    needed, open_ = 0, None
     while (line_end := find(_END, at)) >= 0:
         line = buffer[at:line_end]
-        if line != last:  # often many of one subject and one size come together
+        if line != last:
             if not line.startswith(_MESSAGES):
                 break
             last, head = line, _head(line)
+            start = b"" if head.header_size else b"MSG %b %d " % (head.subject, head.sid)
         sid, subject, reply, header_size, size = head
         body = line_end + 2
         body_end = body + size
         if body_end + 2 > end:
-            return at, body_end + 2 - at
+            needed = body_end + 2 - at
+            break
         if buffer[body_end : body_end + 2] != _END:
             raise FrameError("a message is longer than its line says")
-        if header_size:
-            split = body + header_size
-            deliver(make((sid, subject, reply, buffer[body:split], buffer[split:body_end])))
-        else:
-            deliver(make((sid, subject, reply, b"", buffer[body:body_end])))
+        if start and buffer.startswith(start, body_end + 2) and buffer.startswith(start, at):
+            alike, after = _read_alike(buffer, at, start, head, body_end + 2 - at)
+            if alike:
+                read += [run, alike] if run else [alike]
+                at, run, open_ = after, [], alike
+                continue
         at = body_end + 2
-    return at, 0
+        if open_ is not None and start and sid == open_.sid and subject == open_.subject:
+            open_.replies.append(reply)
+            open_.payloads.append(buffer[body:body_end])
+            continue
+        open_, split = None, body + header_size
+        run.append(make((sid, subject, reply, buffer[body:split], buffer[split:body_end])))
+    if run:
+        read.append(run)
+    return at, needed
+
+
+def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes: int) -> tuple[Alike, int]:
+    """Read frames that begin with `start`, of which there is a whole one at `at`, and where they end. The last one is
+    left to be read alone, since nothing behind it says that it is whole."""
+    alike, between, window = Alike(head.sid, head.subject), _END + start, _ALIKE_FRAMES * frame_bytes
+    while at < len(buffer):
+        pieces = buffer[at + len(start) : at + window].split(between)
+        pieces.pop()
+        taken = _take_columns(pieces, alike)
+        at += sum(map(len, pieces[:taken])) + taken * len(between)
+        if taken < len(pieces) or not taken:
+            break
+        window = min(4 * window, max(window, _ALIKE_BYTES_MAX))
+    return alike, at
+
+
+def _take_columns(pieces: list[bytes], alike: Alike) -> int:
+    """Add messages, each without the start of its line: how many, up to the first that is no whole message, since
+    what separates messages may be in its payload."""
+    parts = [piece.split(_END, 1) for piece in pieces]
+    try:
+        sizes = [int(size) for size, _ in parts]
+        payloads = [payload for _, payload in parts]
+    except ValueError:  # with a reply subject before the size, or no end of the line
+        sizes, payloads = [], []
+    if payloads and list(map(len, payloads)) == sizes:
+        alike.payloads += payloads
+        alike.replies += [b""] * len(payloads)
+        return len(payloads)
+    for taken, part in enumerate(parts):
+        reply, _, size = part[0].rpartition(b" ")
+        if len(part) == 1 or not size.isdigit() or int(size) != len(part[1]) or (reply and reply.split() != [reply]):
+            return taken
+        alike.replies.append(reply)
+        alike.payloads.append(part[1])
+    return len(parts)
 
 
 class _Head(NamedTuple):

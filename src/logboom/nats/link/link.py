@@ -24,7 +24,7 @@ from logboom.nats.config import NatsConfig
 from logboom.nats.link import commands
 from logboom.nats.link.connection import Connection, ConnectionLostError
 from logboom.nats.link.credentials import Credentials
-from logboom.nats.link.frames import Delivery
+from logboom.nats.link.frames import Alike, Run
 from logboom.nats.link.servers import ServerAddress, ServerPool, tls_context
 from logboom.nats.metrics import NatsMetrics
 
@@ -32,7 +32,7 @@ PAUSE_MIN_S: Final = 0.05
 _JITTER_STEPS: Final = 1_000
 _SID_OF: Final = attrgetter("sid")
 
-Receive = Callable[[list[Delivery]], None]
+Receive = Callable[[Run], None]
 """Takes messages of one subscription, in the order in which the server sent them."""
 
 
@@ -242,12 +242,18 @@ class Link:
 
     # --- the connection (ConnectionUser) ------------------------------------------------------------------------
 
-    def delivered(self, run: list[Delivery]) -> None:
+    def delivered(self, run: Run) -> None:
+        if isinstance(run, Alike):
+            self._hand_over(run.sid, run)
+            return
         for sid, group in groupby(run, _SID_OF):
-            wish = self._subscriptions.get(sid)
-            receive = wish.receive if wish is not None else self._ending.get(sid)
-            if receive is not None:
-                receive(list(group))
+            self._hand_over(sid, list(group))
+
+    def _hand_over(self, sid: int, run: Run) -> None:
+        wish = self._subscriptions.get(sid)
+        receive = wish.receive if wish is not None else self._ending.get(sid)
+        if receive is not None:
+            receive(run)
 
     def told(self, info: Mapping[str, Any]) -> None:
         self._is_clustered = bool(info.get("cluster"))

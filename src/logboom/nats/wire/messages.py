@@ -12,7 +12,7 @@ What belongs to the request and not to the message is not stored: expectations, 
 that would have JetStream do what is not done here are refused as by a stream of JetStream that does not allow it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 from logboom.base.ids import Offset
@@ -71,6 +71,30 @@ class Message(NamedTuple):
     """When the outcome is known: -1 at commit, 1 once the leader's disk has it, 0 at once."""
     envelope: Envelope | None = None
     """Where the outcome is to be told in its words (`envelope.Sealed`)."""
+
+
+class MessagesAlike(NamedTuple):
+    """Messages of one subject, ready to be published, none with terms or in an envelope."""
+
+    contents: list[bytes]
+    """Of their records."""
+    partition: int
+    replies: Sequence[bytes]
+    """Where the outcomes go; empty where nobody wants one."""
+    acks: int
+    """As of a single message."""
+
+
+class _Heads(dict[int, bytes]):
+    """Bytes that are the same in all records, and the size of what stands behind them, by that size."""
+
+    def __init__(self, before: bytes) -> None:
+        super().__init__()
+        self._before = before
+
+    def __missing__(self, size: int) -> bytes:
+        head = self[size] = self._before + varint(size)
+        return head
 
 
 class _Subject(NamedTuple):
@@ -143,6 +167,36 @@ class Reader:
         replied = (_TWO, _PACKED_REPLY, varint(len(reply)), reply) if reply else (_ONE,)
         content = b"".join((known.packed_key, varint(len(payload)), payload, *replied, known.packed))
         return Message(content, to, None, reply if self._acks else b"", self._acks)
+
+    def read_alike(
+        self,
+        subject: bytes,
+        replies: Sequence[bytes],
+        payloads: Sequence[bytes],
+        *,
+        partition: int | None = None,
+        takes: Callable[[int], bool],
+    ) -> MessagesAlike | None:
+        """Messages of one subject without headers, as `read` would read each; none where `takes` does not want their
+        partition. None: they have to be read one by one, because some are in envelopes."""
+        if [payload for payload in payloads if payload.startswith(MAGIC)]:
+            return None
+        known = self._subjects.get(subject) or self._learn(subject)
+        to = known.partition if partition is None else partition
+        if not takes(to):
+            return MessagesAlike([], to, (), self._acks)
+        heads, alone = _Heads(known.packed_key), _ONE + known.packed
+        if not any(replies):
+            contents = [heads[len(payload)] + payload + alone for payload in payloads]
+        else:
+            answered = _Heads(_TWO + _PACKED_REPLY)
+            contents = [
+                b"".join((heads[len(payload)], payload, answered[len(reply)], reply, known.packed))
+                if reply
+                else heads[len(payload)] + payload + alone
+                for payload, reply in zip(payloads, replies, strict=True)
+            ]
+        return MessagesAlike(contents, to, replies if self._acks else [b""] * len(replies), self._acks)
 
     def _learn(self, subject: bytes) -> _Subject:
         key = _key_of(self._key, subject)
