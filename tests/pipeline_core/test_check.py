@@ -219,7 +219,7 @@ def test_a_key_file_is_looked_for_beside_the_pipeline(tmp_path: Path) -> None:
     file = str(tmp_path / "p.yaml")
     (told,) = problems(with_key("key_file: secret"), file=file, environ={})
     assert told.endswith(
-        "p.yaml:3: transforms.masked.key_file: the key of a mask cannot be read from secret: No such file or directory"
+        "p.yaml:3: transforms.masked.key_file: the key cannot be read from secret: No such file or directory"
     )
     (tmp_path / "secret").write_text("short")
     (told,) = problems(with_key("key_file: secret"), file=file, environ={})

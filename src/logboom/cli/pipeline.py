@@ -5,6 +5,7 @@ import functools
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,13 @@ import typer
 
 from logboom.base.errors import LogboomError
 from logboom.base.settings import SettingsError, split_address, split_bootstrap
+from logboom.cli import pipeline_tools
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table, read_text
 
 pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
 letters = typer.Typer(no_args_is_help=True, help="What could not be parsed or delivered.")
 pipeline.add_typer(letters, name="dead-letters")
+pipeline_tools.register(pipeline)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
 Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")]
@@ -132,6 +135,8 @@ def run_tests(
     plan = _compiled(file)
     keys = load_keys(plan.key_refs(), os.environ, file.parent)
     with contextlib.ExitStack() as stack:
+        if plan.table_refs():
+            keys |= stack.enter_context(_tables(plan, file.parent))
         collect = collect_here if master is None else stack.enter_context(_collect_on(master, plan.name))
         failures = run_examples(plan, keys, collect)
     if as_json:
@@ -143,6 +148,16 @@ def run_tests(
         typer.echo(summary(plan.tests, failures))
     if failures:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _tables(plan: Any, base: Path) -> Iterator[dict[str, bytes]]:
+    """The tables of a plan as they are now, for as long as its examples run."""
+    from logboom.pipeline.enrich.store import TableStore
+
+    with tempfile.TemporaryDirectory() as directory:
+        store = TableStore(Path(directory), base, note)
+        yield store.paths(store.current(plan.table_refs()))
 
 
 @contextlib.contextmanager
@@ -241,6 +256,8 @@ def repin(
     """
     from logboom.pipeline.checkpoint.files import exclusive_lock
     from logboom.pipeline.edge.streams import StreamAdmin
+    from logboom.pipeline.edge.table_streams import TableStreams
+    from logboom.pipeline.enrich.store import TableStore
     from logboom.pipeline.mask.keys import load_keys
     from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.batch_planner import BatchPlanner
@@ -249,7 +266,9 @@ def repin(
     checkpoint = resolved(plan, plan.checkpoint)
     if not checkpoint.exists():
         fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
-    planner = BatchPlanner(plan, StreamAdmin(_bootstrap(plan, bootstrap)), checkpoint, load_keys, note)
+    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    tables = TableStore(checkpoint / "tables", file.parent, note, TableStreams(admin).newest)
+    planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables)
     with exclusive_lock(checkpoint / "lock", f"the checkpoint {checkpoint}"):
         written = planner.unfinished()
         if written is None:

@@ -32,8 +32,8 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
 - `plan`: the compiled pipeline as frozen nodes, and its layout: the numbered places where a record can be and the steps
   that route it onward. `event`: the columns of an event and its JSON form.
 - `findings`: what compiling a file has found so far.
-- `normalise`, `parse`, `mask`, `reshape`, `route`: the work on rows, pure functions over Arrow batches. `sql`: what SQL
-  a condition may use.
+- `normalise`, `parse`, `mask`, `reshape`, `seal`, `route`: the work on rows, pure functions over Arrow batches. `sql`:
+  what SQL a condition may use. `enrich`: tables, their versions, and rows found in them.
 - `transforms`: one file for each kind of transform; they register themselves, as formats do in `parse.formats`.
 - `execute`: runs a layout's steps over Spark's batches. `spark`: the JVM, the session, readers and writers.
 - `checkpoint`: files that survive a crash. `edge`: records in and out of the log.

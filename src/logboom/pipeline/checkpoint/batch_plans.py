@@ -6,7 +6,7 @@ another plan is decided in `logboom.pipeline.run.batch_planner`.
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ class _PinFile(msgspec.Struct, frozen=True):
     ends: dict[str, dict[str, int]] | None = None
     """None in pins that earlier versions wrote."""
     generation: int = 0
+    tables: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class PinnedPlan:
     """Where the plan's output streams ended before the batch could write the first record; None in old pins."""
     generation: int
     """How often the batch was pinned anew. Readers of edges tell the records of one generation from another's."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """The versions of the tables that it runs with, by `TableRef.id`."""
 
 
 def fingerprints(keys: Mapping[str, bytes]) -> dict[str, str]:
@@ -69,17 +72,24 @@ class BatchPlans:
             return None
         pin = msgspec.json.decode(path.read_bytes(), type=_PinFile)
         plan = self._read_plan((self._plans / f"{pin.plan}.plan").read_text())
-        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation)
+        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables)
 
-    def pin(self, batch: int, plan: Plan, keys: Mapping[str, bytes], ends: StreamEnds, generation: int = 0) -> None:
+    def pin(
+        self,
+        batch: int,
+        plan: Plan,
+        keys: Mapping[str, bytes],
+        ends: StreamEnds,
+        generation: int = 0,
+        tables: Mapping[str, str] | None = None,
+    ) -> None:
         """Durably pins a batch to a plan, before anything of it is written; `ends` as in `PinnedPlan`."""
         name = plan.content_hash()
         kept = self._plans / f"{name}.plan"
         if not kept.exists():
             write_durably(kept, plan.to_json().encode())
-        pin = _PinFile(
-            name, fingerprints(keys), {stream: dict(offsets) for stream, offsets in ends.items()}, generation
-        )
+        known_ends = {stream: dict(offsets) for stream, offsets in ends.items()}
+        pin = _PinFile(name, fingerprints(keys), known_ends, generation, dict(tables or {}))
         write_durably(self._batches / f"{batch}.json", msgspec.json.encode(pin))
         keep_last(self._batches, KEPT_BATCHES)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, write_durably
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.execute.stages import BYTES_IN, BYTES_OUT, COPIES, IN, MASKED, PLACE
+from logboom.pipeline.execute.stages import BYTES_IN, BYTES_OUT, COPIES, IN, MASKED, MISSED, PLACE
 from logboom.pipeline.plan.layout import Layout, Place
 
 KEPT_BATCHES: Final = 1_000
@@ -41,6 +41,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     masked: dict[str, int]
     """Places replaced in records, by the label of the rule."""
     batches: int = 1
+    missed: dict[str, int] = {}
+    """Keys that a table did not have, by the transform that looked them up."""
 
     @property
     def missing(self) -> int:
@@ -65,6 +67,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             dead=_sum(self.dead, other.dead),
             masked=_sum(self.masked, other.masked),
             batches=self.batches + other.batches,
+            missed=_sum(self.missed, other.missed),
         )
 
 
@@ -82,6 +85,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     ledger: Ledger
     total: Ledger
+    tables: dict[str, str] = {}
+    """The version of each table that it used, by `TableRef.id`."""
 
 
 class BatchLedgers:
@@ -91,13 +96,28 @@ class BatchLedgers:
         self._directory = directory
         make_dir(directory)
 
-    def record(self, *, batch: int, plan: str, started_at: str, duration_ms: int, ledger: Ledger) -> BatchRecord:
+    def record(
+        self,
+        *,
+        batch: int,
+        plan: str,
+        started_at: str,
+        duration_ms: int,
+        ledger: Ledger,
+        tables: Mapping[str, str] | None = None,
+    ) -> BatchRecord:
         """Keeps a balanced batch durably; BalanceError, and nothing kept, for one that is not."""
         ledger.check()
         before = self.last(before=batch)
         total = ledger if before is None else before.total.plus(ledger)
         entry = BatchRecord(
-            batch=batch, plan=plan, started_at=started_at, duration_ms=duration_ms, ledger=ledger, total=total
+            batch=batch,
+            plan=plan,
+            started_at=started_at,
+            duration_ms=duration_ms,
+            ledger=ledger,
+            total=total,
+            tables=dict(tables or {}),
         )
         write_durably(self._directory / f"{batch}.json", msgspec.json.encode(entry))
         keep_last(self._directory, KEPT_BATCHES)
@@ -135,6 +155,7 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
         dropped=at("dropped"),
         dead=at("dead"),
         masked={label: counts.get(f"{MASKED}:{label}", 0) for label in layout.plan.mask_labels()},
+        missed={label: counts.get(f"{MISSED}:{label}", 0) for label in layout.plan.miss_labels()},
     )
 
 

@@ -15,7 +15,7 @@ from logboom.base.settings import (
     parse_yaml,
     split_bootstrap,
 )
-from logboom.pipeline.config.directories import DirectoryCheck, check_keys
+from logboom.pipeline.config.directories import DirectoryCheck, check_keys, check_tables
 from logboom.pipeline.config.graph import Graph, arrange, check_names
 from logboom.pipeline.config.model import PipelineModel
 from logboom.pipeline.config.parts import sink_part, source_part, test_part, transform_part
@@ -160,6 +160,7 @@ def _check_outside(findings: Findings, graph: Graph, bootstrap: str | None, envi
     if environ is not None:
         directories.check_writable()
         check_keys(findings, file, graph.transforms, environ)
+        check_tables(findings, file, graph.transforms)
 
 
 def _text(findings: Findings, key: str) -> str | None:

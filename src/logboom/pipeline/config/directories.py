@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from logboom.base.settings import KeyPath
+from logboom.pipeline.enrich.sources import table_fault
 from logboom.pipeline.findings import Findings
 from logboom.pipeline.mask.keys import MaskKeyError, load_keys
 from logboom.pipeline.plan.nodes import Sink, Transform
@@ -111,6 +112,15 @@ def check_keys(findings: Findings, file: str, transforms: Sequence[Transform], e
                 load_keys((ref,), environ, Path(file).parent)
             except MaskKeyError as error:
                 findings.problem(path, str(error))
+
+
+def check_tables(findings: Findings, file: str, transforms: Sequence[Transform]) -> None:
+    """Whether tables that are files can be read, and have what is taken of them."""
+    for node in transforms:
+        for ref in node.table_refs:
+            fault = table_fault(ref, Path(file).parent)
+            if fault is not None:
+                findings.problem(("transforms", node.name, "table"), fault)
 
 
 def _overlap(path: Path, other: Path) -> str | None:

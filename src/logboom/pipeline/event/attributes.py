@@ -87,6 +87,26 @@ def number_of(text: str | None) -> float | None:
     return float(text) if text is not None and _number.match(text) is not None else None
 
 
+def with_member(attributes: pa.Array, name: str, values: pa.Array) -> pa.Array:
+    """The objects with one more member at their end, where there is a value and no member of that name. `values`: JSON
+    texts, null where there is none."""
+    member = f"{_encode(name).decode()}:"
+    has_value = pc.and_(values.is_valid(), attributes.is_valid())
+    may_have = pc.indices_nonzero(pc.fill_null(pc.match_substring(attributes, member), False))
+    if len(may_have):
+        taken = [name in _raw(text) for text in attributes.take(may_have).to_pylist()]
+        has_one = pc.is_in(pa.array(range(len(attributes)), may_have.type), value_set=may_have.filter(pa.array(taken)))
+        has_value = pc.and_(has_value, pc.invert(has_one))
+    is_empty = pc.equal(attributes, "{}")
+    front = pc.if_else(is_empty, "{", pc.binary_join_element_wise(_without_end(attributes), ",", ""))
+    longer = pc.binary_join_element_wise(front, member, values, "}", "")
+    return pc.if_else(has_value, longer, attributes)
+
+
+def _without_end(attributes: pa.Array) -> pa.Array:
+    return pc.utf8_slice_codeunits(attributes, 0, -1)
+
+
 @lru_cache(maxsize=256)
 def _reader(name: str) -> tuple[Any, tuple[tuple[str, tuple[str, ...]], ...]]:
     """A decoder of many objects that reads no more of each than the attribute needs, and where the value then is: the

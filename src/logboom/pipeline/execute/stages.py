@@ -18,7 +18,7 @@ from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.event.schema import ARROW_TYPES
 from logboom.pipeline.parse.lines import decoded_texts
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
-from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, EVENT_COLUMNS, WHEN_COLUMNS, mask_column
+from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, EVENT_COLUMNS, WHEN_COLUMNS, mask_column, missed_column
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.routing import needs_spark, route_rows
 from logboom.pipeline.route.rows import AT, Rows, rows_of
@@ -27,6 +27,7 @@ REPORT_AT: Final = -1_000_000
 """The place of the row of counts, which no record can have."""
 REPORT: Final = "report"
 IN, BYTES_IN, BYTES_OUT, COPIES, MASKED, PLACE = "in", "bytes_in", "bytes_out", "copies", "masked", "place"
+MISSED: Final = "missed"
 
 _TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
@@ -35,14 +36,20 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, int]).decode
 
 
-def flat_columns(labels: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
-    """Columns and SQL types of rows between two stages; `attributes` is JSON text here."""
+def flat_columns(counts: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
+    """Columns and SQL types of rows between two stages; `attributes` is JSON text here. `counts`: columns of counts."""
     event = [(name, "string" if kind == "variant" else kind) for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS)]
-    return (*event, (AT, "int"), *((mask_column(label), "int") for label in labels))
+    return (*event, (AT, "int"), *((name, "int") for name in counts))
 
 
-def _schema(labels: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in flat_columns(labels)])
+def _schema(counts: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in flat_columns(counts)])
+
+
+def _count_columns(step: KernelPass) -> dict[str, str]:
+    """By the column that a transform of a pass counts in: the name of the count."""
+    masked = {mask_column(label): f"{MASKED}:{label}" for label in step.labels}
+    return {**masked, **{missed_column(label): f"{MISSED}:{label}" for label in step.misses}}
 
 
 _FLAT: Final = _schema(())
@@ -203,10 +210,10 @@ class _Task:
 
     def _run_pass(self, rows: Rows, step: KernelPass) -> Rows:
         batch = run_pass(step, self.runner.keys, rows.flat())
-        for label in step.labels:
-            column = mask_column(label)
-            count(self.counts, f"{MASKED}:{label}", pc.sum(batch.column(column)).as_py() or 0)
-        return rows_of(batch.drop_columns([mask_column(label) for label in step.labels]))
+        columns = _count_columns(step)
+        for column, name in columns.items():
+            count(self.counts, name, pc.sum(batch.column(column)).as_py() or 0)
+        return rows_of(batch.drop_columns(list(columns)))
 
 
 def count(counts: Counts, name: str, more: int) -> None:
@@ -235,7 +242,7 @@ def _report_row(counts: Counts) -> pa.RecordBatch:
 
 def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
     """Runs each row through the kernels of the places it is at; a kernel gives as many rows as it gets."""
-    schema = _schema(kernel_pass.labels)
+    schema = _schema(tuple(_count_columns(kernel_pass)))
     if kernel_pass.reads_records:
         batch = _from_records(kernel_pass, keys, batch)
     for node in kernel_pass.nodes:
@@ -317,6 +324,6 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _absent(wanted: pa.Field, rows: int) -> pa.Array:
-    if wanted.name.startswith(mask_column("")):
+    if wanted.name.startswith((mask_column(""), missed_column(""))):
         return pa.repeat(pa.scalar(0, wanted.type), rows)
     return pa.nulls(rows, wanted.type)

@@ -1,4 +1,4 @@
-"""The secret keys of masks, read where the pipeline is started; executors get the bytes.
+"""The secret keys of masks and of encryption, read where the pipeline is started; executors get the bytes.
 
 Knows files and the environment.
 """
@@ -15,7 +15,7 @@ KEY_BYTES_MIN: Final = 16
 
 
 class MaskKeyError(LogboomError):
-    """The secret key of a mask cannot be read, or is too short to be one."""
+    """A secret key cannot be read, or is too short to be one."""
 
 
 def load_keys(
@@ -32,14 +32,14 @@ def _load_key(ref: KeyRef, environ: Mapping[str, str], directory: Path) -> bytes
     if ref.env is not None:
         text = environ.get(ref.env)
         if text is None:
-            raise MaskKeyError(f"set the environment variable {ref.env}: it holds the key of a mask")
+            raise MaskKeyError(f"set the environment variable {ref.env}: it holds a key of the pipeline")
         key = text.encode()
     else:
         try:
             key = (directory / str(ref.file)).read_bytes().strip()
         except (OSError, ValueError) as error:  # ValueError: a path with a null character
             reason = getattr(error, "strerror", None) or error
-            raise MaskKeyError(f"the key of a mask cannot be read from {ref.file}: {reason}") from error
+            raise MaskKeyError(f"the key cannot be read from {ref.file}: {reason}") from error
     if len(key) < KEY_BYTES_MIN:
-        raise MaskKeyError(f"the key of a mask in {ref.id} is too short: give it at least {KEY_BYTES_MIN} bytes")
+        raise MaskKeyError(f"the key in {ref.id} is too short: give it at least {KEY_BYTES_MIN} bytes")
     return key

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.event.json import escaped, time_texts
 from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.parse.lines import decoded_texts
@@ -31,7 +32,7 @@ def with_record_fields(
     index = parsed.schema.get_field_index("attributes")
     attributes = parsed.column(index)
     for name, part in wanted:
-        attributes = _with_member(attributes, name, _json_of(raw, part))
+        attributes = with_member(attributes, name, _json_of(raw, part))
     return parsed.set_column(index, "attributes", attributes)
 
 
@@ -58,22 +59,3 @@ def _headers(pairs: list[dict[str, Any]] | None) -> dict[str, str]:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', escaped(texts), '"', "")
-
-
-def _with_member(attributes: pa.Array, name: str, values: pa.Array) -> pa.Array:
-    """JSON objects with one more member at their end, where there is a value and no member of that name."""
-    member = f"{_encode(name).decode()}:"
-    has_value = pc.and_(values.is_valid(), attributes.is_valid())
-    may_have = pc.indices_nonzero(pc.fill_null(pc.match_substring(attributes, member), False))
-    if len(may_have):
-        taken = [name in msgspec.json.decode(text) for text in attributes.take(may_have).to_pylist()]
-        has_one = pc.is_in(pa.array(range(len(attributes)), may_have.type), value_set=may_have.filter(pa.array(taken)))
-        has_value = pc.and_(has_value, pc.invert(has_one))
-    is_empty = pc.equal(attributes, "{}")
-    front = pc.if_else(is_empty, "{", pc.binary_join_element_wise(_without_end(attributes), ",", ""))
-    longer = pc.binary_join_element_wise(front, member, values, "}", "")
-    return pc.if_else(has_value, longer, attributes)
-
-
-def _without_end(attributes: pa.Array) -> pa.Array:
-    return pc.utf8_slice_codeunits(attributes, 0, -1)

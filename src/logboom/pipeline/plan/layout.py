@@ -103,6 +103,11 @@ class KernelPass:
         """Labels under which its transforms count what they replaced, each once."""
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.mask_labels))
 
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """Names under which its transforms count what their tables do not have."""
+        return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.miss_labels))
+
 
 Step = Layer | KernelPass
 

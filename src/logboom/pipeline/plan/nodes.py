@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import msgspec
 
 from logboom.pipeline.plan.outcomes import LayerScope, Outcome
+from logboom.pipeline.plan.tables import TableRef
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -89,6 +90,11 @@ def mask_column(label: str) -> str:
     return f"masked_{label}"
 
 
+def missed_column(name: str) -> str:
+    """The int column in which a transform counts, by row, the keys that its table does not have."""
+    return f"missed_{name}"
+
+
 class AbstractStruct(msgspec.StructMeta, ABCMeta):
     """The metaclass of structs with abstract methods: one that leaves a method out cannot be made."""
 
@@ -142,6 +148,11 @@ class Transform(Consumer, frozen=True, kw_only=True):
         """The secret keys that it works with."""
         return ()
 
+    @property
+    def table_refs(self) -> tuple[TableRef, ...]:
+        """The tables that it looks up. `keys` has the path of each one's file under `TableRef.id`."""
+        return ()
+
 
 class KernelTransform(Transform, frozen=True, kw_only=True):
     """A transform that works on the columns of whole Arrow batches.
@@ -168,6 +179,11 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
     @property
     def mask_labels(self) -> tuple[str, ...]:
         """Labels under which it counts, by row, what it replaced: one count column each (see `mask_column`)."""
+        return ()
+
+    @property
+    def miss_labels(self) -> tuple[str, ...]:
+        """Names under which it counts, by row, keys that a table does not have (see `missed_column`)."""
         return ()
 
     @property
@@ -351,6 +367,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Labels of all masks, each once: the count columns an event may carry."""
         kernels = (node for node in self.transforms if isinstance(node, KernelTransform))
         return tuple(dict.fromkeys(label for kernel in kernels for label in kernel.mask_labels))
+
+    def miss_labels(self) -> tuple[str, ...]:
+        """Names of all transforms that look up tables."""
+        kernels = (node for node in self.transforms if isinstance(node, KernelTransform))
+        return tuple(dict.fromkeys(label for kernel in kernels for label in kernel.miss_labels))
+
+    def table_refs(self) -> tuple[TableRef, ...]:
+        """The tables that are read before a batch runs."""
+        return tuple(ref for node in self.transforms for ref in node.table_refs)
 
     def key_refs(self) -> tuple[KeyRef, ...]:
         """The secret keys to be found before the plan can run."""

@@ -16,7 +16,7 @@ Knows pins, the log and Spark's offsets of the router. Must not know how a batch
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from logboom.pipeline.checkpoint.spark_log import Offsets, offsets_of, unfinishe
 from logboom.pipeline.edge.letters import headers_of
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.enrich.store import TableStore
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import KeyRef, Plan
@@ -84,9 +85,17 @@ class BatchPlanner:
     """Pins the batches of one pipeline."""
 
     def __init__(
-        self, plan: Plan, admin: StreamAdmin, checkpoint: Path, load_keys: LoadKeys, notify: Callable[[str], None]
+        self,
+        plan: Plan,
+        admin: StreamAdmin,
+        checkpoint: Path,
+        load_keys: LoadKeys,
+        notify: Callable[[str], None],
+        tables: TableStore | None = None,
     ) -> None:
+        """`tables`: None for a plan that has none."""
         self._plan = plan
+        self._tables = tables
         self._admin = admin
         self._query = checkpoint / "router"
         self._load_keys = load_keys
@@ -104,7 +113,7 @@ class BatchPlanner:
         keys_now = fingerprints(self._load_keys(pin.plan.key_refs()))
         changed = sorted(name for name, mark in pin.keys.items() if keys_now.get(name) != mark)
         if pin.plan_hash == self._plan.content_hash() and not changed:
-            return pin
+            return self._with_tables(batch, pin)
         if pin.ends is not None and next(self._written(batch, pin), None) is None:
             self._notify(f"batch {batch} had written nothing yet: it runs with the pipeline as it is now")
             return self._pin(batch, outputs, pin.generation + 1)
@@ -118,7 +127,21 @@ class BatchPlanner:
             f"batch {batch} was partly written before the pipeline was edited: it goes on as it began; "
             f"{_REPIN} {self._plan.file} tells what a change would repeat"
         )
-        return pin
+        return self._with_tables(batch, pin)
+
+    def _with_tables(self, batch: int, pin: PinnedPlan) -> PinnedPlan:
+        """The pin with tables that are there: those it began with, or, for a version that is gone, today's."""
+        gone = [] if self._tables is None else self._tables.missing(pin.tables)
+        if self._tables is None or not gone:
+            return pin
+        for name in gone:
+            version, table = pin.tables[name], name.replace(":", " of ", 1)
+            self._notify(
+                f"batch {batch} began with version {version} of the {table}, which is not in the checkpoint any more: "
+                "it goes on with the table as it is now"
+            )
+        refs = [ref for ref in pin.plan.table_refs() if ref.id in gone]
+        return replace(pin, tables={**pin.tables, **self._tables.current(refs)})
 
     def unfinished(self) -> Written | None:
         """What the batch that runs next has written already; None where there is none or it has never run."""
@@ -147,8 +170,9 @@ class BatchPlanner:
     def _pin(self, batch: int, outputs: Mapping[str, int], generation: int) -> PinnedPlan:
         keys = self._load_keys(self._plan.key_refs())
         ends = self._admin.ends(outputs)
-        self._plans.pin(batch, self._plan, keys, ends, generation)
-        return PinnedPlan(self._plan, self._plan.content_hash(), fingerprints(keys), ends, generation)
+        tables = {} if self._tables is None else self._tables.current(self._plan.table_refs())
+        self._plans.pin(batch, self._plan, keys, ends, generation, tables)
+        return PinnedPlan(self._plan, self._plan.content_hash(), fingerprints(keys), ends, generation, tables)
 
     def _written(self, batch: int, pin: PinnedPlan) -> Iterator[tuple[str, int]]:
         """Streams and how many records of the batch stand in them, a few at a time."""

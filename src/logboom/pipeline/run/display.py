@@ -114,6 +114,7 @@ def balance_lines(snapshot: Snapshot) -> list[str]:
         *(_named("dropped by", ledger.dropped)),
         *(_named("dead at", ledger.dead)),
         *(_named("masked", ledger.masked)),
+        *(_named("missed", ledger.missed)),
         *(
             f"  delivered to {name}: {sink.rows:,}, repeats left out {sink.repeats:,}, dead {sink.dead:,}"
             for name, sink in snapshot.sinks.items()
@@ -160,6 +161,7 @@ def _tables(snapshot: Snapshot) -> Group:
         ("dropped by", snapshot.now.dropped, snapshot.total.dropped),
         ("dead at", snapshot.now.dead, snapshot.total.dead),
         ("masked", snapshot.now.masked, snapshot.total.masked),
+        ("missed", snapshot.now.missed, snapshot.total.missed),
     ):
         for name in sorted(set(now) | set(ever)):
             if ever.get(name) or what in ("in", "out"):
@@ -191,6 +193,7 @@ class _Metrics(Collector):
             ("records_dropped", "rule", ledger.dropped, "Records dropped by a rule"),
             ("dead_letters", "stage", ledger.dead, "Records that became dead letters"),
             ("masked", "kind", ledger.masked, "Values masked"),
+            ("missed", "table", ledger.missed, "Keys that a table did not have, by the transform that looked them up"),
             ("delivered", "sink", {sink: at.rows for sink, at in snapshot.sinks.items()}, "Events delivered"),
             ("delivery_failures", "sink", {sink: at.failures for sink, at in snapshot.sinks.items()}, "Failed tries"),
         ):

@@ -22,12 +22,16 @@ from logboom.pipeline.checkpoint.spark_log import unfinished_batch
 from logboom.pipeline.edge.emitter import LogTaskEmitter
 from logboom.pipeline.edge.record_encoder import RecordEncoder
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, OWN_CONFIGS, StreamAdmin
+from logboom.pipeline.edge.table_streams import TableStreams
+from logboom.pipeline.enrich.sources import TableError
+from logboom.pipeline.enrich.store import TableStore
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
 from logboom.pipeline.execute.stages import REPORT, sum_reports
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
+from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.outputs import bindings_of, place_streams
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
@@ -64,7 +68,9 @@ class Router:
         self._load_keys = load_keys
         self._stop = stop
         self._on_batch = on_batch
-        self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify)
+        base = resolved(plan, ".")
+        self._tables = TableStore(checkpoint / "tables", base, notify, TableStreams(admin).newest)
+        self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify, self._tables)
         self.ledgers = BatchLedgers(checkpoint / "ledger")
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
@@ -128,7 +134,7 @@ class Router:
         # start tells from these whether the batch wrote anything.
         try:
             pinned = self._planner.choose(batch, self._prepared(self._plan).streams)
-        except KeyChangedError as error:
+        except (KeyChangedError, TableError) as error:
             self.fatal = error
             raise
         prepared = self._prepared(pinned.plan)
@@ -139,7 +145,8 @@ class Router:
         # One job: each task parses, masks and routes its part, writes the records to the log itself, waits until they
         # are committed and answers with one row of counts.
         try:
-            task_reports = Flow(raw.sparkSession, prepared.layout, prepared.keys).sent(raw, emitter).collect()
+            keys = {**prepared.keys, **self._tables.paths(pinned.tables)}
+            task_reports = Flow(raw.sparkSession, prepared.layout, keys).sent(raw, emitter).collect()
         except Exception:  # not BLE001: it is raised again behind the clean-up
             # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all anew.
             self._prepared_plans.clear()
@@ -153,6 +160,7 @@ class Router:
                 started_at=started_at,
                 duration_ms=round((time.monotonic() - start) * 1_000),
                 ledger=ledger_of(prepared.layout, counts),
+                tables=pinned.tables,
             )
         except BalanceError as error:
             self.fatal = error

@@ -1,0 +1,54 @@
+"""`logboom pipeline decrypt`: what an `encrypt` has sealed, for whoever holds the key."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logboom.cli.common import fail, note, plural
+
+
+def decrypt(
+    key: Annotated[
+        list[str],
+        typer.Option(
+            "--key",
+            metavar="NAME=env:VARIABLE|file:PATH",
+            help="The key of a name, and where it is; repeatable.",
+        ),
+    ],
+) -> None:
+    """Read lines of JSON, such as `logboom tail` writes, and write them with what was encrypted in clear.
+
+    Values under keys that are not given stay as they are. Exit code 1 where a value cannot be decrypted.
+    """
+    from logboom.pipeline.mask.keys import load_keys
+    from logboom.pipeline.plan.nodes import KeyRef
+    from logboom.pipeline.seal.cipher import KEY_NAME, Cipher
+    from logboom.pipeline.seal.reading import Opener
+
+    ciphers = {}
+    for given in key:
+        name, _, place = given.partition("=")
+        kind, _, where = place.partition(":")
+        if not KEY_NAME.fullmatch(name) or kind not in ("env", "file") or not where:
+            fail(f"--key {given}: write it as NAME=env:VARIABLE or NAME=file:PATH")
+        ref = KeyRef(env=where) if kind == "env" else KeyRef(file=where)
+        ciphers[name] = Cipher(name, load_keys((ref,), os.environ, Path())[ref.id])
+    opener = Opener(ciphers)
+    out = sys.stdout.buffer
+    for line in sys.stdin.buffer:
+        out.write(opener.line(line.rstrip(b"\r\n")) + b"\n")
+    out.flush()
+    for name in sorted(opener.unknown):
+        note(f"there are values under the key {name}, which was not given")
+    if opener.failed:
+        count = plural(opener.failed, "value")
+        fail(f"{count} could not be decrypted: changed, or encrypted under another key of that name")
+
+
+def register(pipeline: typer.Typer) -> None:
+    """Adds the commands to `logboom pipeline`."""
+    pipeline.command("decrypt")(decrypt)

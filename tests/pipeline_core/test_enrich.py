@@ -1,0 +1,264 @@
+"""The transform `enrich`: tables of every kind, their versions, and what is counted."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.support.mmdb import mmdb
+
+from logboom.base.settings import SettingsError
+from logboom.pipeline.checkpoint.ledger import ledger_of
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.enrich.sources import Rows, TableError
+from logboom.pipeline.enrich.store import TableStore
+from logboom.pipeline.event.schema import EVENT_SCHEMA
+from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.stages import MISSED, conform
+from logboom.pipeline.plan.layout import Layout
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.registry import read_plan
+from logboom.pipeline.transforms.enrich import EnrichTransform
+
+HOSTS = '\ufeffip,team,rack,note\n192.0.2.1,shop,007,"a ""b"""\n192.0.2.2,search,,\n,nobody,1,\n192.0.2.1,cart,008,x\n'
+
+
+def compiled(
+    directory: Path, table: Mapping[str, Any], *, environ: Mapping[str, str] | None = None, **keys: Any
+) -> Plan:
+    keys = {"on": "attributes.client.address", "fields": {"team": "service", "rack": "attributes.rack"}, **keys}
+    document = {
+        "name": "tests",
+        "checkpoint": str(directory / "checkpoint"),
+        "sources": {"s": {"type": "stream", "stream": "web"}},
+        "transforms": {
+            "parsed": {"type": "parse", "inputs": ["s"], "rules": [{"format": "json"}]},
+            "named": {"type": "enrich", "inputs": ["parsed"], "table": table, **keys},
+        },
+        "sinks": {"out": {"type": "console", "inputs": ["named"]}},
+    }
+    return compile_pipeline(json.dumps(document), str(directory / "test.yaml"), environ=environ)
+
+
+def enriched(directory: Path, plan: Plan, *events: Mapping[str, Any]) -> tuple[list[Any], list[int]]:
+    """Events behind the transform, and which keys it missed."""
+    node = plan.transforms[1]
+    assert isinstance(node, EnrichTransform)
+    store = TableStore(directory / "tables", directory, pytest.fail)
+    keys = store.paths(store.current(plan.table_refs()))
+    rows = [{**event, "attributes": json.dumps(event.get("attributes", {}), separators=(",", ":"))} for event in events]
+    batch = node.run(conform(pa.RecordBatch.from_pylist(rows, schema=EVENT_SCHEMA), EVENT_SCHEMA), keys)
+    found: list[Any] = batch.to_pylist()
+    for row in found:
+        row["attributes"] = json.loads(row["attributes"])
+    return found, batch.column("missed_named").to_pylist()
+
+
+def address(text: str, **more: Any) -> dict[str, Any]:
+    return {"attributes": {"client.address": text, **more}}
+
+
+def test_a_csv_table(tmp_path: Path) -> None:
+    (tmp_path / "hosts.csv").write_text(HOSTS)
+    plan = compiled(tmp_path, {"type": "csv", "path": "hosts.csv", "key": "ip"}, environ={})
+    assert read_plan(plan.to_json()) == plan
+    rows, missed = enriched(
+        tmp_path,
+        plan,
+        address("192.0.2.1"),
+        address("192.0.2.2", rack=5),
+        {"service": "own", **address("192.0.2.1", rack="mine")},
+        address("192.0.2.9"),
+        {},
+    )
+    assert [row["service"] for row in rows] == ["cart", "search", "own", None, None]
+    assert [row["attributes"].get("rack") for row in rows] == ["008", 5, "mine", None, None]
+    assert missed == [0, 0, 0, 1, 0]
+
+
+def test_a_parquet_table(tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 2], "team": ["a", None], "rack": [1.5, 2.0]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    plan = compiled(tmp_path, {"type": "parquet", "path": "t.parquet", "key": "id"})
+    rows, missed = enriched(tmp_path, plan, address("1"), {"attributes": {"client": {"address": 2}}})
+    assert [(row["service"], row["attributes"]["rack"]) for row in rows] == [("a", 1.5), (None, 2.0)]
+    assert missed == [0, 0]
+
+
+def test_a_file_of_maxmind(tmp_path: Path) -> None:
+    place = {
+        "country": {"iso_code": "NO", "names": {"en": "Norway"}},
+        "location": {"latitude": 59.9, "longitude": 10.7},
+    }
+    (tmp_path / "city.mmdb").write_bytes(
+        mmdb({"192.0.2.0/25": place, "198.51.100.7/32": {"autonomous_system_number": 64500}})
+    )
+    plan = compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, environ={}, fields={})
+    addresses = ("192.0.2.127", "192.0.2.128", "198.51.100.7", "::1", "no address", "")
+    rows, missed = enriched(tmp_path, plan, *map(address, addresses))
+    assert rows[0]["attributes"] == {
+        "client.address": "192.0.2.127",
+        "geo.country_iso_code": "NO",
+        "geo.country_name": "Norway",
+        "geo.latitude": 59.9,
+        "geo.longitude": 10.7,
+    }
+    assert rows[2]["attributes"]["as.number"] == 64500
+    assert missed == [0, 1, 0, 1, 1, 1]
+
+
+class _Server(BaseHTTPRequestHandler):
+    answer: bytes = b""
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[_Server]]]:
+    class Handler(_Server):
+        pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as found:
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{found.server_port}/teams", Handler
+        finally:
+            found.shutdown()
+            thread.join(10)
+
+
+def test_a_table_over_http_is_asked_again_and_stays_where_it_fails(
+    tmp_path: Path, server: tuple[str, type[_Server]]
+) -> None:
+    url, handler = server
+    clock, said = [0.0], list[str]()
+    plan = compiled(tmp_path, {"type": "json", "url": url, "key": "ip", "refresh": "10s"})
+    store = TableStore(tmp_path / "tables", tmp_path, said.append, now=lambda: clock[0])
+    handler.answer = b'{"broken'
+    with pytest.raises(TableError, match=r"^the table of named cannot be read from http://127.0.0.1:\d+/teams: "):
+        store.current(plan.table_refs())
+    handler.answer = json.dumps([{"ip": 7, "team": "a"}, {"team": "no key"}]).encode()
+    first = store.current(plan.table_refs())
+    handler.answer = b'{"7": {"team": "b"}, "8": "text"}'
+    assert store.current(plan.table_refs()) == first
+    clock[0] = 10.0
+    second = store.current(plan.table_refs())
+    assert second != first
+    assert store.missing(first) == store.missing(second) == []
+    assert json.loads(Path(store.paths(second)["table:named"].decode()).read_bytes())["8"] == {"value": "text"}
+    clock[0], handler.status = 20.0, 500
+    assert store.current(plan.table_refs()) == second
+    restarted = TableStore(tmp_path / "tables", tmp_path, said.append)
+    assert restarted.current(plan.table_refs()) == second
+    assert said == 2 * [f"the table of named cannot be read from {url}: Internal Server Error; it stays as it was"]
+
+
+def test_a_file_that_changes_is_another_version_and_old_ones_are_kept_for_a_while(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, {"type": "csv", "path": "t.csv", "key": "ip"})
+    said: list[str] = []
+    store = TableStore(tmp_path / "tables", tmp_path, said.append)
+    versions = []
+    for number in range(12):
+        (tmp_path / "t.csv").write_text(f"ip,team,rack\n{'1' * (number + 1)},a,b\n")
+        versions.append(store.current(plan.table_refs()))
+    assert len({version["table:named"] for version in versions}) == 12
+    assert store.missing(versions[-1]) == store.missing(versions[-5]) == []
+    assert store.missing(versions[0]) == ["table:named"]
+    (tmp_path / "t.csv").unlink()
+    assert store.current(plan.table_refs()) == versions[-1] == store.current(plan.table_refs())
+    assert len(said) == 1
+
+
+def test_a_stream_is_read_by_whoever_knows_the_log(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, {"type": "stream", "stream": "teams"})
+    store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
+    with pytest.raises(TableError, match="is the stream teams, which is not read here"):
+        store.current(plan.table_refs())
+    clock = [0.0]
+    given: list[Rows] = [{"a": {"team": "x"}}, {"a": {"team": "x"}, "b": {"value": 1}}]
+    store = TableStore(
+        tmp_path / "tables", tmp_path, pytest.fail, lambda _, rows: given[len(rows)], now=lambda: clock[0]
+    )
+    first = store.current(plan.table_refs())
+    clock[0] = 60.0
+    assert store.current(plan.table_refs()) != first
+
+
+def test_examples_and_the_ledger_count_what_was_missed(tmp_path: Path) -> None:
+    (tmp_path / "hosts.csv").write_text(HOSTS)
+    text = """
+name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  named:
+    type: enrich
+    inputs: [parsed]
+    table: {type: csv, path: hosts.csv, key: ip}
+    on: "coalesce(attributes.ip, host)"
+    fields: {team: attributes.team}
+sinks: {all: {type: console, inputs: [named]}}
+tests:
+  - name: teams
+    input:
+      - {source: web, value: '{"ip": "192.0.2.1"}'}
+      - {source: web, value: '{"host": "none"}'}
+      - {source: web, value: '{'}
+    expect:
+      - {at: all, count: 1, fields: {attributes.team: cart}}
+      - {at: all, count: 2}
+"""
+    plan = compile_pipeline(text, str(tmp_path / "shop.yaml"))
+    store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
+    assert run_examples(plan, store.paths(store.current(plan.table_refs())), collect_here) == []
+    assert ledger_of(Layout(plan), {f"{MISSED}:named": 3}).missed == {"named": 3}
+
+
+@pytest.mark.parametrize(
+    ("table", "keys", "message"),
+    [
+        (
+            {"type": "csv", "path": "none.csv", "key": "ip"},
+            {},
+            "cannot be read from none.csv: No such file or directory",
+        ),
+        (
+            {"type": "csv", "path": "hosts.csv", "key": "ipp"},
+            {},
+            "it has no column 'ipp'; there are ip, team, rack, note",
+        ),
+        (
+            {"type": "csv", "path": "hosts.csv", "key": "ip"},
+            {"fields": {"taem": "service"}},
+            "has 'taem' (did you mean 'team'?)",
+        ),
+        ({"type": "csv", "path": "hosts.csv"}, {}, "needs key"),
+        ({"type": "csv", "url": "http://x", "key": "ip"}, {}, "goes not with type csv"),
+        ({"type": "json", "path": "a", "url": "http://x"}, {}, "needs path or url, not both"),
+        ({"type": "json", "url": "ftp://x"}, {}, "should begin with http"),
+        ({"type": "stream", "stream": "a b"}, {}, "is no name for a stream"),
+        ({"type": "geoip", "path": "hosts.csv"}, {}, "cannot be read as a file of MaxMind"),
+        ({"type": "csv", "path": "hosts.csv", "key": "ip"}, {"on": "lower(host)"}, "should be a text"),
+        ({"type": "csv", "path": "hosts.csv", "key": "ip"}, {"on": "severity_number"}, "should be a text"),
+        ({"type": "csv", "path": "hosts.csv", "key": "ip"}, {"fields": {"team": "time"}}, "unknown field 'time'"),
+        ({"type": "csv", "path": "hosts.csv", "key": "ip"}, {"fields": {}}, "needs fields"),
+    ],
+)
+def test_faults_of_a_file(tmp_path: Path, table: Mapping[str, Any], keys: Mapping[str, Any], message: str) -> None:
+    (tmp_path / "hosts.csv").write_text(HOSTS)
+    with pytest.raises(SettingsError) as caught:
+        compiled(tmp_path, table, environ={}, **keys)
+    assert message in str(caught.value)
