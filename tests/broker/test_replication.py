@@ -116,6 +116,43 @@ async def test_a_full_disk_of_a_follower_holds_up_acks_until_it_has_room_or_is_o
     assert bytes_of(one) == bytes_of(other)
 
 
+@on_brokers(3, inline_flush=False, replica_lag_max_ms=600_000)
+async def test_a_follower_on_a_full_disk_leaves_at_once_if_others_are_enough(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"a")
+    await cluster.in_sync("orders")
+    disk = cluster.disk(2)
+
+    def full(operation: str, path: str) -> None:
+        if operation == "write" and "orders" in path:
+            raise OSError(errno.ENOSPC, "no room", path)
+
+    disk.fault = full
+    waits = append_soon(cluster.leader("orders"), batch(b"b"))
+    await until(waits.done, "nobody waits for its disk", within_s=10)
+    await waits
+    assert cluster.assignment("orders").isr == (1, 3)
+    await stays(lambda: cluster.assignment("orders").isr == (1, 3), 5.0)
+    disk.fault = lambda operation, path: None
+    await cluster.in_sync("orders")
+    assert bytes_of(cluster.partition(2, "orders").log) == bytes_of(cluster.leader("orders").log)
+
+
+@on_brokers(3)
+async def test_an_idle_follower_that_is_cut_off_leaves_and_deletions_go_on(cluster: Cluster) -> None:
+    """It is not cut off from the controller, which therefore sees no reason to fence it."""
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"a")
+    leader = cluster.leader("orders")
+    await until(lambda: leader.high_watermark == 1, "it is committed")
+    cluster.network.cut(1, 2)
+    await until(lambda: cluster.assignment("orders").isr == (1, 3), "nobody waits for it", within_s=20)
+    assert await leader.deletion.delete_records(1) == 1
+    cluster.network.heal()
+    await cluster.in_sync("orders")
+    assert cluster.partition(2, "orders").log_start_offset == 1
+
+
 @on_brokers(2, minimum=1)
 async def test_a_copy_that_ends_below_the_leaders_first_record_begins_there(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2], segment_bytes="16384")

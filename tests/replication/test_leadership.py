@@ -144,11 +144,12 @@ def fetched(
     state: int = 99,
     start: int = 0,
     leaders_start: int = 0,
+    lacks_room: bool = False,
 ) -> FollowerFetched:
     """`state`: the partition epoch that the follower knows; `start`: where its log begins."""
     epoch, known = BrokerEpoch(process), PartitionEpoch(state)
     log_end_offset, starts = Offset(log_end), (Offset(start), Offset(leaders_start))
-    return FollowerFetched(replica, epoch, Offset(end), log_end_offset, now_s, known, *starts)
+    return FollowerFetched(replica, epoch, Offset(end), log_end_offset, now_s, known, *starts, lacks_room)
 
 
 def leader_at_ten(*isr: BrokerId, minimum: int = 1) -> PartitionLeadership:
@@ -263,6 +264,38 @@ def test_who_had_nothing_to_fetch_for_long_has_the_whole_time_to_get_what_is_wri
     assert core.step(Ticked(Offset(20), 1_000.1)) == (), "it is behind since a moment ago"
     (proposal,) = core.step(Ticked(Offset(20), 1_005.1))
     assert proposal == ProposeIsr(frozenset({ONE}), PartitionEpoch(7))
+
+
+def test_who_is_silent_though_it_has_everything_leaves_after_the_same_time() -> None:
+    core, silent = leader_at_ten(ONE, TWO), frozenset({TWO})
+    core.step(fetched(TWO, 10, now_s=1.0))
+    assert core.step(Ticked(Offset(10), 1_000.0, silent)) == (), "the leader may have stood still itself"
+    assert core.step(Ticked(Offset(10), 1_005.0, silent)) == ()
+    (proposal,) = core.step(Ticked(Offset(10), 1_005.1, silent))
+    assert proposal == ProposeIsr(frozenset({ONE}), PartitionEpoch(7))
+    back = leader_at_ten(ONE, TWO)
+    back.step(fetched(TWO, 10, now_s=1.0))
+    for second in range(2, 30):
+        assert back.step(Ticked(Offset(10), float(second), silent if second % 3 else frozenset())) == ()
+
+
+def test_a_follower_without_room_is_proposed_to_leave_at_once_and_comes_back_when_it_has_caught_up() -> None:
+    core = leader_at_ten(ONE, TWO, THREE, minimum=2)
+    core.step(DurableEndMoved(ONE, Offset(20)))
+    core.step(fetched(THREE, 20, log_end=20))
+    leaves = ProposeIsr(frozenset({ONE, THREE}), PartitionEpoch(7))
+    assert core.step(fetched(TWO, 15, log_end=20, lacks_room=True)) == (HighWatermarkMoved(Offset(15)), leaves)
+    moved = core.step(IsrChanged(frozenset({ONE, THREE}), partition_epoch=PartitionEpoch(8)))
+    assert moved == (HighWatermarkMoved(Offset(20)),)
+    assert core.step(fetched(TWO, 20, log_end=20, lacks_room=True)) == (), "not with a disk that takes nothing"
+    joins = ProposeIsr(frozenset({ONE, TWO, THREE}), PartitionEpoch(8))
+    assert core.step(fetched(TWO, 20, log_end=20)) == (joins,)
+
+
+def test_a_follower_without_room_stays_where_too_few_would_be_left() -> None:
+    core = leader_at_ten(ONE, TWO, minimum=2)
+    core.step(DurableEndMoved(ONE, Offset(20)))
+    assert core.step(fetched(TWO, 10, log_end=20, lacks_room=True)) == (HighWatermarkMoved(Offset(10)),)
 
 
 def test_a_new_process_of_a_follower_has_what_it_says_and_no_more() -> None:

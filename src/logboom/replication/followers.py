@@ -6,7 +6,7 @@ one that has stopped is not (KIP-16).
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,8 @@ class _Follower:
     caught_up_s: float
     broker_epoch: BrokerEpoch = _UNKNOWN
     fetched_s: float = 0.0
+    silent: bool = False
+    """Whether nothing was heard of it for some time when it was looked at last."""
     log_end_at_fetch: Offset | None = None
     """The leader's log end when it fetched last."""
 
@@ -53,11 +55,15 @@ class Followers:
         one.broker_epoch = broker_epoch
         one.fetched_s, one.log_end_at_fetch = now_s, log_end
 
-    def looked_at(self, durable_ends: Mapping[BrokerId, Offset], *, log_end: Offset, now_s: float) -> None:
+    def looked_at(
+        self, durable_ends: Mapping[BrokerId, Offset], silent: Container[BrokerId], *, log_end: Offset, now_s: float
+    ) -> None:
         """Whoever has everything now is caught up now, although it has nothing to fetch: it is late only if it does not
-        get what is written from now on."""
+        get what is written from now on. Unless it was `silent` before too: then nobody knows whether it still could.
+        """
         for replica, one in self._followers.items():
-            if durable_ends.get(replica, -1) >= log_end:
+            was_silent, one.silent = one.silent, replica in silent
+            if durable_ends.get(replica, -1) >= log_end and not (was_silent and one.silent):
                 one.caught_up_s = max(one.caught_up_s, now_s)
 
     def broker_epoch(self, replica: BrokerId) -> BrokerEpoch | None:
@@ -65,15 +71,9 @@ class Followers:
         one = self._followers.get(replica)
         return None if one is None or one.broker_epoch == _UNKNOWN else one.broker_epoch
 
-    def lagging(
-        self, replicas: Iterable[BrokerId], durable_ends: Mapping[BrokerId, Offset], *, log_end: Offset, now_s: float
-    ) -> frozenset[BrokerId]:
-        """Those of `replicas` that were not caught up for longer than the limit. One that has everything never is."""
-        return frozenset(
-            replica
-            for replica in replicas
-            if durable_ends.get(replica, -1) < log_end and self._is_late(self._followers.get(replica), now_s)
-        )
+    def lagging(self, replicas: Iterable[BrokerId], now_s: float) -> frozenset[BrokerId]:
+        """Those of `replicas` that were not caught up for longer than the limit, as they were looked at last."""
+        return frozenset(replica for replica in replicas if self._is_late(self._followers.get(replica), now_s))
 
     def not_caught_up_s(self, replica: BrokerId, now_s: float) -> float:
         """For how long it was not caught up; infinite where that was never seen."""

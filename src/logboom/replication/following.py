@@ -130,6 +130,8 @@ class Fetch:
     last_answer: int = 0
     """The number of the last answer whose high-water mark counts here; 0 where none does. A leader cannot know it
     otherwise: an answer is dropped where the follower has asked anew meanwhile (KIP-1166)."""
+    lacks_room: bool = False
+    """Whether the disk had no room for what came last: put in by the shell, which alone knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,11 @@ The rules it keeps, each with its source:
   not from its clients, they would wait for as long as they can.
 - The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
   end has reached HW and the start of this leadership; it leaves when it was not caught up for
-  `replica.lag.time.max.ms` (`followers`).
+  `replica.lag.time.max.ms` (`followers`), or was silent for so long though nothing was written.
 - A leader whose own disk has no room proposes the ISR without itself, where enough others are left to commit: the
   controller then has one of them lead. It is a follower that does not keep up from then on, until there is room.
+- A follower without room on its disk is proposed to leave at once, if enough others are left, since nothing can be
+  committed with it until there is room. It comes back like every other one, when it has caught up.
 - Observers fetch as followers do, and are nothing else: no mark waits for them, and none is ever proposed.
 - Records are deleted once every member of the maximal ISR has deleted them (KIP-107), and nobody joins the ISR who has
   what this leader has deleted: else another leader would bring them back.
@@ -87,6 +89,8 @@ class FollowerFetched:
     """The first offset of the follower's log."""
     leaders_start: Offset = FIRST_OFFSET
     """That of the leader's own, at that moment."""
+    lacks_room: bool = False
+    """Whether its disk had no room for what it got last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ class Ticked:
 
     log_end: Offset
     now_s: float
+    silent: frozenset[BrokerId] = frozenset()
+    """Followers of which nothing was heard for some time, whatever partition they were to ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +375,8 @@ class PartitionLeadership:
             return NOTHING
         deleted = self._deleted(event.replica, event.log_start)
         moved = self._durable_end_moved(event.replica, event.durable_end)
+        if event.lacks_room:
+            return deleted + moved + self._dismiss(event.replica)
         return deleted + moved + self._expand(event.replica, event.leaders_start)
 
     def _deleted(self, replica: BrokerId, log_start: Offset) -> tuple[Effect, ...]:
@@ -389,17 +397,20 @@ class PartitionLeadership:
 
     def _shrink(self, event: Ticked) -> tuple[Effect, ...]:
         self._may_propose = True
-        self._followers.looked_at(self._durable_ends, log_end=event.log_end, now_s=event.now_s)
+        self._followers.looked_at(self._durable_ends, event.silent, log_end=event.log_end, now_s=event.now_s)
         if not self._can_propose:
             return NOTHING
         followers = self._isr - {self.broker_id}
-        lagging = self._followers.lagging(followers, self._durable_ends, log_end=event.log_end, now_s=event.now_s)
+        lagging = self._followers.lagging(followers, event.now_s)
         return self._propose(self._isr - lagging) if lagging else NOTHING
 
     def _resign(self) -> tuple[Effect, ...]:
-        """Propose those who can commit without this broker, if they are enough for it."""
-        others = self._isr - {self.broker_id}
-        if not self._can_propose or len(others) < self.min_insync_replicas:
+        return self._dismiss(self.broker_id)
+
+    def _dismiss(self, replica: BrokerId) -> tuple[Effect, ...]:
+        """Propose those who can commit without this replica, if they are enough for it."""
+        others = self._isr - {replica}
+        if replica not in self._isr or not self._can_propose or len(others) < self.min_insync_replicas:
             return NOTHING
         return self._propose(others)
 

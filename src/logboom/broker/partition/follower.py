@@ -69,6 +69,7 @@ class Follower:
         "_flusher",
         "_held",
         "_key",
+        "_lacks_room",
         "_leaders_start",
         "_log",
         "_logger",
@@ -125,6 +126,8 @@ class Follower:
         self._unwritten_bytes = 0
         self._cuts = 0
         self._resigned_until_s = 0.0
+        self._lacks_room = False
+        """Whether there was no room on the disk for what came last from the leader that is followed."""
 
     # --- what it is ---------------------------------------------------------------------------------------------
 
@@ -153,6 +156,7 @@ class Follower:
             self._after(left_s, partial(self.start, leader, epoch, high_watermark, partition_epoch))
             return
         self._unwritten_bytes, self._leaders_start = 0, Offset(0)
+        self._lacks_room = self._lacks_room and epoch == self._core.epoch
         end, safe_end = self._log.log_end_offset, self._safe_end()
         self._step(following.FollowingStarted(leader, epoch, end, safe_end, high_watermark, partition_epoch))
 
@@ -236,7 +240,7 @@ class Follower:
 
     def local_end_moved(self, end: Offset) -> None:
         """This copy is as safe as the stream asks for below `end`."""
-        self._unwritten_bytes = 0
+        self._unwritten_bytes, self._lacks_room = 0, False
         self._step(following.DurableEndMoved(end))
         self._show()
         held, self._held = self._held, None
@@ -250,6 +254,7 @@ class Follower:
         if leader == NO_BROKER:
             self._resigned_until_s = self._clock.monotonic_s() + _RESIGNED_S
             return
+        self._lacks_room = True
         self.stop()
         self._start_later(leader, epoch)
 
@@ -273,6 +278,8 @@ class Follower:
                     self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms(), anew=True))
 
     def _fetch(self, request: following.Fetch) -> None:
+        if self._lacks_room:
+            request = replace(request, lacks_room=True)
         if self._unwritten_bytes > UNWRITTEN_BYTES_MAX:
             self._held = request
         else:

@@ -193,6 +193,7 @@ class Fetcher:
                 one.partition_epoch,
                 one.last_answer,
                 self._log_start(key),
+                one.lacks_room,
             )
             for key, one in wanted.items()
         ]

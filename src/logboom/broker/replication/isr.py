@@ -41,6 +41,7 @@ class IsrKeeper:
         controller: IsrPort,
         find: Callable[[ReplicaKey], Partition],
         confirm: Callable[[Partition, ReplicaKey], None],
+        heard_of: Callable[[], frozenset[BrokerId]],
         *,
         own_epoch: Callable[[], BrokerEpoch | None],
         registered: Callable[[BrokerId], BrokerEpoch],
@@ -50,10 +51,12 @@ class IsrKeeper:
         log: FilteringBoundLogger,
         limited_log: RateLimitedLog,
     ) -> None:
-        """`confirm` tells the leader of a partition again what its followers outside the ISR have."""
+        """`confirm` tells the leader of a partition again what its followers outside the ISR have. `heard_of`: the
+        followers that have asked this broker for anything lately."""
         self._controller = controller
         self._find = find
         self._confirm = confirm
+        self._heard_of = heard_of
         self._own_epoch = own_epoch
         self._registered = registered
         self._config = config
@@ -147,8 +150,9 @@ class IsrKeeper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.now.replica_lag_max_ms / 1_000 / _LOOKS_PER_LAG):
                     await self._looked_early.wait()
+            heard_of = self._heard_of()
             for number, key in enumerate(tuple(self._led), 1):
-                self._look(key)
+                self._look(key, heard_of)
                 if number % _PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
 
@@ -156,12 +160,13 @@ class IsrKeeper:
         """Some broker began, ended or came back: who may be in sync may be another question now."""
         self._looked_early.set()
 
-    def _look(self, key: ReplicaKey) -> None:
+    def _look(self, key: ReplicaKey, heard_of: frozenset[BrokerId]) -> None:
         leader = self._leader(key)
         if leader is None:
             return
         partition = self._find(key)
-        leader.replication_step(Ticked(partition.log_end_offset, self._clock.monotonic_s()))
+        now_s = self._clock.monotonic_s()
+        leader.replication_step(Ticked(partition.log_end_offset, now_s, leader.isr - heard_of))
         self._confirm(partition, key)
         if leader.has_proposal:
             self.propose(key)

@@ -83,6 +83,7 @@ class ReplicationService:
             cluster.isr,
             find,
             self._serving.confirm,
+            self._serving.heard_of,
             own_epoch=cluster.own_epoch,
             registered=self._registered,
             config=config,

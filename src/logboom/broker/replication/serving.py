@@ -63,6 +63,7 @@ class _Has(NamedTuple):
     durable_end: Offset
     partition_epoch: PartitionEpoch
     log_start: Offset
+    lacks_room: bool = False
 
 
 class _SentMark(NamedTuple):
@@ -422,8 +423,15 @@ class FetchServing:
                 has.partition_epoch,
                 has.log_start,
                 partition.log_start_offset,
+                has.lacks_room,
             )
         )
+
+    def heard_of(self) -> frozenset[BrokerId]:
+        """Followers whose last request is not long ago."""
+        now_s = self._clock.monotonic_s()
+        sessions = self._sessions.values()
+        return frozenset(one.replica for one in sessions if now_s - one.last_request_s < _SILENCE_MAX_S)
 
     def confirm(self, partition: Partition, key: ReplicaKey) -> None:
         """Say again what followers outside the ISR have. They ask for nothing new while nothing is written, and may
@@ -484,7 +492,8 @@ class FetchServing:
 
 def _has(said: wire.FetchItem | wire.DurableEnd) -> _Has:
     start = _ABOVE_ALL if said.log_start == -1 else Offset(said.log_start)
-    return _Has(Offset(said.durable_end), PartitionEpoch(said.partition_epoch), start)
+    lacks_room = isinstance(said, wire.FetchItem) and said.lacks_room
+    return _Has(Offset(said.durable_end), PartitionEpoch(said.partition_epoch), start, lacks_room)
 
 
 def _resolve(waiter: "asyncio.Future[None]") -> None:

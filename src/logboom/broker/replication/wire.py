@@ -44,6 +44,8 @@ class FetchItem(msgspec.Struct, frozen=True, array_like=True):
     """-1 is for followers of an earlier version, which do not send it."""
     log_start: _CountOrNone = -1
     """The first offset of the follower's log; -1 as above."""
+    lacks_room: bool = False
+    """Whether its disk had no room for what it got last."""
 
 
 class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
