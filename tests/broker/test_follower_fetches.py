@@ -1,5 +1,7 @@
 """What followers and leaders tell each other, where messages are lost, overtake each other or are not taken."""
 
+import asyncio
+
 import pytest
 from tests.broker.node import append, append_soon, batch
 from tests.broker.replicated import Cluster, on_brokers, until
@@ -47,6 +49,34 @@ async def test_a_durable_end_that_overtakes_its_fetch_counts(cluster: Cluster) -
     assert leader.role.leader.follower_end(BrokerId(2)) == 1
     with pytest.raises(InvalidRequestError):
         await fetch(3, offset=1, durable_end=1, last_epoch=leader.leader_epoch, reports_sent=2)
+
+
+@on_brokers(2, minimum=1)
+async def test_a_request_for_thousands_of_partitions_lets_others_have_their_turn(cluster: Cluster) -> None:
+    """Heartbeats wait for as long as the loop is kept: brokers lost their leases when thousands of partitions moved."""
+    await cluster.create("orders", [1, 2])
+    await cluster.stop(2)
+    follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def turns_for(partitions: int, session: int) -> int:
+        items = [wire.FetchItem(bytes(16), index, 1, 0, 0, -1, 0) for index in range(partitions)]
+        request = wire.FetchRequest(session, True, own_epoch, 0, 1_000, 1_000, items, 0)
+        before = turns
+        answer = await follower.call(BrokerId(1), FrameKind.FETCH, wire.encode_request(request), timeout_s=5)
+        assert len(wire.decode_answer(answer)[0]) == partitions
+        return turns - before
+
+    counting = asyncio.ensure_future(others())
+    few = await turns_for(1, session=1)
+    assert await turns_for(3_000, session=2) >= few + 10
+    counting.cancel()
 
 
 @on_brokers(2, minimum=1)

@@ -1,4 +1,4 @@
-"""A broker that is in thousands of partitions is fenced, and leaves, in parts that come to the same as the whole."""
+"""A broker that is in thousands of partitions is fenced, leaves and comes back in parts that come to the whole."""
 
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -9,10 +9,13 @@ from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, StreamId, Strea
 from logboom.metadata import Image, MetadataRecord, Stream, StreamCreated, apply_all
 from logboom.metadata.membership import (
     CHANGES_PER_RECORD,
+    Registration,
     begin_shutdown,
     begin_shutdown_part,
     fence,
     fence_part,
+    register,
+    register_part,
 )
 from logboom.metadata.records import BrokerChanged, BrokerRegistered, PartitionsChanged, Placed
 
@@ -51,13 +54,23 @@ def image(*sizes: int) -> Image:
 
 
 @pytest.mark.parametrize("sizes", [(3,), (CHANGES_PER_RECORD,), (2_600,), (10, 499, 2, 700, 1, 400, 300)])
-@pytest.mark.parametrize("what", ["fence", "leave"])
+@pytest.mark.parametrize("what", ["fence", "leave", "register clean", "register after a crash"])
 def test_the_parts_come_to_the_whole(sizes: tuple[int, ...], what: str) -> None:
     begun = image(*sizes)
     part: Part
     whole: Part
     if what == "fence":
         part, whole = (lambda now: fence_part(now, TWO, minimum_of)), (lambda now: fence(now, TWO, minimum_of))
+    elif what != "leave":
+        wanted = Registration(
+            TWO,
+            DirectoryId(f"directory-{TWO}"),
+            "next",
+            {},
+            clean_epoch=begun.brokers[TWO].epoch if what == "register clean" else None,
+        )
+        part = lambda now: register_part(now, wanted, minimum_of)  # noqa: E731
+        whole = lambda now: register(now, wanted, minimum_of)  # noqa: E731
     else:
         epoch = begun.brokers[TWO].epoch
         part = lambda now: begin_shutdown_part(now, TWO, epoch, minimum_of)  # noqa: E731

@@ -117,6 +117,15 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
     return (*_earlier_process_is_gone(image, before, minimum_of, clean=clean), registered)
 
 
+def register_part(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+    """A first part of a `register` that is taken, as `fence_part`: an earlier process leaves what it was in."""
+    before = image.brokers.get(wanted.id)
+    if before is None or before.incarnation == wanted.incarnation:
+        return ()
+    clean = wanted.clean_epoch == before.epoch
+    return _first_part(_earlier_process_is_gone(image, before, minimum_of, clean=clean))
+
+
 def _check_kind(before: Broker | None, wanted: Registration) -> None:
     """What a broker is for stays the same: its replicas would have to go, and the votes in the metadata group too."""
     if before is not None and before.observer != wanted.observer:
@@ -239,7 +248,7 @@ def partitions_changed(stream: Stream, changes: Iterable[PartitionChange]) -> It
 
 def _earlier_process_is_gone(
     image: Image, before: Broker, minimum_of: MinimumOf, *, clean: bool
-) -> Iterator[MetadataRecord]:
+) -> Iterator[PartitionsChanged]:
     """What the end of the earlier process means where nobody has noticed it yet, or where it was not clean."""
     lost = frozenset[BrokerId]() if clean else frozenset({before.id})
 

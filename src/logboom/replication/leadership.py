@@ -318,7 +318,7 @@ class PartitionLeadership:
             case MinimumChanged():
                 return self._minimum_changed(event)
             case WriteRefused():
-                return self._resign()
+                return self._dismiss(self.broker_id)
             case LeadershipStarted():
                 return self._start(event)
             case LeadershipEnded():
@@ -403,9 +403,6 @@ class PartitionLeadership:
         followers = self._isr - {self.broker_id}
         lagging = self._followers.lagging(followers, event.now_s)
         return self._propose(self._isr - lagging) if lagging else NOTHING
-
-    def _resign(self) -> tuple[Effect, ...]:
-        return self._dismiss(self.broker_id)
 
     def _dismiss(self, replica: BrokerId) -> tuple[Effect, ...]:
         """Propose those who can commit without this replica, if they are enough for it."""

@@ -33,6 +33,7 @@ from logboom.metadata.membership import (
     drain,
     partitions_changed,
     register,
+    register_part,
     registered_broker,
     unregister,
 )
@@ -73,6 +74,9 @@ async def register_broker(
     records = register(apply_all(context.image, first), wanted, context.minimum_of)
     if records and before is not None and command.clean_epoch != before.epoch:
         check_has_ended(before)
+    while part := register_part(context.image, wanted, context.minimum_of):
+        await context.commit(part)
+        records = register(context.image, wanted, context.minimum_of)
     await context.commit([*first, *records])
     broker = context.image.brokers[wanted.id]
     if records:

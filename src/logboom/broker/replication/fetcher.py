@@ -34,6 +34,8 @@ from logboom.replication.reconciliation import EpochEnd
 _IN_FLIGHT_MAX: Final = 2
 _BYTES_PER_TURN: Final = 1 << 20
 """Records that are checked and appended in one turn of the loop."""
+_PARTITIONS_PER_TURN: Final = 200
+"""Answers that are taken in one turn of the loop."""
 _GRACE_S: Final = 10.0
 """How long after its longest wait an answer may take, since it may carry megabytes."""
 _BACKOFF_MIN_MS: Final = 50
@@ -228,10 +230,10 @@ class Fetcher:
         if self._observer and request.session == self._session:
             self._note_answer(asked_s, left)
         taken_bytes = 0
-        for item, records in items:
+        for number, (item, records) in enumerate(items, 1):
             self._answered(item, records, asked_s)
             taken_bytes += len(records)
-            if taken_bytes >= _BYTES_PER_TURN:
+            if taken_bytes >= _BYTES_PER_TURN or number % _PARTITIONS_PER_TURN == 0:
                 taken_bytes = 0
                 await asyncio.sleep(0)
 

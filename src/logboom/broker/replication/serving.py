@@ -45,6 +45,8 @@ _ON_LOOP_BYTES: Final = 1 << 20
 A thread would cost two changes of thread and the wait for the interpreter, more than so many bytes take to copy."""
 _LOOP_BYTES_PER_TURN: Final = 1 << 20
 """After so much for one request, others get their turn of the loop."""
+_PARTITIONS_PER_TURN: Final = 200
+"""The same for partitions: a session that begins may name thousands, and heartbeats must not wait for all of them."""
 _MARK_DELAY_S: Final = 0.02
 _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
@@ -266,8 +268,12 @@ class FetchServing:
         left_bytes = min(request.max_bytes, _MAX_BYTES)
         turn_ends = left_bytes - _LOOP_BYTES_PER_TURN
         catch_up_bytes = request.partition_max_bytes
+        looked_at = 0
         while left_bytes > 0 and (found := self._next(session, catch_up=catch_up_bytes > 0)) is not None:
             key, item, catches_up = found
+            looked_at += 1
+            if looked_at % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
             most = min(left_bytes, catch_up_bytes if catches_up else request.partition_max_bytes)
             answered = await self._answer(session, key, item, most, catches_up=catches_up)
             if answered is None:
