@@ -3,12 +3,15 @@ each publisher's messages keep their order."""
 
 import asyncio
 import contextlib
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import nats.errors
 import nats.js.errors
 import pytest
+from confluent_kafka import KafkaException
 from nats.aio.client import Client
 from tests.nats.servers import WAIT_S, NatsServer, end, metrics, needs_nats_server, on_a_loop, stored, taken
 from tests.support.brokers import ClusterBrokers
@@ -19,16 +22,29 @@ import nats
 pytestmark = [needs_nats_server, pytest.mark.slow]
 
 PUBLISHERS = 3
+BURST = 4
+"""Messages that a publisher sends every 20 ms: few enough that a busy machine's brokers do not lose their leases."""
+LEASE_MS = 20_000
+
+
+def _cluster(directory: Path, server: NatsServer) -> ClusterBrokers:
+    return ClusterBrokers(directory, f"nats.servers={server.url}", lease_ms=LEASE_MS)
 
 
 class Flow:
     """Plain messages, numbered by publisher, from when it is begun until it is ended."""
 
-    def __init__(self, clients: list[Client], subject: Callable[[int, int], str]) -> None:
-        """`subject`: of the publisher's message of a number."""
+    def __init__(
+        self,
+        clients: list[Client],
+        subject: Callable[[int, int], str],
+        payload: Callable[[int, int], bytes] = lambda number, count: b"%d %d" % (number, count),
+    ) -> None:
+        """`subject`, `payload`: of the publisher's message of a number."""
         self.sent = [0] * len(clients)
         self._clients = clients
         self._subject = subject
+        self._payload = payload
         self._ending = False
         self._running = [asyncio.create_task(self._publish(number)) for number in range(len(clients))]
 
@@ -48,12 +64,12 @@ class Flow:
     async def _publish(self, number: int) -> None:
         client = self._clients[number]
         while not self._ending:
-            for _ in range(5):
+            for _ in range(BURST):
                 count = self.sent[number]
-                await client.publish(self._subject(number, count), b"%d %d" % (number, count))
+                await client.publish(self._subject(number, count), self._payload(number, count))
                 self.sent[number] += 1
             await client.flush()
-            await asyncio.sleep(0.003)
+            await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager
@@ -67,29 +83,42 @@ async def connected(url: str, count: int) -> AsyncIterator[list[Client]]:
             await client.close()
 
 
-def lead(cluster: ClusterBrokers, stream: str, *nodes: int) -> None:
-    """Have the first of these brokers lead partition 0 of a stream, the second partition 1 and so on."""
+def lead(cluster: ClusterBrokers, stream: str, *nodes: int) -> int:
+    """Have the first of these brokers lead partition 0 of a stream; how many leaders that has changed."""
+    before = cluster.leader(stream, 0)
     to = ",".join(map(str, nodes))
-    moved = run_logboom(["cluster", "reassign", stream, "--to", to, "--bootstrap", cluster.bootstrap], timeout_s=60)
-    assert moved.returncode == 0, moved
-    for index in cluster.partitions(stream):
-        elected = run_logboom(["cluster", "elect", stream, str(index), "--bootstrap", cluster.bootstrap], timeout_s=60)
-        assert elected.returncode == 0, elected
+    cli("reassign", stream, "--to", to, "--bootstrap", cluster.bootstrap)
+    if cluster.leader(stream, 0) != nodes[0]:
+        cli("elect", stream, "0", "--bootstrap", cluster.bootstrap)
+    return int(before != nodes[0])
 
 
-async def all_stored(cluster: ClusterBrokers, stream: str, count: int, partitions: int = 1) -> list[list[bytes]]:
-    """What each partition has got, once it is so much in all; without what `taken` has asked with."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            ends = [await asyncio.to_thread(end, cluster.bootstrap, stream, index) for index in range(partitions)]
+def cli(*words: str) -> None:
+    """`logboom cluster ...`"""
+    done = run_logboom(["cluster", *words], timeout_s=60)
+    assert done.returncode == 0, done
+
+
+async def all_stored(cluster: ClusterBrokers, streams: dict[str, int], count: int) -> list[list[bytes]]:
+    """What each partition of these streams has got, once it is so much in all, or nothing more comes; without what
+    `taken` has asked with."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        found = []
+        with contextlib.suppress(KafkaException):  # a new leader may not know yet what is committed
             found = [
-                [one.value for one in await asyncio.to_thread(stored, cluster.bootstrap, stream, until, index)]
-                for index, until in enumerate(ends)
+                await asyncio.to_thread(values_of, cluster.bootstrap, stream, index)
+                for stream, partitions in streams.items()
+                for index in range(partitions)
             ]
-            found = [[value for value in values if value != b"probe"] for values in found]
-            if sum(map(len, found)) >= count:
-                return found
-            await asyncio.sleep(0.2)
+        if sum(map(len, found)) >= count or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(0.2)
+
+
+def values_of(bootstrap: str, stream: str, index: int) -> list[bytes]:
+    records = stored(bootstrap, stream, end(bootstrap, stream, index), index)
+    return [one.value for one in records if one.value != b"probe"]
 
 
 def counted(cluster: ClusterBrokers, name: str) -> int:
@@ -101,8 +130,9 @@ def counted(cluster: ClusterBrokers, name: str) -> int:
 
 def check_each_once(found: list[list[bytes]], sent: list[int]) -> None:
     """Every message is there, and once."""
-    everything = sorted(value for values in found for value in values)
-    assert everything == sorted(b"%d %d" % (number, at) for number, count in enumerate(sent) for at in range(count))
+    there = Counter(value for values in found for value in values)
+    wanted = Counter(b"%d %d" % (number, at) for number, count in enumerate(sent) for at in range(count))
+    assert (wanted - there, there - wanted) == (Counter(), Counter())
 
 
 def check_order(values: list[bytes]) -> None:
@@ -114,21 +144,61 @@ def check_order(values: list[bytes]) -> None:
 
 @on_a_loop
 async def test_plain_messages_of_one_partition(tmp_path: Path) -> None:
-    with NatsServer(tmp_path) as server, ClusterBrokers(tmp_path, f"nats.servers={server.url}") as cluster:
+    with NatsServer(tmp_path) as server, _cluster(tmp_path, server) as cluster:
         cluster.create("orders", logboom_nats_subjects="orders.>")
         async with connected(server.url, PUBLISHERS) as clients:
             await taken(clients[0], "orders.probe")
             flow = Flow(clients, lambda number, count: f"orders.{number}")
-            for nodes in ((2, 3, 1), (3, 1, 2), (1, 2, 3)) * 2:
-                await flow.after(300)
-                await asyncio.to_thread(lead, cluster, "orders", *nodes)
-            assert counted(cluster, "handovers_total") == 6
+            moved = 0
+            for nodes in ((2, 3, 1), (3, 1, 2), (1, 2, 3), (2, 3, 1)):
+                await flow.after(100)
+                moved += await asyncio.to_thread(lead, cluster, "orders", *nodes)
+            async with asyncio.timeout(WAIT_S):
+                while counted(cluster, "handovers_total") < moved:
+                    await asyncio.sleep(0.1)
             assert counted(cluster, "handed_over_total") > 0
             leader = await asyncio.to_thread(cluster.leader, "orders", 0)
-            await flow.after(300)
+            await flow.after(100)
             await asyncio.to_thread(cluster[leader].stop)
-            await flow.after(300)
+            await flow.after(100)
             count = await flow.end()
-            found = await all_stored(cluster, "orders", count)
+            found = await all_stored(cluster, {"orders": 1}, count)
         check_each_once(found, flow.sent)
         check_order(found[0])
+
+
+@on_a_loop
+async def test_several_partitions_queues_and_equal_messages(tmp_path: Path) -> None:
+    with NatsServer(tmp_path) as server, _cluster(tmp_path, server) as cluster:
+        cluster.create("keyed", 3, logboom_nats_subjects="keyed.*", logboom_nats_partitioner="token:2")
+        cluster.create("spread", 3, logboom_nats_subjects="spread", logboom_nats_partitioner="round_robin")
+        for half in ("half-1", "half-2"):
+            cluster.create(half, logboom_nats_subjects="split", logboom_nats_group="halves")
+        cluster.create("equal", logboom_nats_subjects="equal")
+        async with connected(server.url, PUBLISHERS) as clients:
+            for subject in ("keyed.probe", "spread", "split", "equal"):
+                await taken(clients[0], subject)
+            flows = {
+                "keyed": Flow(clients, lambda number, count: f"keyed.{number}{count % 5}"),
+                "spread": Flow(clients, lambda number, count: "spread"),
+                "split": Flow(clients, lambda number, count: "split"),
+                "equal": Flow(clients, lambda number, count: "equal", lambda number, count: b"x"),
+            }
+            for broker in (1, 2):
+                await flows["keyed"].after(60)
+                await asyncio.to_thread(cluster[broker].stop)  # others lead, before it ends
+                await flows["keyed"].after(60)
+                await asyncio.to_thread(cluster.start, broker)
+                for stream in ("keyed", "spread", "half-1", "half-2", "equal"):
+                    await asyncio.to_thread(cluster.wait_in_sync, stream)
+                await asyncio.to_thread(cli, "rebalance", "--bootstrap", cluster.bootstrap)
+            counts = {name: await flow.end() for name, flow in flows.items()}
+            keyed = await all_stored(cluster, {"keyed": 3}, counts["keyed"])
+            check_each_once(keyed, flows["keyed"].sent)
+            for values in keyed:
+                check_order(values)
+            check_each_once(await all_stored(cluster, {"spread": 3}, counts["spread"]), flows["spread"].sent)
+            halves = await all_stored(cluster, {"half-1": 1, "half-2": 1}, counts["split"])
+            check_each_once(halves, flows["split"].sent)
+            (equal,) = await all_stored(cluster, {"equal": 1}, counts["equal"])
+            assert equal == [b"x"] * counts["equal"]

@@ -205,9 +205,20 @@ class ClusterMember:
         """Others lead what they can, and another one is the controller where there can be one."""
         own = self._parts.identity.broker_id
         others = any(one.active for one in self.state.image.brokers.values() if one.id != own)
-        if others and not await self.registration.leave(timeout_s):
+        if others and not await self._others_lead(timeout_s):
             self._parts.log.warning("partitions are still led here: the cluster did not take them over in time")
         self._hand_over()
+
+    async def _others_lead(self, timeout_s: float) -> bool:
+        """Return once this broker leads nothing that others can, and knows it: its doors have to hand over what they
+        took as the leader. False where that takes longer than so many seconds."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                left = await self.registration.leave(timeout_s)
+                await self.state.applied(self.registration.to_apply)
+        except TimeoutError:
+            return False
+        return left
 
     async def drain(self) -> None:
         """Return once every change of the metadata that was begun here has ended."""

@@ -1,6 +1,7 @@
 """The way to NATS of one broker: a connection that is kept up, and the subscriptions of what this broker leads."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -72,21 +73,16 @@ class NatsDoor:
         self._recorder.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Give other leaders what they have to store, subscribe to nothing any more, answer what has arrived, within
-        `grace_s` seconds; then say no more."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + grace_s
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._ingress.handed_over()
-                self._ingress.stop()
-                self._recorder.stop()
+        """Give other leaders what they have to store; subscribe to nothing any more and answer what has arrived, for
+        `grace_s` seconds each; then say no more."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ingress.handed_over(), grace_s)
+        self._ingress.stop()
+        self._recorder.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
                 await self._link.ended()
                 while self.metrics.inflight_bytes:
                     await asyncio.sleep(_POLL_S)
-        except TimeoutError:
-            pass
-        self._ingress.stop()
-        self._recorder.stop()
         self._budget.close()
         await self._link.stop()

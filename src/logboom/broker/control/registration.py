@@ -102,6 +102,11 @@ class Registration:
         self._wake = asyncio.Event()
 
     @property
+    def to_apply(self) -> int:
+        """Up to which index the controller's metadata went when it answered last."""
+        return self._to_apply
+
+    @property
     def own_epoch(self) -> BrokerEpoch | None:
         """The epoch of this registration; None before there is one."""
         return None if self.epoch == _NO_EPOCH else self.epoch

@@ -62,30 +62,31 @@ class Resolved(NamedTuple):
     """What became of messages that were in doubt."""
 
     acks: Sequence[bytes]
-    """What is said to the publishers of those that are committed."""
-    stored: int
-    """How many are committed."""
+    """What is said to the publishers of those that the next leader has, once it has committed them."""
+    kept: int
+    """How many those are, with those whose publishers ask for nothing."""
     lost: Sequence[Heard]
-    """Those that the next leader does not have, in their order."""
-    unknown: Sequence[Heard]
-    """Those of which it is not known."""
+    """Those that it does not have, in their order."""
 
 
 class Desk:
     """See the module. Life: from the beginning of a leadership until the next leader has what is held here."""
 
-    __slots__ = ("_mark", "asking", "doubts", "held", "index", "size_bytes", "state")
+    __slots__ = ("_mark", "_start", "asks_again", "doubts", "held", "index", "is_asking", "size_bytes", "state")
 
     def __init__(self, index: int) -> None:
         """`index`: of the partition."""
         self.index = index
         self.state = DeskState.GAINING
-        self.asking = 0
-        """How many questions for what another broker holds are under way."""
+        self.is_asking = False
+        """Whether another broker is being asked for what it holds."""
+        self.asks_again = False
+        """Whether a later leadership of this broker has begun meanwhile: then there is another one to be asked."""
         self.held: list[Heard] = []
         self.size_bytes = 0
         """Of what is held."""
         self.doubts: list[Doubt] = []
+        self._start = 0
         self._mark: int | None = None
 
     @property
@@ -103,18 +104,24 @@ class Desk:
         self.held.append(heard)
         self.size_bytes += heard.size_bytes
 
+    def begin(self) -> None:
+        """The other broker hears what comes from now on, too, and stores none of it. What came before it may have
+        stored: a leader may be told of a message by the log before it reads it here."""
+        self._start = len(self.held)
+
     def mark(self) -> None:
         """The other broker hears nothing of what comes from now on."""
         if self._mark is None:
             self._mark = len(self.held)
 
     def unmark(self) -> None:
-        """Another broker will be asked, which may hear what comes still."""
-        self._mark = None
+        """Another broker will ask, or be asked."""
+        self._start, self._mark = 0, None
 
     def put_before(self, others: Sequence[Heard]) -> None:
         """Put what another broker has held, in its order, before what was heard here, without what both have heard."""
-        known = Counter(one.message[1:] for one in self.held[: self._mark] if one.by_all)
+        early = [one for one in self.held[: self._start] if not one.by_all]
+        known = Counter(one.message[1:] for one in self.held[self._start : self._mark] if one.by_all)
         more: list[Heard] = []
         for one in reversed(others):  # the later of equal ones are those that were heard here, too
             if one.by_all and known[one.message[1:]] > 0:
@@ -122,29 +129,29 @@ class Desk:
             else:
                 more.append(one)
         more.reverse()
-        self.put_first(more)
+        self.size_bytes -= sum(one.size_bytes for one in self.held[: self._start])
+        del self.held[: self._start]
+        self.unmark()
+        self.put_first([*more, *early])
 
     def put_first(self, more: Sequence[Heard]) -> None:
         """Put messages before all that are held."""
         self.held[:0] = more
         self.size_bytes += sum(one.size_bytes for one in more)
-        if self._mark is not None:
-            self._mark += len(more)
 
     def take(self) -> Sequence[Heard]:
         """All that was held; nothing is held then."""
-        held, self.held, self.size_bytes, self._mark = self.held, [], 0, None
+        held, self.held, self.size_bytes = self.held, [], 0
+        self.unmark()
         return held
 
-    def resolve(self, epochs: Epochs, *, is_committed: bool) -> Resolved:
+    def resolve(self, epochs: Epochs) -> Resolved:
         """What became of the messages in doubt, by the log of the next leader: its epochs up to the one in which it
-        leads. `is_committed`: whether all that it had at its beginning is committed."""
+        leads."""
         doubts, self.doubts = self.doubts, []
         kept = [one for one in doubts if epoch_at(epochs, one.offset) == one.epoch]
         lost = [one.heard for one in doubts if epoch_at(epochs, one.offset) != one.epoch]
-        if not is_committed:
-            return Resolved((), 0, lost, [one.heard for one in kept])
-        return Resolved([one.ack for one in kept if one.ack], len(kept), lost, ())
+        return Resolved([one.ack for one in kept if one.ack], len(kept), lost)
 
 
 def epoch_at(epochs: Epochs, offset: int) -> int:

@@ -4,11 +4,12 @@ heard and not stored, so that nothing is lost.
     the next leader                                   the one before it
     leads; subscribes, holds what it hears            does not lead any more; holds what it hears
     PING, PONG: it hears everything from now on
-    waits until what it found in the log is committed
     asks, with the epochs of its log          --->    ends its subscription, and says so to the mark (an inbox of
                                                       the next leader) in the same write; PING, PONG: it has heard all
-    publishes what it got, then what it held  <---    answers with what it held; acks what it had appended and the next
-                                                      leader has, and counts what that one has not among the held
+    publishes what it got, then what it held  <---    answers with what it held, and with what it had appended and the
+                                                      next leader has not; and with the acks of what that one has
+    sends those acks, once it has committed
+    what it found in its log
 
 The mark arrives among the messages, behind the last one that both have heard. Servers that are several hear of
 subscriptions one after the other, so there both brokers listen for a while together, and the mark is not relied on.
@@ -37,11 +38,11 @@ from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Delivery
 
-GAIN_S: Final = 1.5
+GAIN_S: Final = 4.0
 """How long the next leader waits for the one before it, all in all."""
-_COMMIT_S: Final = 0.5
-"""How much of that it waits until what it found in the log is committed."""
-_ASKED_S: Final = 1.0
+_COMMIT_S: Final = 5.0
+"""How long acks wait until what the next leader found in its log is committed."""
+_ASKED_S: Final = 2.0
 """How long the one before it may take to see that it does not lead any more, and to hear the last message."""
 _SETTLED_S: Final = 0.02
 """A server that gives out a message while it takes a subscription, or the end of one, may act on what was before."""
@@ -62,8 +63,6 @@ class _Wanted(NamedTuple):
     partition: int
     epoch: int
     """The leader epoch in which it leads."""
-    is_committed: bool
-    """Whether what it found in its log is committed."""
     epochs: Annotated[list[tuple[int, int]], msgspec.Meta(max_length=_EPOCHS_MAX)]
     """The leader epochs of its log, that one included, and where each began."""
 
@@ -87,7 +86,18 @@ class _Given(NamedTuple):
 
 
 _QUESTION: Final = msgspec.msgpack.Decoder(_Question)
-_ANSWER: Final = msgspec.msgpack.Decoder(list[list[_Given]])
+
+
+class _Told(NamedTuple):
+    """What the leader before tells of one partition."""
+
+    given: list[_Given]
+    acks: list[bytes]
+    """What is said to publishers, by messages of NATS as they are sent, once what the next leader found is
+    committed."""
+
+
+_ANSWER: Final = msgspec.msgpack.Decoder(list[_Told | None])
 
 
 class Gained(NamedTuple):
@@ -130,41 +140,70 @@ class Handover:
     # --- the next leader ----------------------------------------------------------------------------------------
 
     async def gain(self, before: BrokerId | None, gained: Sequence[Gained]) -> None:
-        """Ask the leader before this one for what it holds of these partitions, then publish that and what was held
-        here. None: there is nobody to ask."""
-        told: Sequence[Sequence[Heard]] | None = None
-        committed = [False] * len(gained)
+        """Ask the leader before this one for what it holds of these partitions, publish that and what was held here;
+        then answer the publishers of what both have. None: there is nobody to ask."""
+        told: Sequence[_Told | None] = [None] * len(gained)
+        if before is not None:
+            told = await self._told(before, gained)
+        acks = [self._open(one, theirs) for one, theirs in zip(gained, told, strict=True)]
+        waiting = [(one, some) for one, some in zip(gained, acks, strict=True) if some]
+        await asyncio.gather(*(self._answer_once_committed(one, some) for one, some in waiting))
+
+    async def _told(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Told | None]:
+        """What the leader before this one tells of each; None where it does not."""
+        services, loop = self._services, asyncio.get_running_loop()
+        begun_s = loop.time()
         try:
             async with asyncio.timeout(GAIN_S):
-                if before is not None:
-                    await self._heard()
-                committed = await self._committed(gained)
-                if before is not None:
-                    told = await self._ask(before, gained, committed)
+                await self._heard()
+                for one in gained:
+                    one.desk.begin()
+                told = await self._ask(before, gained)
         except (TimeoutError, LogboomError) as error:
-            self._services.log.warning(
+            services.metrics.failed_handovers += len(gained)
+            services.log.warning(
                 f"handover {before}",
-                "a leader was not asked in time for messages from NATS that it had not stored",
+                "a leader has not told in time what messages from NATS it had not stored",
                 leader=before,
                 partitions=len(gained),
                 why=str(error) or "it does not answer",
             )
-        if before is not None:
-            metrics = self._services.metrics
-            metrics.handovers += 0 if told is None else len(gained)
-            metrics.failed_handovers += len(gained) if told is None else 0
-        for one, is_committed, theirs in zip(gained, committed, told or [()] * len(gained), strict=True):
-            self._open(one, is_committed, theirs)
+            return [None] * len(gained)
+        known = [one for one in told if one is not None]
+        services.metrics.handovers += len(known)
+        services.metrics.failed_handovers += len(told) - len(known)
+        services.log.info(
+            f"took over {before}",
+            "messages from NATS were taken over from another leader",
+            leader=before,
+            partitions=len(known),
+            messages=sum(len(one.given) for one in known),
+            seconds=round(loop.time() - begun_s, 3),
+        )
+        return told
 
-    def _open(self, one: Gained, is_committed: bool, theirs: Sequence[Heard]) -> None:
+    def _open(self, one: Gained, told: _Told | None) -> Sequence[bytes]:
+        """Nothing more is waited for; the acks that are to be sent later."""
         intake, desk = self._floor.intake(one.stream_id), one.desk
-        desk.asking -= 1
+        desk.is_asking = False
+        acks: list[bytes] = []
         if intake is not None:
-            intake.put_before(desk, theirs)
+            if told is not None:
+                intake.put_before(desk, [Heard(Delivery(0, *each[1:]), each.by_all) for each in told.given])
+                acks += told.acks
             if desk.doubts and _leads(one):
-                # From an earlier leadership of this broker.
-                intake.resolve(desk, _epochs(one.partition), is_committed=is_committed)
+                acks += intake.resolve(desk, _epochs(one.partition))  # of an earlier leadership of this broker
         self._floor.opened(one.stream_id, desk)
+        return acks
+
+    async def _answer_once_committed(self, one: Gained, acks: Sequence[bytes]) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_until_committed(one), _COMMIT_S)
+        intake = self._floor.intake(one.stream_id)
+        if intake is not None and _is_committed(one):
+            intake.committed(acks)
+        else:
+            self._services.metrics.unanswered += len(acks)
 
     async def _heard(self) -> None:
         """Return once everything that is published from now on is heard here. Raises ConnectionLostError."""
@@ -172,27 +211,15 @@ class Handover:
         await link.round_trip()
         await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
 
-    async def _committed(self, gained: Sequence[Gained]) -> list[bool]:
-        """Of which partitions all that was in the log when this broker began to lead is committed."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_COMMIT_S):
-                for one in gained:
-                    await _until_committed(one)
-        return [_is_committed(one) for one in gained]
-
-    async def _ask(
-        self, before: BrokerId, gained: Sequence[Gained], committed: Sequence[bool]
-    ) -> Sequence[Sequence[Heard]]:
-        """What the leader before this one holds. Raises PeerUnavailableError, ConnectionLostError."""
+    async def _ask(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Told | None]:
+        """What the leader before this one holds; None where it cannot say. Raises PeerUnavailableError,
+        ConnectionLostError."""
         link = self._services.link
         inbox = f"{_INBOX}{self._services.ids.uuid().hex}"
         # Where servers are several, what comes behind the mark may still be what the other broker has heard.
         sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
         try:
-            wanted = [
-                _Wanted(one.stream_id, one.desk.index, one.epoch, is_committed, list(_epochs(one.partition)))
-                for one, is_committed in zip(gained, committed, strict=True)
-            ]
+            wanted = [_Wanted(one.stream_id, one.desk.index, one.epoch, list(_epochs(one.partition))) for one in gained]
             question = msgspec.msgpack.encode(_Question(inbox, wanted))
             peers = self._services.peers
             answer = await peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
@@ -211,11 +238,7 @@ class Handover:
             question = _QUESTION.decode(body)
         except msgspec.DecodeError as error:
             raise InvalidRequestError(f"a question for messages cannot be read: {error}") from None
-        found: list[Desk | None] = [None] * len(question.wanted)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ASKED_S):
-                for place, one in enumerate(question.wanted):
-                    found[place] = await self._floor.left(StreamId(one.stream), one.partition, one.epoch)
+        found = await self._left(question.wanted)
         leaving = [
             (one, desk)
             for one, desk in zip(question.wanted, found, strict=True)
@@ -224,12 +247,24 @@ class Handover:
         for _, desk in leaving:
             desk.state = DeskState.ENDING
         await self._hear_the_last(question.mark, [(StreamId(one.stream), desk.index) for one, desk in leaving])
-        given: dict[int, list[_Given]] = {}
+        told: dict[int, _Told] = {}
         room = _ANSWER_BYTES_MAX
         for one, desk in leaving:
-            size_bytes, given[id(desk)] = self._give(one, desk, room)
+            size_bytes, told[id(desk)] = self._tell(one, desk, room)
             room -= size_bytes
-        return (msgspec.msgpack.encode([given.get(id(desk), []) for desk in found]),)
+        return (msgspec.msgpack.encode([told.get(id(desk)) for desk in found]),)
+
+    async def _left(self, wanted: Sequence[_Wanted]) -> list[Desk | None]:
+        """The desks of partitions that this broker leads no more; None where it leads still, or holds nothing."""
+        found: list[Desk | None] = [None] * len(wanted)
+
+        async def look(place: int, one: _Wanted) -> None:
+            found[place] = await self._floor.left(StreamId(one.stream), one.partition, one.epoch)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ASKED_S):
+                await asyncio.gather(*(look(place, one) for place, one in enumerate(wanted)))
+        return found
 
     async def _hear_the_last(self, mark: str, keys: Sequence[tuple[StreamId, int]]) -> None:
         """End subscriptions, and return once nothing comes any more that the next leader does not hear."""
@@ -241,24 +276,25 @@ class Handover:
             async with asyncio.timeout(_ASKED_S):
                 await link.round_trip()
 
-    def _give(self, one: _Wanted, desk: Desk, room: int) -> tuple[int, list[_Given]]:
+    def _tell(self, one: _Wanted, desk: Desk, room: int) -> tuple[int, _Told]:
         """What a desk has held, as far as there is room in the answer, and its size in bytes."""
         stream_id = StreamId(one.stream)
         intake = self._floor.intake(stream_id)
-        given: list[_Given] = []
+        told = _Told([], [])
         size_bytes = 0
         if intake is not None:
-            intake.resolve(desk, one.epochs, is_committed=one.is_committed)
+            told.acks.extend(intake.resolve(desk, one.epochs))
+            size_bytes = sum(map(len, told.acks))
             held = intake.take(desk)
             for each in held:
                 if size_bytes + each.size_bytes > room:
                     break
                 size_bytes += each.size_bytes
-                given.append(_Given(each.by_all, *each.message[1:]))
-            intake.give_up(held[len(given) :])
-            self._services.metrics.handed_over += len(given)
+                told.given.append(_Given(each.by_all, *each.message[1:]))
+            intake.give_up(held[len(told.given) :])
+            self._services.metrics.handed_over += len(told.given)
         self._floor.close(stream_id, desk)
-        return size_bytes, given
+        return size_bytes, told
 
 
 def _mark(gained: Sequence[Gained]) -> None:
@@ -289,15 +325,12 @@ async def _until_committed(one: Gained) -> None:
         one.partition.unwatch(handle)
 
 
-def _read_answer(answer: Bytes, count: int) -> Sequence[Sequence[Heard]]:
+def _read_answer(answer: Bytes, count: int) -> Sequence[_Told | None]:
     """Raises InvalidRequestError."""
     try:
-        given = _ANSWER.decode(answer)
+        told = _ANSWER.decode(answer)
     except msgspec.DecodeError as error:
         raise InvalidRequestError(f"an answer with messages cannot be read: {error}") from None
-    if len(given) != count:
-        raise InvalidRequestError(f"an answer for {len(given)} partitions of {count}")
-    return [
-        [Heard(Delivery(0, one.subject, one.reply, one.header, one.payload), one.by_all) for one in some]
-        for some in given
-    ]
+    if len(told) != count:
+        raise InvalidRequestError(f"an answer for {len(told)} partitions of {count}")
+    return told

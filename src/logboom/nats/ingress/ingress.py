@@ -28,7 +28,7 @@ from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link.frames import Delivery
 from logboom.nats.wire.messages import Reader
 
-HOLD_S: Final = 2.0
+HOLD_S: Final = 5.0
 """How long a broker that does not lead a partition any more keeps messages for the next leader, and its publishers
 without an answer."""
 
@@ -80,7 +80,7 @@ class Ingress:
                 if desk.is_leaving:
                     self._give_up(stream_id, desk)
                 else:
-                    desk.asking = 0
+                    desk.is_asking = desk.asks_again = False
                     self.opened(stream_id, desk)
         self._attached.clear()
         self._changed.update(self._subscribed)
@@ -195,15 +195,17 @@ class Ingress:
         desk.state = DeskState.GAINING
         self._forget_expiry(desk)
         before = self._predecessors.of(stream_id, index)
-        if before is None and not desk.held and not desk.doubts and not desk.asking:
+        if desk.is_asking:
+            desk.asks_again = True
+            return
+        if before is None and not desk.held and not desk.doubts:
             desk.state = DeskState.OPEN
             return
-        desk.asking += 1
+        desk.is_asking = True
         gained.setdefault(before, []).append(Gained(stream_id, desk, partition, partition.leader_epoch))
 
     def _lose(self, stream_id: StreamId, desk: Desk) -> None:
         desk.state = DeskState.LOSING
-        desk.unmark()
         self._expiries[desk] = asyncio.get_running_loop().call_later(HOLD_S, self._expired, stream_id, desk)
         self._tell()
 
@@ -237,7 +239,12 @@ class Ingress:
 
     def opened(self, stream_id: StreamId, desk: Desk) -> None:
         intake = self._intakes.get(stream_id)
-        if desk.state is DeskState.GAINING and not desk.asking and intake is not None:
+        if desk.asks_again:
+            desk.asks_again = False
+            if not desk.is_leaving:
+                self._lose(stream_id, desk)
+            self._look_at(stream_id)
+        elif desk.state is DeskState.GAINING and not desk.is_asking and intake is not None:
             desk.state = DeskState.OPEN
             intake.publish_held(desk)
         self._tell()
@@ -258,7 +265,7 @@ class Ingress:
             desk = self._desks.get(stream_id, {}).get(index)
             if desk is None or desk.state is DeskState.ENDING:
                 return None
-            if desk.state is DeskState.LOSING and not desk.asking:
+            if desk.state is DeskState.LOSING and not desk.is_asking:
                 return desk
             partition = self._leading(stream_id, index)
             if partition is not None and partition.leader_epoch >= epoch:

@@ -266,14 +266,18 @@ class Intake:
         desk.hold(heard)
         self._services.budget.took(heard.size_bytes)
 
-    def resolve(self, desk: Desk, epochs: Epochs, *, is_committed: bool) -> None:
-        """It is known which messages in doubt the log has now: answer those, and hold the others before all else."""
-        resolved = desk.resolve(epochs, is_committed=is_committed)
-        self._answer(resolved.acks)
-        self._services.metrics.stored += resolved.stored
-        self.give_up(resolved.unknown)
+    def resolve(self, desk: Desk, epochs: Epochs) -> Sequence[bytes]:
+        """It is known which messages in doubt the log of the next leader has: hold the others before all else. What is
+        to be said to the publishers of those that it has, once it has committed them."""
+        resolved = desk.resolve(epochs)
+        self._services.metrics.stored += resolved.kept
         desk.put_first(resolved.lost)
         self._services.budget.took(sizes(resolved.lost))
+        return resolved.acks
+
+    def committed(self, acks: Sequence[bytes]) -> None:
+        """What these say is so."""
+        self._answer(acks)
 
     def put_before(self, desk: Desk, others: Sequence[Heard]) -> None:
         """Another broker has held these."""
