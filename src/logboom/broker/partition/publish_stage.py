@@ -4,8 +4,8 @@ Decided one after another, in the order of the log: a message is compared with e
 those of its own run included. A refused message is left out, and the others do not notice. On the loop.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, cast
 
 from logboom.base.errors import (
     InvalidRecordError,
@@ -63,7 +63,10 @@ class PublishStage:
         failure: LogboomError | None = None
         for part in decisions.parts(limit):
             if failure is None:
-                batch = rules.batch_of([run.contents[place] for place in part], run.received_ms, now_ms)
+                contents = run.contents
+                if len(part) < len(contents):
+                    contents = [contents[place] for place in part]
+                batch = rules.batch_of(contents, run.received_ms, now_ms)
                 failure = self._append(batch, _ids_of(run, part), leader_epoch, now_ms)
             if failure is not None:
                 # Also of what comes behind it, which was decided with this in the log.
@@ -102,7 +105,7 @@ class _Decisions:
         self._fits_one_batch = len(contents) <= self._records_max and batch_bytes_max(contents) <= limit
         if not run.terms and not rules.needs_keys and self._fits_one_batch:
             self._taken = range(len(contents))
-            self.outcomes = [Offset(offset) for offset in range(end, end + len(contents))]
+            self.outcomes = list(cast("Iterable[Offset]", range(end, end + len(contents))))
             return
         taken: list[int] = []
         new_ids: dict[bytes, Offset] = {}

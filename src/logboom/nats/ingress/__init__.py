@@ -2,6 +2,7 @@
 
 budget        how much may have arrived and not be stored; when the connection is not read
 desk          what is done with the messages of one partition while leaderships change; pure
+answers       acks of messages that were stored together; pure
 services      what all intakes of a broker share
 intake        the messages of one stream, on their way to its partitions and with their outcomes back
 plan          which subscriptions this broker should have, by the streams and what it leads; pure

@@ -8,11 +8,12 @@ as dropped, by reason. While the leadership of its partition changes, it is held
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
 from logboom.base.errors import LogboomError, NotLeaderError, OverloadedError
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import AppendInDoubtError, Published, Terms
+from logboom.nats.ingress.answers import acks_of
 from logboom.nats.ingress.desk import MESSAGE_BYTES, Desk, Doubt, Epochs, Heard, sizes
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
@@ -226,11 +227,14 @@ class Intake:
         self._services.budget.gave(run.size_bytes)
         answers: list[bytes] = []
         refused: list[tuple[int, LogboomError]] = []
-        for place, outcome in enumerate(published.outcomes):
-            if isinstance(outcome, LogboomError):
-                refused.append((place, outcome))
-            elif run.replies[place]:
-                answers.append(self._ack(run, place, outcome, place in published.duplicates))
+        if run.sealed or published.duplicates or set(map(type, published.outcomes)) != {int}:
+            for place, outcome in enumerate(published.outcomes):
+                if isinstance(outcome, LogboomError):
+                    refused.append((place, outcome))
+                elif run.replies[place]:
+                    answers.append(self._ack(run, place, outcome, place in published.duplicates))
+        else:
+            answers = acks_of(self._name, run.replies, cast("Sequence[Offset]", published.outcomes))
         metrics.duplicates += len(published.duplicates)
         metrics.stored += len(run.replies) - len(refused) - len(published.duplicates)
         self._answer(answers)

@@ -194,23 +194,55 @@ def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes
 def _take_columns(pieces: list[bytes], alike: Alike) -> int:
     """Add messages, each without the start of its line: how many, up to the first that is no whole message, since
     what separates messages may be in its payload."""
-    parts = [piece.split(_END, 1) for piece in pieces]
-    try:
-        sizes = [int(size) for size, _ in parts]
-        payloads = [payload for _, payload in parts]
-    except ValueError:  # with a reply subject before the size, or no end of the line
-        sizes, payloads = [], []
-    if payloads and list(map(len, payloads)) == sizes:
-        alike.payloads += payloads
-        alike.replies += [b""] * len(payloads)
-        return len(payloads)
-    for taken, part in enumerate(parts):
-        reply, _, size = part[0].rpartition(b" ")
-        if len(part) == 1 or not size.isdigit() or int(size) != len(part[1]) or (reply and reply.split() != [reply]):
+    columns = _columns_of_one_size(pieces) or _columns(pieces)
+    if columns is not None and _are_words(columns[0]):
+        alike.replies += columns[0]
+        alike.payloads += columns[1]
+        return len(pieces)
+    for taken, piece in enumerate(pieces):
+        line, between, payload = piece.partition(_END)
+        reply, _, size = line.rpartition(b" ")
+        if not between or not size.isdigit() or int(size) != len(payload) or not _are_words((reply,)):
             return taken
         alike.replies.append(reply)
-        alike.payloads.append(part[1])
-    return len(parts)
+        alike.payloads.append(payload)
+    return len(pieces)
+
+
+_Columns = tuple[Sequence[bytes], Sequence[bytes]]
+"""Replies and payloads."""
+
+
+def _columns_of_one_size(pieces: list[bytes]) -> _Columns | None:
+    """The columns of messages whose payloads are of one size, and whose replies are; None where they are not."""
+    if not pieces or list(map(len, pieces)).count(len(pieces[0])) < len(pieces):
+        return None
+    line, between, payload = pieces[0].partition(_END)
+    reply, _, size = line.rpartition(b" ")
+    if not size.isdigit() or int(size) != len(payload):
+        return None
+    size_at, at = len(reply), len(line) + len(between)
+    if {piece[size_at:at] for piece in pieces} != {pieces[0][size_at:at]}:
+        return None
+    replies = [piece[:size_at] for piece in pieces] if reply else [b""] * len(pieces)
+    return replies, [piece[at:] for piece in pieces]
+
+
+def _columns(pieces: list[bytes]) -> _Columns | None:
+    """The columns of messages of any size; None where one of them is no whole message."""
+    try:
+        lines, payloads = zip(*[piece.split(_END, 1) for piece in pieces], strict=True)
+        split = [line.rpartition(b" ") for line in lines]
+        sizes = [int(size) for _, _, size in split]
+    except ValueError:
+        return None
+    return ([reply for reply, _, _ in split], payloads) if sizes == list(map(len, payloads)) else None
+
+
+def _are_words(replies: Sequence[bytes]) -> bool:
+    """Whether there is no white space in them."""
+    together = b"".join(replies)
+    return not together or together.split() == [together]
 
 
 class _Head(NamedTuple):
