@@ -34,8 +34,10 @@ run_tests() {
 }
 
 run_faults() {
+    export LOGBOOM_TEST_THOROUGH=1
     step faults $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "slow" tests
     step kills $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "not slow" tests/faults
+    step properties $BIN/python -m pytest -p no:xdist --timeout 3600 -m "hypothesis and not slow" tests
 }
 
 run_cluster_faults() {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.thoroughness import THOROUGH, fewer_examples
 
 # The suite starts hundreds of interpreters. Where the environment forbids them to keep compiled modules, as it does in
 # many containers, each compiles Logboom anew, which takes as long as most of the commands that they run.
@@ -26,6 +27,8 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+_SETTINGS_OF_A_PROPERTY = "_hypothesis_internal_use_settings"
+"""Where hypothesis 6 keeps the settings of a test; without it the tests would do all of their examples."""
 _SPARK_SESSION = "spark session"
 _STARTED_FOR_A_MODULE = {"broker", "cluster", "tool", "asked_once", "verdicts"}
 """Fixtures that start processes, once for all tests of a module."""
@@ -60,7 +63,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             from _pytest.nodeid import NodeId  # earlier versions have none, and do not come here
 
             item._id = NodeId.parse(grouped)
+    if not THOROUGH:
+        _shorten(items)
     items.sort(key=_rank)  # stable: within a rank the order stays random
+
+
+def _shorten(items: list[pytest.Item]) -> None:
+    """Properties are tried on fewer examples, once for all parameters of a test."""
+    functions = {getattr(item, "function", None) for item in items if item.get_closest_marker("slow") is None}
+    for function in functions:
+        given = getattr(function, _SETTINGS_OF_A_PROPERTY, None)
+        if given is not None:
+            setattr(function, _SETTINGS_OF_A_PROPERTY, fewer_examples(given))
 
 
 def _shares_session(item: pytest.Item) -> bool:
