@@ -17,6 +17,7 @@ def test_a_goal_holds_from_its_figure_on(got: float, wanted: float, at_most: boo
     assert goal.row()[-1] == ("yes" if held else "NO")
 
 
+@pytest.mark.slow  # each of the loads is in test_load and test_node_runs
 def test_every_goal_is_told(tmp_path: Path) -> None:
     goals = list(run_goals(GoalsLoad(0.5, 1, 0.5, 0.5), tmp_path, lambda _: None))
     words = " / ".join(goal.name for goal in goals)

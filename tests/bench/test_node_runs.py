@@ -42,6 +42,7 @@ def test_collector(tmp_path: Path) -> None:
         assert len(one["rounds"]) == 1
 
 
+@pytest.mark.slow
 def test_restart(tmp_path: Path) -> None:
     result = bench(tmp_path, "restart", "--gigabytes=0.02", "--partitions=3", "--kills=1")
     assert result["bytes"] >= 20_000_000
