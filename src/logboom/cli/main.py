@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "tables": "Read, write and watch compacted streams as tables.",
     "publish": "Send lines to a stream.",
     "tail": "Read a stream.",
+    "services": "Show recorded services of NATS, and ask again what they were asked.",
     "cluster": "Run a cluster on this machine; show and change any cluster.",
     "groups": "List, describe and reset consumer groups.",
     "quotas": "List, set and remove what clients may use.",

@@ -33,6 +33,14 @@ Subject = Annotated[
         rich_help_panel=_NATS,
     ),
 ]
+Service = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--service",
+        help="A subject that services answer: requests on it are recorded, and their replies; repeatable.",
+        rich_help_panel=_NATS,
+    ),
+]
 Group = Annotated[
     str | None, typer.Option(help="Split the messages with the streams of this group.", rich_help_panel=_NATS)
 ]
@@ -62,6 +70,7 @@ def create(
         ),
     ] = None,
     subject: Subject = None,
+    service: Service = None,
     group: Group = None,
     ack: Ack = None,
     key: Key = None,
@@ -76,7 +85,7 @@ def create(
 ) -> None:
     """Create a stream."""
     client = admin(bootstrap)
-    settings = attachment_settings(subject, group, ack, key, partitioner) | split_settings(config)
+    settings = attachment_settings(subject, service, group, ack, key, partitioner) | split_settings(config)
     if observers is not None:
         settings[OBSERVERS] = str(observers)
     topic = NewTopic(stream, num_partitions=partitions or -1, replication_factor=replicas or -1, config=settings)
@@ -104,11 +113,17 @@ def split_settings(pairs: list[str] | None) -> dict[str, str]:
 
 
 def attachment_settings(
-    subjects: list[str] | None, group: str | None, ack: str | None, key: str | None, partitioner: str | None
+    subjects: list[str] | None,
+    services: list[str] | None,
+    group: str | None,
+    ack: str | None,
+    key: str | None,
+    partitioner: str | None,
 ) -> dict[str, str]:
     """The settings of an attachment to NATS that options give."""
     given = {
         attachment.SUBJECTS: None if subjects is None else ",".join(subjects),
+        attachment.SERVICES: None if services is None else ",".join(services),
         attachment.GROUP: group,
         attachment.ACK: ack,
         attachment.KEY: key,
@@ -233,6 +248,7 @@ def alter(
     no_subject: Annotated[
         bool, typer.Option("--no-subject", help="Take no more messages of NATS.", rich_help_panel=_NATS)
     ] = False,
+    service: Service = None,
     group: Group = None,
     ack: Ack = None,
     key: Key = None,
@@ -242,7 +258,7 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Change a stream's settings while it is used; `describe` shows them."""
-    values = attachment_settings(subject, group, ack, key, partitioner) | split_settings(config)
+    values = attachment_settings(subject, service, group, ack, key, partitioner) | split_settings(config)
     defaults = [name.strip() for name in delete or []]
     if no_subject:
         if subject:

@@ -1,6 +1,5 @@
 """`logboom tail`: read a stream from any position, to its end or until stopped."""
 
-import contextlib
 import heapq
 import json
 import os
@@ -11,21 +10,17 @@ from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, Message
 
 from logboom.base.subjects import matches, pattern_fault
-from logboom.cli.client import Bounds, admin, bounds, client_config, explain, find_stream, offsets_at_time
+from logboom.cli.client import Bounds, admin, offsets_at_time
 from logboom.cli.common import BOOTSTRAP_DEFAULT, Bootstrap, fail, note, text_or_base64
 from logboom.cli.moments import ago_ms, clock_text
+from logboom.cli.reading import Where, assign, consuming, endless, headers_of, held_by, up_to_the_end
 
 _LAST_RECORDS: Final = 10
-_POLL_S: Final = 0.5
-_BATCH: Final = 1_000
 _SUBJECT_HEADER: Final = "logboom-subject"
 """Where a message of NATS has its subject; the last of that name."""
-_SILENT_MAX_S: Final = 20.0
-
-Where = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +71,14 @@ def tail(
         fail("--offset, --earliest and --since exclude each other: give one of them")
     if subject is not None and (fault := pattern_fault(subject)) is not None:
         fail(f"--subject {subject!r} {fault}")
-    held = _held(stream, partition, bootstrap)
+    held = held_by(stream, partition, bootstrap)
     plan = replace(_plan(stream, held, offset, earliest, since, count, follow, bootstrap), subject=subject)
     if subject is not None and plan.last is not None:
         plan = replace(plan, starts={index: each.first for (_, index), each in held.items()})
     show = _as_json if as_json else _as_verbose if verbose else _as_value
     printed = 0
     try:
-        with _consumer(bootstrap, plan) as consumer:
+        with consuming(bootstrap, plan.stream, plan.starts) as consumer:
             for message in islice(_chosen(consumer, plan), plan.count):
                 sys.stdout.buffer.write(show(message))
                 printed += 1
@@ -98,20 +93,6 @@ def tail(
         return
     if not printed and sys.stderr.isatty():
         note(f"{stream} holds nothing to show there")
-
-
-def _held(stream: str, partition: int | None, bootstrap: str) -> dict[Where, Bounds]:
-    """What the partitions hold that are to be read."""
-    client = admin(bootstrap)
-    topic = find_stream(client, bootstrap, stream)
-    if partition is not None and partition not in topic.partitions:
-        fail(f"stream {stream!r} has no partition {partition}: it has 0 to {len(topic.partitions) - 1}")
-    found = bounds(client, {stream: len(topic.partitions)})
-    wanted = [(stream, index) for index in sorted(topic.partitions) if partition in (None, index)]
-    for where in wanted:
-        if where not in found:
-            fail(f"partition {where[1]} of {stream} does not answer: `logboom streams describe {stream}` says more")
-    return {where: found[where] for where in wanted}
 
 
 def _plan(
@@ -155,39 +136,19 @@ def _checked(offset: int, where: Where, held: Bounds) -> int:
     return offset
 
 
-@contextlib.contextmanager
-def _consumer(bootstrap: str, plan: Plan) -> Iterator[Consumer]:
-    config = {
-        "group.id": "logboom-tail",  # the client wants one; nothing is committed under it
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "error",
-        "fetch.wait.max.ms": 200,
-    }
-    consumer = Consumer(client_config(bootstrap, **config))
-    try:
-        _assign(consumer, plan.stream, plan.starts)
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def _assign(consumer: Consumer, stream: str, offsets: dict[int, int]) -> None:
-    consumer.assign([TopicPartition(stream, index, offset) for index, offset in offsets.items()])
-
-
 def _chosen(consumer: Consumer, plan: Plan) -> Iterator[Message]:
     """The selected records, in the order they are printed."""
     if plan.last is not None:
-        yield from heapq.nlargest(plan.last, _wanted(_up_to_the_end(consumer, plan), plan), key=_by_time)[::-1]
+        yield from heapq.nlargest(
+            plan.last, _wanted(up_to_the_end(consumer, plan.starts, plan.ends), plan), key=_by_time
+        )[::-1]
         if plan.follow:
-            _assign(consumer, plan.stream, plan.ends)
-            yield from _wanted(_endless(consumer), plan)
+            assign(consumer, plan.stream, plan.ends)
+            yield from _wanted(endless(consumer), plan)
     elif plan.follow:
-        yield from _wanted(_endless(consumer), plan)
+        yield from _wanted(endless(consumer), plan)
     else:
-        yield from _wanted(_up_to_the_end(consumer, plan), plan)
+        yield from _wanted(up_to_the_end(consumer, plan.starts, plan.ends), plan)
 
 
 def _wanted(messages: Iterable[Message], plan: Plan) -> Iterator[Message]:
@@ -197,61 +158,13 @@ def _wanted(messages: Iterable[Message], plan: Plan) -> Iterator[Message]:
         yield from messages
         return
     for message in messages:
-        found = next((value for name, value in reversed(_headers(message)) if name == _SUBJECT_HEADER), None)
+        found = next((value for name, value in reversed(headers_of(message)) if name == _SUBJECT_HEADER), None)
         if isinstance(found, bytes) and matches(pattern, found.decode("utf-8", "replace")):
             yield message
 
 
 def _by_time(message: Message) -> tuple[int, int, int]:
     return message.timestamp()[1], message.partition() or 0, message.offset() or 0
-
-
-def _endless(consumer: Consumer) -> Iterator[Message]:
-    while True:
-        for message in _arrived(consumer):
-            if _is_record(message):
-                yield message
-
-
-def _up_to_the_end(consumer: Consumer, plan: Plan) -> Iterator[Message]:
-    """Records up to the end of the stream as it was at the start, in order of arrival."""
-    unfinished = {index for index, start in plan.starts.items() if start < plan.ends[index]}
-    silent_s = 0.0
-    while unfinished:
-        messages = _arrived(consumer)
-        silent_s = 0.0 if messages else silent_s + _POLL_S
-        if silent_s > _SILENT_MAX_S:
-            fail(f"the broker has sent nothing for {_SILENT_MAX_S:.0f} s: is it up, and does its log tell of damage?")
-        for message in messages:
-            index, at = message.partition(), message.offset()
-            is_record = _is_record(message)
-            if index is None or at is None or index not in unfinished:
-                continue
-            if is_record and at < plan.ends[index]:
-                yield message
-            # librdkafka reports the end as an event; the offsets before it need not hold records.
-            if at + is_record >= plan.ends[index]:
-                unfinished.discard(index)
-
-
-def _arrived(consumer: Consumer) -> list[Message]:
-    """The messages that are there, as soon as there is one: `consume` alone would wait for a full batch."""
-    first = consumer.poll(_POLL_S)
-    return [] if first is None else [first, *consumer.consume(_BATCH, timeout=0)]
-
-
-def _is_record(message: Message) -> bool:
-    """Whether it is a record and not the news of a partition's end. Ends the command on an error that stays."""
-    error = message.error()
-    if error is not None and not _passing(error):
-        where = f"partition {message.partition()} of {message.topic()} at offset {message.offset()}"
-        fail(f"cannot read {where}: {explain(error)}")
-    return error is None
-
-
-def _passing(error: KafkaError) -> bool:
-    """The end of a partition, or an error that the client recovers from."""
-    return error.name() in ("_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN") or error.retriable()
 
 
 def _as_value(message: Message) -> bytes:
@@ -272,14 +185,9 @@ def _as_json(message: Message) -> bytes:
         "timestamp": message.timestamp()[1],
         **text_or_base64("key", message.key()),
         **text_or_base64("value", message.value()),
-        "headers": [{"name": name, **text_or_base64("value", value)} for name, value in _headers(message)],
+        "headers": [{"name": name, **text_or_base64("value", value)} for name, value in headers_of(message)],
     }
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
-
-
-def _headers(message: Message) -> list[tuple[str, bytes | str | None]]:
-    headers = message.headers() or []
-    return list(headers.items()) if isinstance(headers, dict) else list(headers)
 
 
 def register(app: typer.Typer) -> None:

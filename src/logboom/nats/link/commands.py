@@ -27,3 +27,11 @@ def unsubscribe(sid: int) -> bytes:
 def publish(subject: bytes, payload: bytes) -> bytes:
     """A message."""
     return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)
+
+
+def request(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:
+    """A message with a header block, where that is not empty, to be answered on `reply`, where that is not."""
+    words = b" ".join((subject, reply) if reply else (subject,))
+    if not header:
+        return b"PUB %b %d\r\n%b\r\n" % (words, len(payload), payload)
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (words, len(header), len(header) + len(payload), header, payload)

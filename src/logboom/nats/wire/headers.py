@@ -36,3 +36,14 @@ def read_fields(block: bytes) -> Fields:
             raise HeaderError(f"bad request: {line[:_SHOWN_MAX]!r} has no name of a header")
         fields.append((name, value.strip(b" \t")))
     return fields
+
+
+def write_fields(fields: Fields) -> bytes:
+    """The block of these fields, as `read_fields` has them; empty for none.
+
+    >>> write_fields([(b"Trace", b"t-1")])
+    b'NATS/1.0\\r\\nTrace: t-1\\r\\n\\r\\n'
+    """
+    if not fields:
+        return b""
+    return b"".join((VERSION, _END, *(b"%b: %b\r\n" % field for field in fields), _END))

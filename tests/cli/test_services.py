@@ -1,0 +1,167 @@
+"""logboom services: what real services were asked is shown, and asked once more."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import nats.errors
+import nats.micro
+import pytest
+from nats.aio.client import Client
+from nats.micro.request import Request
+from nats.micro.service import EndpointConfig, ServiceConfig
+from tests.cli.running import ok, refused
+from tests.nats.servers import WAIT_S, end, needs_nats_server, stored
+from tests.support.server import BrokerProcess
+
+import nats
+
+pytestmark = needs_nats_server
+
+PRICES = {b"tea": 590, b"cup": 1450, b"pot": 4900}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = ("--nats", "embedded", "--set", "nats.embedded_listen=127.0.0.1:0")
+    with BrokerProcess(tmp_path_factory.mktemp("services") / "data", *settings) as process:
+        yield process
+
+
+def url(broker: BrokerProcess) -> str:
+    return str(broker.ready["nats"])
+
+
+async def service(client: Client, name: str, subject: str, plus: int = 0) -> None:
+    """A service made with the library of the NATS project, that tells prices."""
+
+    async def price(request: Request) -> None:
+        found = PRICES.get(request.data)
+        if found is None:
+            await request.respond_error("404", "no such product")
+        else:
+            shop = (request.headers or {}).get("Shop", "-")
+            await request.respond(json.dumps({"cents": found + plus, "shop": shop}).encode())
+
+    made = await nats.micro.add_service(client, ServiceConfig(name=name, version="1.2.0"))
+    await made.add_endpoint(EndpointConfig(name="price", subject=subject, handler=price))
+    await client.flush()
+
+
+def records(broker: BrokerProcess, stream: str) -> int:
+    return end(broker.kafka, stream)
+
+
+async def ask(broker: BrokerProcess, stream: str, subject: str) -> None:
+    """Ask for three prices, for one that there is none of, and nobody, once the stream records; then wait until all is
+    recorded."""
+    client = await nats.connect(url(broker))
+    await service(client, "prices", subject)
+    async with asyncio.timeout(WAIT_S):
+        while not await asyncio.to_thread(records, broker, stream):
+            await client.request(subject, b"cup", timeout=WAIT_S)
+    for product in (*PRICES, b"beer"):
+        await client.request(subject, product, timeout=WAIT_S, headers={"Shop": "eu"})
+    await client.publish(subject, b"tea")
+    with pytest.raises(nats.errors.TimeoutError):
+        await client.request(f"{subject}.history", b"tea", timeout=0.1)  # the broker listens, and does not answer
+    async with asyncio.timeout(WAIT_S):
+        while True:  # the last request is behind all that came before it
+            held = await asyncio.to_thread(records, broker, stream)
+            *_, last = await asyncio.to_thread(stored, broker.kafka, stream, held)
+            if last.header("logboom-subject") == [f"{subject}.history".encode()]:
+                break
+    await client.close()
+
+
+def test_what_was_asked_is_listed_shown_and_asked_again(broker: BrokerProcess) -> None:
+    subject = "shop.price"
+    ok("streams", "create", "asked", "--service", "shop.>", bootstrap=broker.kafka)
+    asyncio.run(ask(broker, "asked", subject))
+
+    listed = {row["subject"]: row for row in ok("services", "list", "asked", "--json", bootstrap=broker.kafka).json}
+    price = listed[subject]
+    assert (price["unanswered"], price["one_way"], price["errors"]) == (0, 1, 1)
+    assert price["requests"] >= 6
+    assert 0 <= price["p50_ms"] <= price["p99_ms"] <= price["max_ms"]
+    history = listed[f"{subject}.history"]
+    assert (history["requests"], history["unanswered"], history["p99_ms"]) == (1, 1, None)
+    assert "one way" in ok("services", "list", "asked", bootstrap=broker.kafka).out.lower()
+
+    shown = ok("services", "tail", "asked", "--subject", subject, "--json", bootstrap=broker.kafka).json_lines
+    *_, tea, cup, pot, beer, alone = shown
+    assert [one["request"] for one in (tea, cup, pot, beer, alone)] == ["tea", "cup", "pot", "beer", "tea"]
+    assert json.loads(cup["reply"]) == {"cents": 1450, "shop": "eu"}
+    assert beer["error"] == "404 no such product"
+    assert "reply_subject" not in alone
+    lines = ok("services", "tail", "asked", bootstrap=broker.kafka).out.splitlines()
+    assert any("error 404 no such product  beer" in line for line in lines)
+    assert lines[-1].endswith("shop.price.history  no reply  tea")
+
+
+async def replayed(broker: BrokerProcess, plus: int, *options: str, fails: bool = False) -> str:
+    """Replay to a service whose prices are so much higher; what the command says."""
+    client = await nats.connect(url(broker))
+    await service(client, "next-prices", "next.price", plus)
+    words = ["services", "replay", "again", "--to", "next.price", "--nats", url(broker), *options]
+    try:
+        if fails:
+            return await asyncio.to_thread(refused, *words, bootstrap=broker.kafka)
+        return (await asyncio.to_thread(ok, *words, bootstrap=broker.kafka)).out
+    finally:
+        await client.close()
+
+
+def test_requests_are_replayed_to_another_subject(broker: BrokerProcess) -> None:
+    ok("streams", "create", "again", "--service", "old.>", bootstrap=broker.kafka)
+    asyncio.run(ask(broker, "again", "old.price"))
+    asked = records(broker, "again")
+
+    told = json.loads(asyncio.run(replayed(broker, 0, "--json", "--subject", "old.price")))
+    assert (told["unanswered"], told["one_way"], told["errors"]) == (0, 1, 1)
+    assert told["answered"] == told["sent"] - 1
+    same = json.loads(
+        asyncio.run(replayed(broker, 0, "--json", "--subject", "old.price", "--compare", "--rate", "500"))
+    )
+    assert (same["same"], same["different"]) == (told["answered"], 0)
+    few = json.loads(asyncio.run(replayed(broker, 0, "--json", "--count", "2")))
+    assert few["sent"] == 2
+    said = asyncio.run(replayed(broker, 1, "--compare", fails=True))
+    assert f"{told['answered'] - 1} of {told['answered']} replies are not as recorded" in said
+    assert '"cents": 1450' in said
+    assert '"cents": 1451' in said
+    assert records(broker, "again") == asked, "what is replayed elsewhere is not recorded"
+
+
+def test_who_answers_is_asked_of_the_services(broker: BrokerProcess) -> None:
+    ok("streams", "create", "named", "--service", "named.>", bootstrap=broker.kafka)
+
+    async def main() -> str:
+        await ask(broker, "named", "named.price")
+        clients = [await nats.connect(url(broker)) for _ in range(2)]
+        for client in clients:
+            await service(client, "prices", "named.price")
+        words = ["services", "list", "named", "--nats", url(broker)]
+        said = (await asyncio.to_thread(ok, *words, bootstrap=broker.kafka)).out
+        for client in clients:
+            await client.close()
+        return said
+
+    lines = asyncio.run(main()).splitlines()
+    assert lines[1].startswith("named.price ")
+    assert lines[1].endswith("prices 1.2.0 (2)")
+    assert lines[2].endswith("-")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["replay", "nowhere", "--to", "a.*"], "has a wildcard"),
+        (["tail", "nowhere", "--subject", "a b"], "has a blank"),
+        (["list", "nowhere"], "there is no stream 'nowhere'"),
+        (["replay", "nowhere", "--to", "a", "--nats", "nats://127.0.0.1:1"], "no NATS at nats://127.0.0.1:1: Conn"),
+        (["replay", "nowhere", "--to", "a", "--nats", "http://x"], "should be addresses such as nats://"),
+    ],
+)
+def test_what_cannot_be_done_is_told(broker: BrokerProcess, words: list[str], said: str) -> None:
+    assert said in refused("services", *words, bootstrap=broker.kafka)
