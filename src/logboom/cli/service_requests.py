@@ -41,7 +41,7 @@ class Requester:
         self._waiting: dict[bytes, asyncio.Queue[Delivery]] = {}
         link.subscribe(f"{inbox}.*", None, self._received)
 
-    def _received(self, messages: list[Delivery]) -> None:
+    def _received(self, messages: Sequence[Delivery]) -> None:
         for message in messages:
             queue = self._waiting.get(message.subject)
             if queue is not None:
