@@ -1,13 +1,14 @@
 """Real servers of NATS for tests, streams that are attached to them, and what those hold."""
 
 import asyncio
+import contextlib
 import functools
 import json
 import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self
 
@@ -74,6 +75,16 @@ class NatsServer:
             self._process.kill()
             self._process.wait(WAIT_S)
             self._process = None
+
+
+@contextlib.contextmanager
+def nats_cluster(directory: Path) -> Iterator[tuple[NatsServer, NatsServer]]:
+    """Two servers of one cluster; each tells its clients of the other."""
+    ports = free_port(), free_port()
+    routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
+    lines = [f'cluster {{ name: "two", listen: "127.0.0.1:{port}", routes: [{routes}] }}' for port in ports]
+    with NatsServer(directory, lines[0]) as first, NatsServer(directory, lines[1]) as second:
+        yield first, second
 
 
 class Stored(NamedTuple):

@@ -13,7 +13,17 @@ import nats.js.errors
 import pytest
 from confluent_kafka import KafkaException
 from nats.aio.client import Client
-from tests.nats.servers import WAIT_S, NatsServer, end, metrics, needs_nats_server, on_a_loop, stored, taken
+from tests.nats.servers import (
+    WAIT_S,
+    NatsServer,
+    end,
+    metrics,
+    nats_cluster,
+    needs_nats_server,
+    on_a_loop,
+    stored,
+    taken,
+)
 from tests.support.brokers import ClusterBrokers
 from tests.support.commands import run_logboom
 
@@ -27,8 +37,9 @@ BURST = 4
 LEASE_MS = 20_000
 
 
-def _cluster(directory: Path, server: NatsServer) -> ClusterBrokers:
-    return ClusterBrokers(directory, f"nats.servers={server.url}", lease_ms=LEASE_MS)
+def _cluster(directory: Path, *servers: NatsServer) -> ClusterBrokers:
+    addresses = ",".join(server.url for server in servers)
+    return ClusterBrokers(directory, f"nats.servers={addresses}", lease_ms=LEASE_MS)
 
 
 class Flow:
@@ -73,9 +84,12 @@ class Flow:
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str, count: int) -> AsyncIterator[list[Client]]:
-    """So many publishers, each with a connection of its own."""
-    clients = [await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.05) for _ in range(count)]
+async def connected(*urls: str) -> AsyncIterator[list[Client]]:
+    """Publishers, each with a connection of its own, to one of these servers after the other."""
+    clients = [
+        await nats.connect(urls[number % len(urls)], max_reconnect_attempts=-1, reconnect_time_wait=0.05)
+        for number in range(PUBLISHERS)
+    ]
     try:
         yield clients
     finally:
@@ -146,7 +160,7 @@ def check_order(values: list[bytes]) -> None:
 async def test_plain_messages_of_one_partition(tmp_path: Path) -> None:
     with NatsServer(tmp_path) as server, _cluster(tmp_path, server) as cluster:
         cluster.create("orders", logboom_nats_subjects="orders.>")
-        async with connected(server.url, PUBLISHERS) as clients:
+        async with connected(server.url) as clients:
             await taken(clients[0], "orders.probe")
             flow = Flow(clients, lambda number, count: f"orders.{number}")
             moved = 0
@@ -175,7 +189,7 @@ async def test_several_partitions_queues_and_equal_messages(tmp_path: Path) -> N
         for half in ("half-1", "half-2"):
             cluster.create(half, logboom_nats_subjects="split", logboom_nats_group="halves")
         cluster.create("equal", logboom_nats_subjects="equal")
-        async with connected(server.url, PUBLISHERS) as clients:
+        async with connected(server.url) as clients:
             for subject in ("keyed.probe", "spread", "split", "equal"):
                 await taken(clients[0], subject)
             flows = {
@@ -202,3 +216,22 @@ async def test_several_partitions_queues_and_equal_messages(tmp_path: Path) -> N
             check_each_once(halves, flows["split"].sent)
             (equal,) = await all_stored(cluster, {"equal": 1}, counts["equal"])
             assert equal == [b"x"] * counts["equal"]
+
+
+@on_a_loop
+async def test_servers_that_are_a_cluster(tmp_path: Path) -> None:
+    with nats_cluster(tmp_path) as (first, second), _cluster(tmp_path, first, second) as cluster:
+        cluster.create("orders", logboom_nats_subjects="orders.>")
+        async with connected(first.url, second.url) as clients:
+            await taken(clients[0], "orders.probe")
+            await taken(clients[1], "orders.probe")
+            flow = Flow(clients, lambda number, count: f"orders.{number}")
+            for nodes in ((2, 3, 1), (3, 1, 2), (1, 2, 3), (2, 3, 1)):
+                await flow.after(100)
+                await asyncio.to_thread(lead, cluster, "orders", *nodes)
+            await flow.after(100)
+            count = await flow.end()
+            found = await all_stored(cluster, {"orders": 1}, count)
+        # A message may be there twice, if it was longer on its way between the servers than a subscription.
+        check_each_once([list(dict.fromkeys(found[0]))], flow.sent)
+        check_order(list(dict.fromkeys(found[0])))

@@ -25,7 +25,7 @@ from logboom.broker.partition.append_notes import AppendNotes
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.conditions import ConditionalBatch
 from logboom.broker.partition.message_ids import MessageIds
-from logboom.broker.partition.publications import ACKS_ALL, PublishRun, PublishWaiters
+from logboom.broker.partition.publications import ACKS_ALL, TERM_ERRORS, PublishRun, PublishWaiters
 from logboom.broker.partition.publish_stage import PublishStage
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
@@ -282,11 +282,14 @@ class AppendQueue:
         self._counters.duplicate_messages += len(run.duplicates)
         taken = [one for one in outcomes if not isinstance(one, LogboomError)]
         self._counters.refused_appends += len(outcomes) - len(taken)
-        needed = max(taken, default=Offset(-2)) + 1
-        if self._is_served(needed, before, run.acks):
+        needed, acks = max(taken, default=Offset(-2)) + 1, run.acks
+        if any(isinstance(one, TERM_ERRORS) for one in outcomes):
+            # What they were compared with is certain once it is committed: until then another leader may take them.
+            needed, acks = self._log.log_end_offset, ACKS_ALL
+        if self._is_served(needed, before, acks):
             run.answer(self._result(outcomes, now_ms))
         else:
-            self._published.of(run.acks).add(needed, run.answer, self._result(outcomes, now_ms))
+            self._published.of(acks).add(needed, run.answer, self._result(outcomes, now_ms))
 
     def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
         if isinstance(one, LogboomError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import LogboomError, NotLeaderError, WrongLastMessageIdError, WrongLastOffsetError
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Clock
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult
@@ -39,6 +39,8 @@ class AppendInDoubtError(LogboomError):
 
 
 ACKS_ALL: Final = -1
+TERM_ERRORS: Final = (WrongLastOffsetError, WrongLastMessageIdError)
+"""What a message is refused with whose terms do not hold."""
 NO_TERMS: Final[Mapping[int, Terms]] = MappingProxyType({})
 
 
@@ -106,7 +108,7 @@ class PublishWaiters:
         self, epoch_of: Callable[[Offset], Epoch], *, committed: Offset, safe_end: Offset
     ) -> list[tuple[RunDone, RunResult]]:
         """Remove all; their answers, AppendInDoubtError for what is not as safe as was asked for: another leader may
-        have it."""
+        have it. NotLeaderError for what was refused by what is not committed: another leader may take it."""
         return [
             (done, _in_doubt(result, epoch_of, end))
             for waiters, end in ((self._at_commit, committed), (self._at_leader, safe_end))
@@ -115,13 +117,14 @@ class PublishWaiters:
 
 
 def _in_doubt(result: RunResult, epoch_of: Callable[[Offset], Epoch], safe_end: Offset) -> RunResult:
-    outcomes: list[Offset | LogboomError] = [
-        outcome
-        if isinstance(outcome, LogboomError) or outcome < safe_end
-        else AppendInDoubtError(outcome, epoch_of(outcome))
-        for outcome in result.outcomes
-    ]
-    return RunResult(outcomes, result.log_append_time_ms, result.log_start_offset)
+    def of(outcome: Offset | LogboomError) -> Offset | LogboomError:
+        if isinstance(outcome, TERM_ERRORS):
+            return NotLeaderError("what a message was compared with may not be in the log of the next leader")
+        if isinstance(outcome, LogboomError) or outcome < safe_end:
+            return outcome
+        return AppendInDoubtError(outcome, epoch_of(outcome))
+
+    return RunResult([of(one) for one in result.outcomes], result.log_append_time_ms, result.log_start_offset)
 
 
 class Publications:

@@ -126,10 +126,8 @@ class Intake:
         gives them to all who subscribe."""
         self._count(messages)
         if index is not None and index not in self._desks:
-            # This broker has ceased to lead, and nobody has asked for what it still hears.
-            error = NotLeaderError(f"this broker does not lead {self._name}-{index}")
-            for message in messages:
-                self._refuse([message.reply], error)
+            # This broker leads no more; who leads now may have got them as well.
+            self.give_up([Heard(message, by_all) for message in messages])
             return
         self._take(index, by_all, messages)
 
