@@ -28,7 +28,7 @@ FOUND = (3, 1449, 2467, 13224, 8, 704, 4476)
 noted and then forgotten with the tail before it; a cut that noted as durable what was only written; a truncation that
 the next process believed and the disk did not have; a durable snapshot of producers replaced by one that was not;
 batches of a producer remembered around one that was forgotten."""
-SHORT, LONG = 100, 6_000
+SHORT, LONG = 50, 6_000
 
 
 def steps_of(random: Random) -> list[Step]:

@@ -19,7 +19,7 @@ from tests.clients.drivers import DRIVERS, DriverMissingError
 from tests.support.server import BrokerProcess
 
 KINDS = ("confluent", "aiokafka", "java")
-KILLS = int(os.environ.get("LOGBOOM_TEST_KILLS", "8"))
+KILLS = int(os.environ.get("LOGBOOM_TEST_KILLS", "5"))
 """50 in `make faults`; a few on every run of the suite."""
 
 
