@@ -1,4 +1,5 @@
-"""`logboom pipeline decrypt`: what an `encrypt` has sealed, for whoever holds the key."""
+"""`logboom pipeline decrypt` and `suggest`: what an `encrypt` has sealed, for whoever holds the key, and rules proposed
+from sample lines."""
 
 import os
 import sys
@@ -49,6 +50,35 @@ def decrypt(
         fail(f"{count} could not be decrypted: changed, or encrypted under another key of that name")
 
 
+def suggest(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="Sample lines, a line each.")],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Of the pipeline and of the stream it reads.")
+    ] = "suggested",
+) -> None:
+    """Propose a pipeline that reads lines like those of a file: formats, and patterns for what no format reads.
+
+    It is printed to be looked at and edited; what is printed passes `check`.
+    """
+    from logboom.pipeline.plan.names import stream_name_problem
+    from logboom.pipeline.suggest.proposal import LINES_MAX, propose
+
+    problem = stream_name_problem(name)
+    if problem is not None:
+        fail(problem)
+    try:
+        lines = file.read_bytes().decode(errors="replace").splitlines()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
+    step = max(1, -(-len(lines) // LINES_MAX))
+    found = propose(lines[::step], name)
+    if not found.lines:
+        fail(f"{file}: there are no lines in it")
+    typer.echo(found.yaml, nl=False)
+    note(f"its rules read {found.read:,} of {found.lines:,} lines")
+
+
 def register(pipeline: typer.Typer) -> None:
     """Adds the commands to `logboom pipeline`."""
     pipeline.command("decrypt")(decrypt)
+    pipeline.command("suggest")(suggest)

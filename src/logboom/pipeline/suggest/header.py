@@ -1,0 +1,101 @@
+"""How lines begin: a time in one of the forms that programs write, and the severity near it.
+
+Knows texts and the library of patterns. Must not know what follows.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+_LEVELS: Final = (
+    "trace debug info information notice warn warning error err severe critical crit fatal alert emerg emergency panic"
+)
+_LEVEL: Final = re.compile(rf"(\W{{0,2}})({'|'.join(_LEVELS.split())})(\W{{0,2}})", re.IGNORECASE)
+_LEVEL_PLACES: Final = 5
+_MOST: Final = 0.8
+"""Of the lines have to agree."""
+
+
+class TimeForm(NamedTuple):
+    """One way to write a time."""
+
+    expression: str
+    """Python's, to recognise it."""
+    pattern: str
+    """For a rule; a group `time` or `%{NAME:time}`."""
+    format: str | None = None
+    """The rule's `time_format`, where it is not recognised by itself."""
+
+
+TIMES: Final = (
+    TimeForm(
+        r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?",
+        "%{TIMESTAMP_ISO8601:time}",
+        "iso8601",
+    ),
+    TimeForm(r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}", "%{HTTPDATE:time}", "clf"),
+    TimeForm(
+        r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}",
+        r"(?P<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})",
+        "ctime",
+    ),
+    TimeForm(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d", "%{SYSLOGTIMESTAMP:time}", "syslog"),
+    TimeForm(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d", r"(?P<time>\d{4}/\d\d/\d\d \d\d:\d\d:\d\d)", "%Y/%m/%d %H:%M:%S"),
+    TimeForm(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d", r"(?P<time>\d\d/\d\d/\d\d \d\d:\d\d:\d\d)", "%y/%m/%d %H:%M:%S"),
+    TimeForm(r"\d{6} \d{6}", r"(?P<time>\d{6} \d{6})", "%y%m%d %H%M%S"),
+    TimeForm(r"\d{10}(?:\.\d+)?(?!\d)|\d{13}(?!\d)", r"(?P<time>\d{10}(?:\.\d+)?|\d{13})", "epoch"),
+)
+
+
+class Header(NamedTuple):
+    """What lines begin with, up to the blank before their words."""
+
+    time: TimeForm
+    before: str
+    """Between the start of the line and the time: a bracket, say."""
+    behind: str
+    """Between the time and the words."""
+
+
+def header_of(lines: Sequence[str]) -> Header | None:
+    """The header of most of these lines; None where they have no time at their start."""
+    best: tuple[int, Header] | None = None
+    for time in TIMES:
+        seen = Counter(
+            (match[1], match[2])
+            for line in lines
+            if (match := re.match(rf"(\W{{0,2}})(?:{time.expression})(\W{{0,3}}(?: |$))", line))
+        )
+        if seen:
+            (before, behind), count = seen.most_common(1)[0]
+            if best is None or count > best[0]:
+                best = (count, Header(time, before, behind))
+    return best[1] if best is not None and best[0] >= _MOST * len(lines) / 2 else None
+
+
+def words_behind(header: Header | None, line: str) -> list[str] | None:
+    """The words of a line behind its header; None where the line does not begin so."""
+    if header is None:
+        return line.split(" ")
+    match = re.match(f"{re.escape(header.before)}(?:{header.time.expression}){re.escape(header.behind)}", line)
+    return None if match is None else line[match.end() :].split(" ")
+
+
+def level_place(lines: Sequence[Sequence[str]]) -> int | None:
+    """The place of the word that is a severity in most lines, among the first few; None where there is none."""
+    for place in range(_LEVEL_PLACES):
+        words = [line[place] for line in lines if len(line) > place]
+        if words and sum(_LEVEL.fullmatch(word) is not None for word in words) >= _MOST * len(lines):
+            return place
+    return None
+
+
+def level_parts(word: str) -> tuple[str, str]:
+    """What stands before and behind the severity in a word.
+
+    >>> level_parts("[error]")
+    ('[', ']')
+    """
+    match = _LEVEL.fullmatch(word)
+    return (match[1], match[3]) if match is not None else ("", "")

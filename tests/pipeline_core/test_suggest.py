@@ -1,0 +1,107 @@
+"""Rules proposed from sample lines: what is recognised, that it is accepted, and what it reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pipeline_core.batches import events, raw
+from typer.testing import CliRunner
+
+from logboom.cli.pipeline import pipeline
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.suggest.proposal import Proposal, propose
+from logboom.pipeline.suggest.templates import templates_of
+from logboom.pipeline.transforms.parse import ParseTransform
+
+
+def proposed(lines: list[str]) -> tuple[Proposal, list[dict[str, Any]]]:
+    """What is proposed, and what it makes of the lines."""
+    found = propose(lines, "app")
+    node = compile_pipeline(found.yaml, "app.yaml").transforms[0]
+    assert isinstance(node, ParseTransform)
+    return found, events(node, raw([line.encode() for line in lines]))
+
+
+def test_built_in_formats_are_found_the_largest_first() -> None:
+    lines = [json.dumps({"msg": f"m{number}"}) for number in range(20)]
+    lines += [f"level=info msg=x{number} n=1" for number in range(10)]
+    found, _ = proposed(lines)
+    assert found.read == found.lines == 30
+    assert found.yaml.index("format: json  # 20 of 30 lines") < found.yaml.index("format: logfmt  # 10 of 30 lines")
+
+
+def test_words_that_change_become_fields() -> None:
+    # One decimal digit after another, so that times are given as no built-in format has them.
+    lines = [
+        line
+        for number in range(30)
+        for line in (
+            f"261120 12{number:02}00 <WARN> order o-{number} of user=u{number} took {number} ms from 192.0.2.{number}",
+            f"261120 12{number:02}01 <INFO> started in {number}.5 s (pid 7)",
+        )
+    ]
+    found, rows = proposed(lines)
+    assert found.read == found.lines == 60
+    assert 'time_format: "%y%m%d %H%M%S"' in found.yaml
+    assert rows[2]["time"].isoformat() == "2026-11-20T12:01:00+00:00"
+    assert (rows[2]["severity_text"], rows[3]["severity_number"]) == ("WARN", 9)
+    assert rows[2]["attributes"] == {"order": 1, "user": "u1", "took": 1, "address": "192.0.2.1"}
+    assert rows[3]["attributes"] == {"started": 1.5} or rows[3]["attributes"] == {"number": 1.5}
+    assert rows[3]["body"] == "started in 1.5 s (pid 7)"
+
+
+def test_two_programs_in_one_file_get_a_rule_each() -> None:
+    lines = [f"2026/11/20 12:00:{number:02} worker {number} is done" for number in range(40)]
+    lines += [f"[20/Nov/2026:12:00:{number:02} +0000] job {number} queued" for number in range(20)]
+    found, rows = proposed(lines)
+    assert found.read == 60
+    assert found.yaml.count("- format: pattern") == 2
+    assert {row["time"].date().isoformat() for row in rows} == {"2026-11-20"}
+
+
+def test_what_has_no_form_is_text() -> None:
+    found, rows = proposed(["one", "two words here", "%{x} (( '", ""])
+    assert (found.lines, found.read) == (3, 3)
+    assert "format: text" in found.yaml
+    assert rows[2]["body"] == "%{x} (( '"
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=40), min_size=1, max_size=12))
+def test_what_is_proposed_is_always_accepted(lines: list[str]) -> None:
+    found = propose([*lines, *lines, *lines], "app")
+    compile_pipeline(found.yaml, "app.yaml")
+    assert found.read <= found.lines
+
+
+def test_templates_share_words() -> None:
+    found = templates_of([f"user {name} logged in".split() for name in ("ann", "bob", "eve")] + [["other"]])
+    assert [(template.words, template.count) for template in found] == [
+        (["user", None, "logged", "in"], 3),
+        (["other"], 1),
+    ]
+    assert found[0].values(1) == ["ann", "bob", "eve"]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_bytes(b'{"msg": "a"}\n{"msg": "\xff"}\n\n')
+    done = CliRunner().invoke(pipeline, ["suggest", str(tmp_path / "app.log"), "--name", "mine"])
+    assert done.exit_code == 0, done.output
+    assert "name: mine\n" in done.stdout
+    for words, message in (
+        ([str(tmp_path / "none")], "No such file"),
+        ([str(tmp_path / "app.log"), "--name", "a b"], "name"),
+    ):
+        done = CliRunner().invoke(pipeline, ["suggest", *words])
+        assert message in str(done.exception)
+    (tmp_path / "empty").write_bytes(b"\n")
+    assert "no lines" in str(CliRunner().invoke(pipeline, ["suggest", str(tmp_path / "empty")]).exception)
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_quotes_in_lines_are_quoted_in_the_file(quote: str) -> None:
+    found, _ = proposed([f"2026/11/20 12:00:00 it{quote}s {number} o{quote}clock" for number in range(5)])
+    assert found.read == 5
