@@ -1,5 +1,5 @@
-"""`logboom pipeline decrypt` and `suggest`: what an `encrypt` has sealed, for whoever holds the key, and rules proposed
-from sample lines."""
+"""`logboom pipeline decrypt`, `suggest` and `graph`: what an `encrypt` has sealed, for whoever holds the key; rules
+proposed from sample lines; a pipeline as a picture."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from logboom.cli.common import fail, note, plural
+from logboom.cli.common import fail, note, plural, read_text
 
 
 def decrypt(
@@ -78,7 +78,33 @@ def suggest(
     note(f"its rules read {found.read:,} of {found.lines:,} lines")
 
 
+def graph(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write a picture (.svg), or Mermaid's text (.mmd).")
+    ] = None,
+) -> None:
+    """Draw a pipeline: what is read, what is done to it, where it goes. Without a file, as the text of Mermaid."""
+    from logboom.pipeline.config.compile import compile_pipeline
+    from logboom.pipeline.drawing.graph import graph_of
+    from logboom.pipeline.drawing.mermaid import mermaid
+    from logboom.pipeline.drawing.svg import svg
+
+    plan = compile_pipeline(read_text(file), str(file))
+    if out is None:
+        typer.echo(mermaid(graph_of(plan)), nl=False)
+        return
+    if out.suffix not in (".svg", ".mmd"):
+        fail(f"--out {out}: the file should end in .svg or .mmd")
+    drawn = svg(graph_of(plan), plan.name) if out.suffix == ".svg" else mermaid(graph_of(plan))
+    try:
+        out.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        fail(f"{out}: {error.strerror}")
+
+
 def register(pipeline: typer.Typer) -> None:
     """Adds the commands to `logboom pipeline`."""
     pipeline.command("decrypt")(decrypt)
     pipeline.command("suggest")(suggest)
+    pipeline.command("graph")(graph)

@@ -40,7 +40,7 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
 - `sinks`: one file for each kind of sink; they register themselves. `registry`: reads a written plan, whose nodes are
   those of `transforms` and `sinks`.
 - `config`: from YAML to a plan, with every problem reported at once.
-- `suggest`: rules of a parse from sample lines, outside of any run.
+- `suggest`: rules of a parse from sample lines, and `drawing`: a plan as a picture, outside of any run.
 - `run`: the life of a running pipeline; start reading at `run.runner`.
 
 It talks to the log as any client does and knows nothing of brokers. It alone imports pyspark. The reasons for this

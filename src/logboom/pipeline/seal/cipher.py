@@ -17,10 +17,6 @@ import re
 from typing import Any, Final
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 SEALED: Final = re.compile(r"enc:v1:([A-Za-z0-9_.-]{1,80}):([A-Za-z0-9_-]{38,})")
 KEY_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}")
@@ -34,6 +30,11 @@ class Cipher:
 
     def __init__(self, name: str, key: bytes) -> None:
         """`name`: what the texts call it. `key`: at least 16 bytes that nobody can guess."""
+        # Loaded where it is needed: every pipeline reads this module, and few encrypt.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
         self.name = name
         derived = HKDF(SHA256(), 2 * _KEY_BYTES, salt=None, info=b"logboom encrypt v1").derive(key)
         self._aead = AESGCM(derived[:_KEY_BYTES])
@@ -50,6 +51,8 @@ class Cipher:
 
     def open(self, text: str) -> Any:
         """The value again; ValueError where the text is not whole, or was sealed under another key."""
+        from cryptography.exceptions import InvalidTag
+
         match = SEALED.fullmatch(text)
         if match is None or match[1] != self.name:
             raise ValueError("it was not sealed under this key")
