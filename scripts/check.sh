@@ -2,6 +2,7 @@
 # Runs the named groups of checks, each step with its name and time, and stops at the first that fails.
 #   lint            style, layout, types, import contracts
 #   test            all tests in random order, without the long fault runs
+#   compiled        the tests of what is compiled, the simulation and some kills, on the compiled build in .venv-compiled
 #   faults          the long fault runs
 #   cluster-faults  those of them that concern clusters
 #   fuzz            strange requests for LOGBOOM_FUZZ_SECONDS, one at a time and then by many clients at once
@@ -33,6 +34,16 @@ run_tests() {
     step tests $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup --no-loadscope-reorder -m "not slow" "$@"
 }
 
+# The tests see the compiled package that is installed there. Those of the layout and of documents concern sources alone.
+run_compiled() {
+    local python=.venv-compiled/bin/python
+    step build $python -c "from logboom.base import build; assert build.describe() != build.PLAIN, 'nothing is compiled here'"
+    step rooms $python -m pytest -n "${WORKERS:-2}" --dist loadgroup -m "not slow and not uncompiled" \
+        tests/records tests/storage tests/broker tests/kafka tests/groups tests/nats
+    step simulation .venv-compiled/bin/logboom sim run --seeds "${SEEDS:-10}"
+    step kills $python -m pytest -p no:xdist -m "not slow" tests/faults/test_kill_broker.py tests/faults/test_kill_compaction.py
+}
+
 run_faults() {
     export LOGBOOM_TEST_THOROUGH=1
     step faults $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "slow" tests
@@ -59,6 +70,7 @@ for group in "$@"; do
     case $group in
         lint) lint ;;
         test) ${compiling:+wait "$compiling"}; run_tests ;;
+        compiled) run_compiled ;;
         faults) run_faults ;;
         cluster-faults) run_cluster_faults ;;
         fuzz) run_fuzz ;;

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Sets up everything on a fresh Debian or Ubuntu: system packages (through apt-get when root), the virtual environment
 # from the lock file with hashes, the package itself, and the jars of Spark's Kafka connector.
+# LOGBOOM_COMPILE=1 makes .venv-compiled beside that: the same packages, and Logboom installed as a compiled wheel.
 # What is done is remembered in .venv/.stamps by a hash of what it was made from, so a second run is quick and offline.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON_NEEDED="import sys; sys.exit(sys.version_info < (3, 11))"
 readonly STAMPS=.venv/.stamps
+readonly COMPILE=${LOGBOOM_COMPILE:-0}
+unset LOGBOOM_COMPILE  # .venv stays plain: it runs the sources of this checkout as they are
+readonly HAS_HEADERS="import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path('include') + '/Python.h'))"
 readonly POM=src/logboom/pipeline/spark/jars/pom.xml
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -101,6 +105,13 @@ look_for_missing() {
         MISSING+=("Java 17 or newer")
         PACKAGES+=$(first_offered openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless default-jre-headless)
     fi
+    if [[ $COMPILE == 1 ]]; then
+        command -v ${CC:-gcc} > /dev/null || { MISSING+=("a C compiler"); PACKAGES+="gcc libc6-dev "; }
+        if environment_is_there && ! .venv/bin/python -c "$HAS_HEADERS"; then
+            MISSING+=("Python's headers")
+            PACKAGES+=$(.venv/bin/python -c "import sys; print('python%d.%d-dev ' % sys.version_info[:2])")
+        fi
+    fi
     if ! stamped jars "$(hash_of $POM)" && ! command -v mvn > /dev/null; then
         MISSING+=("Maven")
         PACKAGES+="maven"
@@ -177,6 +188,22 @@ install_package() {
     stamp package "$want"
 }
 
+# A wheel in an environment of its own, never extensions in this checkout: Python prefers an extension to the source
+# beside it, so that a source which was changed would silently not run. Packages are those of .venv.
+install_compiled() {
+    local want site; want=$(find src/logboom -name '*.py' -print0 | sort -z | xargs -0 cat | cat - setup.py pyproject.toml | sha256sum)
+    [[ -x .venv-compiled/bin/logboom ]] && stamped compiled "$want" && return
+    say "compiling (some minutes)"
+    .venv/bin/python -m venv --clear --without-pip .venv-compiled
+    site=$(.venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+    printf '%s\n' "$site" > "${site/.venv/.venv-compiled}/packages.pth"
+    rm -rf build
+    LOGBOOM_COMPILE=1 .venv/bin/python -m pip --python .venv-compiled/bin/python install \
+        --disable-pip-version-check --quiet --no-deps --no-build-isolation .
+    stamp compiled "$want"
+    say "$(.venv-compiled/bin/logboom --version) is .venv-compiled/bin/logboom"
+}
+
 fetch_jars() {
     local want; want=$(hash_of $POM)
     stamped jars "$want" && return
@@ -190,4 +217,8 @@ install_nats_server
 make_environment
 install_lock
 install_package
+if [[ $COMPILE == 1 ]]; then
+    install_missing  # the headers are those of the Python that .venv was made with
+    install_compiled
+fi
 fetch_jars

@@ -42,7 +42,7 @@ def aio(tmp_path: Path) -> None:
 
 def trusting(broker: Broker) -> InlineCommit:
     """The inline way of a broker, however slow this machine was just now."""
-    inline = broker.flusher._inline
+    inline = broker.flusher._inline_commit
     assert inline is not None
     inline._policy = InlinePolicy()
     return inline

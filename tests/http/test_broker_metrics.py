@@ -12,7 +12,7 @@ Values = dict[tuple[str, tuple[str, ...]], float]
 
 
 def told(broker: Broker, partition_series_max: int) -> Values:
-    metrics: list[Metric] = list(broker_metrics(broker, "1", partition_series_max))
+    metrics: list[Metric] = list(broker_metrics(broker, "1", "plain Python", partition_series_max))
     return {
         (sample.name, tuple(sample.labels.values())): sample.value for metric in metrics for sample in metric.samples
     }

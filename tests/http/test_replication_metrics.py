@@ -15,7 +15,7 @@ def values(broker: Broker) -> dict[str, float]:
     def named(family: Metric) -> list[tuple[str, float]]:
         return [(sample.name, sample.value) for sample in family.samples if not sample.labels]
 
-    return dict(pair for family in broker_metrics(broker, "1", 0) for pair in named(family))
+    return dict(pair for family in broker_metrics(broker, "1", "plain Python", 0) for pair in named(family))
 
 
 def test_partitions_that_are_not_on_all_of_their_brokers_are_counted(tmp_path: Path) -> None:

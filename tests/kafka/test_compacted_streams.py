@@ -74,7 +74,9 @@ def test_the_state_of_compaction_is_described_and_counted(tmp_path: Path) -> Non
                 await produced(client, 9, table, 0, keyed(b"a", b"b", value=bytes(1_000)))
             await until(lambda: broker.counters.compacted_away_records > 40)
             values = {
-                sample.name: sample.value for metric in broker_metrics(broker, "1", 100) for sample in metric.samples
+                sample.name: sample.value
+                for metric in broker_metrics(broker, "1", "plain Python", 100)
+                for sample in metric.samples
             }
             assert values["logboom_compacted_written_bytes_total"] < values["logboom_compacted_read_bytes_total"]
             assert 0 < values["logboom_compaction_recopy_ratio"] < 1

@@ -302,6 +302,7 @@ def test_headers_that_differ_in_their_last_value_alone_are_still_read_to_their_e
             assert (walked(bad, 20) is None) == (by_the_book(bad, 20) is None), (at, bit)
 
 
+@pytest.mark.uncompiled
 @settings(max_examples=150, deadline=None)
 @given(runs_with_headers, st.integers(0, 300))
 def test_headers_are_counted_whichever_way_the_records_are_walked(runs: list[Run], limit: int) -> None:

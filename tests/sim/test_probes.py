@@ -112,9 +112,9 @@ def test_a_server_without_a_deadline_is_found_out(monkeypatch: pytest.MonkeyPatc
     assert "neither answered nor closed" in "".join(probed(QUIET).violations)
 
 
-def behind(broker: Broker, version: str, partition_series_max: int) -> Iterator[Metric]:
+def behind(broker: Broker, version: str, build: str, partition_series_max: int) -> Iterator[Metric]:
     """High-water marks as they were one record ago."""
-    for family in broker_metrics(broker, version, partition_series_max):
+    for family in broker_metrics(broker, version, build, partition_series_max):
         if isinstance(family, GaugeMetricFamily) and family.name == "logboom_partition_high_watermark":
             family.samples = [sample._replace(value=max(sample.value - 1, 0)) for sample in family.samples]
         yield family

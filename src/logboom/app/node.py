@@ -25,6 +25,7 @@ from logboom.app.kafka_metrics import kafka_metrics
 from logboom.app.limit_metrics import limit_metrics
 from logboom.app.nats_metrics import nats_metrics
 from logboom.app.peer_metrics import peer_metrics
+from logboom.base import build
 from logboom.base.errors import LogboomError
 from logboom.base.ports import Disk
 from logboom.base.settings import join_address
@@ -106,7 +107,9 @@ class Node:
             self.broker = broker = await self._start_broker()
             self._follow_log_level(broker)
             version = importlib.metadata.version("logboom")
-            self._sources.append(lambda: broker_metrics(broker, version, self._config.http.max_partition_series))
+            program = build.describe()
+            series_max = self._config.http.max_partition_series
+            self._sources.append(lambda: broker_metrics(broker, version, program, series_max))
             kafka = await self._start_kafka(broker)
             self._start_nats(broker)
         except BaseException:  # a cancelled start too: what was begun is stopped before the error goes on

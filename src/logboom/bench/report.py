@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from logboom.base import build
+
 
 def machine() -> dict[str, object]:
     """Hardware and versions that a figure is meaningless without."""
@@ -27,6 +29,7 @@ def machine() -> dict[str, object]:
         "pages_out_idle_memory": pages_out_idle_memory(),
         "python": platform.python_version(),
         "logboom": version("logboom"),
+        "build": build.describe(),
         "commit": _commit(),
         "librdkafka_client": version("confluent-kafka"),
     }

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from logboom.base import build
 from logboom.base.errors import LogboomError
 from logboom.cli.common import error_line
 
@@ -91,7 +92,7 @@ def _absent(*names: str) -> Iterator[None]:
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"{_PROGRAM} {importlib.metadata.version('logboom')}")
+        typer.echo(f"{_PROGRAM} {importlib.metadata.version('logboom')}, {build.describe()}")
         raise typer.Exit
 
 

@@ -51,13 +51,15 @@ _HELP: Final = {
 }
 
 
-def broker_metrics(broker: Broker, version: str, partition_series_max: int) -> Iterator[Metric]:
+def broker_metrics(broker: Broker, version: str, build: str, partition_series_max: int) -> Iterator[Metric]:
     """All metrics of one broker. Where it has more than `partition_series_max` partitions, there are series per stream
     instead of series per partition."""
     info = GaugeMetricFamily(
-        "logboom_broker_info", "The version and identity of this broker.", labels=("version", "cluster_id", "broker_id")
+        "logboom_broker_info",
+        "The version, build and identity of this broker.",
+        labels=("version", "build", "cluster_id", "broker_id"),
     )
-    info.add_metric((version, broker.identity.cluster_id, str(broker.identity.broker_id)), 1)
+    info.add_metric((version, build, broker.identity.cluster_id, str(broker.identity.broker_id)), 1)
     yield info
     for name, value in broker.counters.as_dict().items():
         if name.endswith("_ns"):

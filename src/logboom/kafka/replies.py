@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
 class Failed:
     """A handler raised after it had returned: the connection is closed and the error logged."""
 
-    error: BaseException
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)

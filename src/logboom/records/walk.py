@@ -41,9 +41,9 @@ class _Layout(NamedTuple):
 
     places: tuple[int, ...]
     """Where the bytes of these numbers stand."""
-    lengths_in: Callable[[bytes], object]
+    lengths_in: Callable[[bytes], int | tuple[int, ...]]
     """Takes these bytes out of other headers, to be compared with `lengths`."""
-    lengths: object
+    lengths: int | tuple[int, ...]
     headers: int
     """How many these are."""
     front: int
@@ -161,7 +161,7 @@ def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int
         least = _SHAPED_MIN if of_any_size else _RUN_MIN
         run = run_of_one_size(body, position, shape, delta, most, least)
         if run and not _holds_condition(body, shape, position, position + run * step):
-            if shape.places is _COUNT_ALONE and delta in _RUNS_BEGIN_AT:
+            if shape.places == _COUNT_ALONE and delta in _RUNS_BEGIN_AT:
                 _run_starts[delta] = body[position : position + shape.value_end], shape
             return run, position + run * step, shape.headers
     if of_any_size and (other := _shape(body, following, delta + 1)) is not None:

@@ -56,7 +56,7 @@ class LogReader:
         if offset >= ceiling:
             return b"", offset
         while True:
-            layout = state.layout
+            changes = state.layout_changes
             try:
                 return self._read(offset, max_bytes, ceiling, cached_only)
             except NotCachedError:
@@ -64,7 +64,7 @@ class LogReader:
             except OSError as error:
                 if offset < state.log_start_offset:  # its segment was deleted during this read
                     raise self._out_of_range(offset) from error
-                if layout is state.layout:  # else a compacted segment took the place of the one that was read
+                if changes == state.layout_changes:  # else a compacted segment took the place of the one that was read
                     damage = state.segment_of(offset).walker.unreadable(error, offset)
                     if damage is not None:
                         raise damage from error
@@ -183,9 +183,9 @@ class LogReader:
         """Search the segments; once more where some of them were deleted during it."""
         state = self._state
         while True:
-            layout = state.layout
+            changes = state.layout_changes
             try:
                 return find()
             except OSError as error:
-                if layout is state.layout:
+                if changes == state.layout_changes:
                     raise StorageError(f"Searching {state.directory} failed: {error}.") from error

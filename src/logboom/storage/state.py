@@ -38,6 +38,7 @@ class LogState:
         "first_dirty_offset",
         "is_cutting",
         "is_settled",
+        "layout_changes",
         "log_end_offset",
         "log_start_offset",
         "on_written",
@@ -60,6 +61,8 @@ class LogState:
         self.producers = ProducerTable(config.producer_expiry_ms, config.max_producers)
         # Segments and their bases, one tuple so that a reader never sees one without the other.
         self._layout: tuple[tuple[Segment, ...], tuple[Offset, ...]] = ((), ())
+        self.layout_changes = 0
+        """How often its segments were replaced: a reader that failed beside that tries again."""
         self.log_start_offset = Offset(0)
         self.log_end_offset = Offset(0)
         """Where the next record goes: behind all that is staged."""
@@ -93,13 +96,8 @@ class LogState:
     # --- segments -------------------------------------------------------------------------------------------------
 
     @property
-    def layout(self) -> tuple[tuple[Segment, ...], tuple[Offset, ...]]:
-        """All segments and their bases, oldest first; replaced whole when any of them changes."""
-        return self._layout
-
-    @property
     def segments(self) -> tuple[Segment, ...]:
-        """All segments, oldest first."""
+        """All segments, oldest first; replaced whole when any of them changes."""
         return self._layout[0]
 
     @property
@@ -118,6 +116,7 @@ class LogState:
             segment.file.end = follower.base
         segments[-1].file.end = None
         self._layout = tuple(segments), tuple(segment.base for segment in segments)
+        self.layout_changes += 1
 
     def segment_of(self, offset: Offset) -> Segment:
         """The segment whose offsets hold `offset`."""

@@ -64,16 +64,16 @@ class Flusher:
         self._draining = False
         self._held: list[Job] = []
         self._runner = FlushRunner(self._failure, log)
-        self._inline: InlineCommit | None = None
+        self._inline_commit: InlineCommit | None = None
         if inline:
-            self._inline = InlineCommit(
+            self._inline_commit = InlineCommit(
                 clock=runtime.clock,
                 runner=self._runner,
                 counters=counters,
                 deliver=self._deliver,
                 begin_next=self._begin_next_round,
             )
-        self._thread = CommitThread(
+        self._commit_thread = CommitThread(
             runtime=runtime,
             threads=threads,
             failure=self._failure,
@@ -91,7 +91,7 @@ class Flusher:
     @property
     def busy_s(self) -> float:
         """How long the disk has been at what it was told to write or sync; 0 where it has nothing to do."""
-        return max(self._thread.busy_s, self._inline.busy_s if self._inline is not None else 0.0)
+        return max(self._commit_thread.busy_s, self._inline_commit.busy_s if self._inline_commit is not None else 0.0)
 
     # --- arriving -----------------------------------------------------------------------------------------------
 
@@ -154,14 +154,14 @@ class Flusher:
         """
         if not self._marked:
             return
-        inline = self._inline
+        inline = self._inline_commit
         if inline is not None:
             if inline.busy:
                 return
             if len(self._marked) == 1:
                 (target,) = self._marked
                 if inline.takes(target, self._marked_bytes):
-                    if not self._thread.idle:
+                    if not self._commit_thread.idle:
                         return
                     marked, size_bytes = self._marked, self._marked_bytes
                     self._marked, self._marked_bytes = {}, 0  # first: a round that fails at once comes back here
@@ -177,18 +177,18 @@ class Flusher:
 
     def _send_to_thread(self) -> None:
         if self._marked:
-            self._thread.put(Round(self._marked, self._marked_bytes))
+            self._commit_thread.put(Round(self._marked, self._marked_bytes))
             self._marked, self._marked_bytes = {}, 0
 
     def _send_waiting(self) -> None:
         """A round or a job has ended: what had to wait for it goes on."""
-        if self._inline is not None and self._inline.busy:
+        if self._inline_commit is not None and self._inline_commit.busy:
             return
         if self._held:
             held, self._held = self._held, []
             self._send_to_thread()  # what was staged before a job is flushed before it
             for job in held:
-                self._thread.put(job)
+                self._commit_thread.put(job)
         else:
             self._send_round()
 
@@ -208,11 +208,11 @@ class Flusher:
         self._hand_over()
         future: asyncio.Future[Result] = self._loop.create_future()
         job = Job(function, future)
-        if self._inline is not None and self._inline.busy:
+        if self._inline_commit is not None and self._inline_commit.busy:
             self._held.append(job)
         else:
             self._send_to_thread()
-            self._thread.put(job)
+            self._commit_thread.put(job)
         return await future
 
     def disk_failed(self, error: OSError) -> None:
@@ -222,7 +222,7 @@ class Flusher:
     async def stop(self) -> None:
         """Finish all that was enqueued, tell of it, and end the thread."""
         await self.run(_nothing)
-        await self._thread.stop(STOP_JOIN_S)
+        await self._commit_thread.stop(STOP_JOIN_S)
 
     # --- outcomes -----------------------------------------------------------------------------------------------
 

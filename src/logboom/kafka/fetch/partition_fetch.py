@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
+from uuid import UUID
 
 from logboom.base.errors import LogboomError, NotLeaderError
 from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId
+from logboom.base.ports import Bytes
+from logboom.broker.broker import Broker
+from logboom.broker.partition.replica import Partition
 from logboom.kafka.admin.lookup import find_partition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from logboom.base.ports import Bytes
-    from logboom.broker.broker import Broker
-    from logboom.broker.partition.replica import Partition
-    from logboom.kafka.fetch.sessions import Position
-    from logboom.storage import Segment
+from logboom.kafka.fetch.sessions import Position
+from logboom.storage import Segment
 
 NO_RECORDS: Final = b""
 

@@ -42,11 +42,11 @@ class LogCompaction:
         transaction. May wait for the disk. StorageError where it fails."""
         state = self._state
         while True:
-            layout = state.layout
+            changes = state.layout_changes
             try:
-                return self._dirt(layout[0], settings, now_ms, stable_end)
+                return self._dirt(state.segments, settings, now_ms, stable_end)
             except OSError as error:
-                if layout is state.layout:
+                if changes == state.layout_changes:
                     raise StorageError(f"Searching {state.directory} failed: {error}.") from error
 
     def _dirt(self, segments: Sequence[Segment], settings: CompactionSettings, now_ms: int, stable_end: Offset) -> Dirt:
