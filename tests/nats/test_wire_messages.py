@@ -25,6 +25,7 @@ from logboom.base.errors import (
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import Terms
 from logboom.nats.wire.acks import ack, error_ack
+from logboom.nats.wire.envelope import MAGIC
 from logboom.nats.wire.errors import HeaderError, MessageRefusedError, WrongStreamError
 from logboom.nats.wire.messages import Message, Reader
 from logboom.records import Record, batch_of, iter_records, read_header
@@ -238,6 +239,9 @@ def test_messages_of_one_subject_read_as_each_alone(
     one = Reader("s", key=key, ack="leader", partitioner=partitioner, partitions=3)
     replies, payloads = [reply for reply, _ in messages], [payload for _, payload in messages]
     together = one.read_alike(subject.encode(), replies, payloads, takes=lambda _: True)
+    if any(payload.startswith(MAGIC) for payload in payloads):
+        assert together is None
+        return
     alone = [one.read(subject.encode(), reply, b"", payload) for reply, payload in messages]
     assert together is not None
     assert together.contents == [each.content for each in alone if each is not None]

@@ -10,7 +10,7 @@ def acks_of(stream: str, replies: Sequence[bytes], offsets: Sequence[int]) -> li
     """What is sent to those who want it of messages that were stored at these offsets; none of them is a duplicate.
 
     >>> acks_of("orders", [b"a", b"", b"b"], [7, 8, 9])
-    [b'PUB a 25\\r\\n{"stream":"orders","seq":8}\\r\\n', b'PUB b 26\\r\\n{"stream":"orders","seq":10}\\r\\n']
+    [b'PUB a 27\\r\\n{"stream":"orders","seq":8}\\r\\n', b'PUB b 28\\r\\n{"stream":"orders","seq":10}\\r\\n']
     """
     if not any(replies):
         return []
