@@ -134,7 +134,13 @@ class Broker:
         if self.leads and now.leader_epoch == epoch_before:
             self._led(
                 self.leader.step(
-                    leadership.IsrChanged(frozenset(now.isr), frozenset(), now.partition_epoch, frozenset(now.replicas))
+                    leadership.IsrChanged(
+                        frozenset(now.isr),
+                        frozenset(),
+                        now.partition_epoch,
+                        frozenset(now.replicas),
+                        removing=frozenset(now.removing),
+                    )
                 )
             )
             return
@@ -157,6 +163,7 @@ class Broker:
                     frozenset(now.replicas),
                     now.partition_epoch,
                     self.cluster.now_s,
+                    removing=frozenset(now.removing),
                 )
             )
         )

@@ -85,4 +85,5 @@ def wanted_role(assignment: Assignment, broker: BrokerId) -> Wanted:
         frozenset(assignment.replicas),
         assignment.partition_epoch,
         frozenset(assignment.observers),
+        frozenset(assignment.removing),
     )

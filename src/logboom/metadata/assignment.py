@@ -13,6 +13,8 @@ wants. `decide` turns the wish into the change, by these rules:
   lost what was not synced. It is remembered as `last_known` until the ISR is at its minimum again, for the case that no
   other member comes back (`recovery`).
 - The only replica that is left in ISR and ELR stays there whatever happened to it: nobody holds more than it does.
+- A reassignment ends in two steps where it removes the leader: first one that stays leads, then those that go leave the
+  ISR and the replicas. So who led before follows, and knows it, before anything is committed without it.
 - An observer is nobody of all these. It becomes a replica by a reassignment that names it, and an observer no more.
 - A leader's epoch rises with every change of the leader, the partition's epoch with every change at all.
 
@@ -186,14 +188,16 @@ def _without(one: Assignment, gone: frozenset[BrokerId]) -> Assignment:
 
 
 def _with_completed_reassignment(after: Assignment) -> Assignment:
-    """A reassignment ends when every replica that stays is in the ISR: until then nothing may be taken away, since the
-    records would be on fewer disks than they were."""
-    if not after.reassigning:
+    """A reassignment ends when every replica that stays is in the ISR, and none that goes: until then nothing may be
+    taken away, since the records would be on fewer disks than they were. Those that go leave the ISR as the leader
+    proposes, which knows when they may."""
+    if not after.reassigning or not _all_that_stay_are_in_sync(after) or set(after.removing) & set(after.isr):
         return after
-    staying = after.target
-    if not set(staying) <= set(after.isr):
-        return after
-    return _only_replicas(replace(after, replicas=staying, adding=(), removing=()))
+    return _only_replicas(replace(after, replicas=after.target, adding=(), removing=()))
+
+
+def _all_that_stay_are_in_sync(after: Assignment) -> bool:
+    return set(after.target) <= set(after.isr)
 
 
 def _without_lost(after: Assignment, lost: frozenset[BrokerId]) -> Assignment:
@@ -210,7 +214,8 @@ def _with_leader(after: Assignment, wish: PartitionUpdate, rules: Eligibility) -
     if wish.leader is not None:
         return replace(after, leader=wish.leader)
     fit = [one for one in after.replicas if one in after.isr and rules.is_active(one)]
-    if after.leader in fit and wish.election is not Election.PREFERRED:
+    goes = after.leader in after.removing and _all_that_stay_are_in_sync(after)
+    if after.leader in fit and wish.election is not Election.PREFERRED and not goes:
         return after
     if fit:
         keep = wish.election is Election.PREFERRED and after.leader in fit and fit[0] != after.preferred_leader

@@ -20,6 +20,8 @@ The rules it keeps, each with its source:
   controller then has one of them lead. It is a follower that does not keep up from then on, until there is room.
 - A follower without room on its disk is proposed to leave at once, if enough others are left, since nothing can be
   committed with it until there is room. It comes back like every other one, when it has caught up.
+- Replicas that a reassignment removes are proposed to leave when all others are in sync and they have asked this
+  leader: so one that led before knows that it does not any more, before anything is committed without it.
 - Observers fetch as followers do, and are nothing else: no mark waits for them, and none is ever proposed.
 - Records are deleted once every member of the maximal ISR has deleted them (KIP-107), and nobody joins the ISR who has
   what this leader has deleted: else another leader would bring them back.
@@ -53,6 +55,8 @@ class LeadershipStarted:
     now_s: float = 0.0
     observers: frozenset[BrokerId] = frozenset()
     """Copies for readers, none of which is a replica."""
+    removing: frozenset[BrokerId] = frozenset()
+    """Replicas that a reassignment removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,8 @@ class IsrChanged:
     """All replicas; empty: as they were."""
     observers: frozenset[BrokerId] | None = None
     """Copies for readers; None: as they were."""
+    removing: frozenset[BrokerId] = frozenset()
+    """Replicas that a reassignment removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +231,7 @@ class PartitionLeadership:
         "_observers",
         "_partition_epoch",
         "_proposed",
+        "_removing",
         "_replicas",
         "_start_offset",
         "broker_id",
@@ -244,6 +251,7 @@ class PartitionLeadership:
         self._may_propose = True
         self._replicas: frozenset[BrokerId] = frozenset()
         self._observers: frozenset[BrokerId] = frozenset()
+        self._removing: frozenset[BrokerId] = frozenset()
         self._isr: frozenset[BrokerId] = frozenset()
         self._maximal_isr: frozenset[BrokerId] = frozenset()
         self._proposed: frozenset[BrokerId] | None = None
@@ -291,10 +299,11 @@ class PartitionLeadership:
     def has_deleted(self, offset: Offset) -> bool:
         """Whether no replica that may lead after this one has records below `offset`, which this one has deleted."""
         followers = self._maximal_isr - {self.broker_id}
-        return self._has_lease and self.has_minimum and all(self._start_of(one) >= offset for one in followers)
-
-    def _start_of(self, replica: BrokerId) -> Offset:
-        return self._log_starts.get(replica, FIRST_OFFSET)
+        return (
+            self._has_lease
+            and self.has_minimum
+            and all(self._log_starts.get(one, FIRST_OFFSET) >= offset for one in followers)
+        )
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
         """How far an observer is behind; None where it is none, or has not fetched in this leadership."""
@@ -341,6 +350,7 @@ class PartitionLeadership:
         self._start_offset = event.log_end
         self._replicas = event.replicas | event.isr
         self._observers = event.observers - self._replicas
+        self._removing = event.removing
         self._isr = self._maximal_isr = event.isr
         self._proposed, self._partition_epoch = None, event.partition_epoch
         # What followers hold is unknown until each one says so in this epoch.
@@ -377,10 +387,10 @@ class PartitionLeadership:
         moved = self._durable_end_moved(event.replica, event.durable_end)
         if event.lacks_room:
             return deleted + moved + self._dismiss(event.replica)
-        return deleted + moved + self._expand(event.replica, event.leaders_start)
+        return deleted + moved + self._expand(event.replica, event.leaders_start) + self._release()
 
     def _deleted(self, replica: BrokerId, log_start: Offset) -> tuple[Effect, ...]:
-        if log_start <= self._start_of(replica):
+        if log_start <= self._log_starts.get(replica, FIRST_OFFSET):
             return NOTHING
         self._log_starts[replica] = log_start
         return (RecordsDeleted(),)
@@ -389,7 +399,7 @@ class PartitionLeadership:
         """Propose a follower that has everything that is, or in this leadership may become, committed, and nothing that
         is deleted."""
         end = self._durable_ends.get(replica, Offset(0))
-        if replica in self._isr or not self._can_propose or self._start_of(replica) < log_start:
+        if replica in self._isr or not self._can_propose or self._log_starts.get(replica, FIRST_OFFSET) < log_start:
             return NOTHING
         if end < self.high_watermark or end < self._start_offset:
             return NOTHING
@@ -402,7 +412,19 @@ class PartitionLeadership:
             return NOTHING
         followers = self._isr - {self.broker_id}
         lagging = self._followers.lagging(followers, event.now_s)
-        return self._propose(self._isr - lagging) if lagging else NOTHING
+        return self._propose(self._isr - lagging) if lagging else self._release()
+
+    def _release(self) -> tuple[Effect, ...]:
+        """Propose the ISR without replicas that a reassignment removes, once all others are in it.
+
+        One that has led before must know that it does not any more, as its fetch shows: until then it may tell clients
+        where the log ends, and outside the ISR it would not hear of what is committed.
+        """
+        going = self._removing & self._isr
+        if not going or self.broker_id in going or not self._can_propose:
+            return NOTHING
+        knows = all(self._followers.broker_epoch(one) is not None for one in going)
+        return self._propose(self._isr - going) if knows and self._replicas - self._removing <= self._isr else NOTHING
 
     def _dismiss(self, replica: BrokerId) -> tuple[Effect, ...]:
         """Propose those who can commit without this replica, if they are enough for it."""
@@ -428,6 +450,7 @@ class PartitionLeadership:
         self._partition_epoch = event.partition_epoch
         self._replicas = (event.replicas or self._replicas) | event.committed
         self._observers = (self._observers if event.observers is None else event.observers) - self._replicas
+        self._removing = event.removing
         for replica in self._durable_ends.keys() - event.committed - self._observers:
             del self._durable_ends[replica]  # it may have lost everything: it counts by what it says from now on
             self._log_starts.pop(replica, None)
@@ -435,7 +458,7 @@ class PartitionLeadership:
         self._proposed = None
         self._isr = event.committed
         self._maximal_isr = event.committed | event.proposed
-        return self._after_change_of_rules(had_minimum)
+        return self._after_change_of_rules(had_minimum) + self._release()
 
     def _minimum_changed(self, event: MinimumChanged) -> tuple[Effect, ...]:
         assert event.min_insync_replicas >= 1

@@ -63,6 +63,8 @@ class Leading(NamedTuple):
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     observers: frozenset[BrokerId] = frozenset()
     """Brokers that copy it for readers alone."""
+    removing: frozenset[BrokerId] = frozenset()
+    """Replicas that a reassignment removes."""
 
 
 class LeaderEpochs(Protocol):
@@ -206,6 +208,7 @@ class Leader:
                 replicas=leading.replicas,
                 partition_epoch=leading.partition_epoch,
                 observers=leading.observers,
+                removing=leading.removing,
                 now_s=now_s,
             )
         )
@@ -264,6 +267,7 @@ class Leader:
                 partition_epoch=leading.partition_epoch,
                 replicas=leading.replicas,
                 observers=leading.observers,
+                removing=leading.removing,
             )
         )
         self.watchers.call()  # whoever waits for a deletion waits for others now
